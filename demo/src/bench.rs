@@ -83,13 +83,10 @@ pub(crate) fn run_job(
     lanes: &NvmeLanes,
     keys: &[(&str, &str)],
 ) -> Result<JobResult> {
-    let mut job = Job::new("demo");
-    for (key, value) in keys {
-        job.set(key, Some(value)).map_err(|why| anyhow!(why))?;
-    }
+    let job = Job::with(keys).map_err(|why| anyhow!(why))?;
     let mut progress = Progress::new(label);
     let never = AtomicBool::new(false);
-    let result = run(&[job], lanes, &never, &mut progress).map_err(|why| anyhow!(why))?;
+    let result = run(&job, lanes, &never, &mut progress).map_err(|why| anyhow!(why))?;
     let job = result.jobs.into_iter().next();
     let job = job.ok_or_else(|| anyhow!("the job did not run"))?;
     match &job.error {

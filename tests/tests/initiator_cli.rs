@@ -38,12 +38,13 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 11] = [
+    let others: [(&str, Test); 12] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
         ("damage_is_found_and_named", damage),
-        ("a_job_file_of_fio_runs", job_file),
+        ("a_benchmark_reports_in_json", json_report),
+        ("options_of_fio_alone_name_its_engine", fio_itself),
         ("what_destroys_data_asks_first", asks_first),
         ("members_of_a_partition_get_in", partition),
         ("a_list_of_nothing_says_why", nothing_listed),
@@ -433,36 +434,45 @@ fn damage() -> Result<(), Failed> {
     bench.stop()
 }
 
-fn job_file() -> Result<(), Failed> {
+fn json_report() -> Result<(), Failed> {
     let bench = Bench::new();
-    fs::write(
-        bench.folder.path().join("jobs.fio"),
-        "[global]\nioengine=libaio\ndirect=1\nbs=4k\niodepth=8\nsize=1m\n\n\
-         [fill]\nrw=write\nverify=crc32c\n\n[check]\nstonewall\nrw=randread\nverify=crc32c\n",
-    )?;
-    let line = format!(
-        "cairn-initiator bench -a {EXAMPLE_ADDRESS} jobs.fio --destroy-data --output-format=json \
-         --output=report.json"
-    );
-    let output = bench.run(&line);
-    let (stdout, stderr) = texts(&output);
-    assert!(output.status.success(), "{stdout}\n{stderr}");
-    assert!(
-        stderr.contains("jobs.fio:2: ioengine has no effect"),
-        "{stderr}"
-    );
-    let report = fs::read_to_string(bench.folder.path().join("report.json"))?;
-    let report: Value = serde_json::from_str(&report)?;
-    let job = |at: usize| &report["jobs"][at];
-    assert_eq!(job(0)["jobname"], "fill");
-    assert_eq!(job(0)["write"]["io_bytes"], 1 << 20);
-    assert_eq!(job(0)["read"]["io_bytes"], 1 << 20);
-    assert_eq!(
-        (&job(1)["jobname"], &job(1)["groupid"]),
-        (&"check".into(), &1.into())
-    );
-    assert_eq!(job(1)["read"]["total_ios"], 256);
-    assert_eq!(job(1)["error"], 0);
+    let stdout = bench.succeed(&format!(
+        "cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=write --bs=4k --iodepth=8 --size=1m \
+         --verify=crc32c --destroy-data --output-format=json"
+    ))?;
+    let report: Value = serde_json::from_str(&stdout)?;
+    let job = &report["jobs"][0];
+    assert_eq!(job["write"]["io_bytes"], 1 << 20);
+    assert_eq!(job["read"]["io_bytes"], 1 << 20);
+    assert_eq!(job["read"]["total_ios"], 256);
+    assert_eq!(job["error"], 0);
+    assert_eq!(job["job options"]["verify"], "crc32c");
+    bench.stop()
+}
+
+fn fio_itself() -> Result<(), Failed> {
+    let bench = Bench::new();
+    for removed in [
+        "jobs.fio",
+        "--bssplit=4k/50",
+        "--ioengine=libaio",
+        "--offset 4k",
+        "--stonewall",
+        "--histogram",
+        "--rw=randtrim",
+        "--verify=md5",
+    ] {
+        let output = bench.run(&format!(
+            "cairn-initiator bench -a {EXAMPLE_ADDRESS} {removed}"
+        ));
+        let (_, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{removed}: {stderr}");
+        assert_eq!(stderr.matches("error: ").count(), 1, "{removed}: {stderr}");
+        assert!(
+            stderr.contains("Cairn's engine (docs/guide-initiator.md#fio-itself)"),
+            "{removed}: {stderr}"
+        );
+    }
     bench.stop()
 }
 
@@ -473,19 +483,13 @@ fn asks_first() -> Result<(), Failed> {
         format!("cairn-initiator write {on} -z 512 -d /dev/zero"),
         format!("cairn-initiator write-zeroes {on}"),
         format!("cairn-initiator dsm {on} --slbs 0 --blocks 8 --ad"),
-        format!("cairn-initiator bench {on} --rw=randtrim --size=1m"),
+        format!("cairn-initiator bench {on} --rw=randwrite --size=1m"),
     ] {
         let output = bench.run(&line);
         let (_, stderr) = texts(&output);
         assert!(!output.status.success(), "{line}");
         assert!(stderr.contains("--destroy-data"), "{line}: {stderr}");
     }
-    let unknown = bench.run(&format!("cairn-initiator bench {on} --bssplit=4k/50"));
-    assert!(
-        texts(&unknown)
-            .1
-            .contains("a key of fio that this benchmark")
-    );
     bench.stop()
 }
 

@@ -13,9 +13,7 @@ const ARCHITECTURE: &str = include_str!("../../docs/architecture.md");
 const SECTION: &str = "## The order of modules";
 
 /// Folder and two modules that use each other.
-const EXCEPTIONS: [(&str, &str, &str); 2] = [
-    // A job is set by keys, and each key sets a part of a job.
-    ("initiator/bench/src", "job", "keys"),
+const EXCEPTIONS: [(&str, &str, &str); 1] = [
     // The trait `Device` opens endpoints, and an endpoint keeps its device open.
     ("rdma/verbs/src", "device", "endpoint"),
 ];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, ensure};
-use cairn_bench::{Audience, Format, Glimpse, Job, NvmeLanes, report, run};
+use cairn_bench::{Format, Job, NvmeLanes, report, run};
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Host, HostOptions, Identity};
 use cairn_rdma::Provider;
@@ -88,26 +88,16 @@ fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
 }
 
 fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
-    let mut job = Job::new("bench");
+    let mut job = Job::default();
     for key in keys {
-        let (key, value) = match key.split_once('=') {
-            Some((key, value)) => (key, Some(value)),
-            None => (key.as_str(), None),
-        };
+        let (key, value) = key.split_once('=').unwrap_or((key, "1"));
         job.set(key, value).map_err(anyhow::Error::msg)?;
     }
-    let result =
-        run(&[job], lanes, &AtomicBool::new(false), &mut NoAudience).map_err(anyhow::Error::msg)?;
+    let result = run(&job, lanes, &AtomicBool::new(false), &mut ()).map_err(anyhow::Error::msg)?;
     ensure!(
         result.is_success(),
         "the job failed:\n{}",
         report::text(&result)
     );
     Ok(report::json(&result))
-}
-
-struct NoAudience;
-
-impl Audience for NoAudience {
-    fn glimpse(&mut self, _: &Glimpse) {}
 }

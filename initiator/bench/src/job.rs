@@ -1,36 +1,12 @@
-//! Benchmark jobs, described by fio's keys.
+//! Benchmark job, with fio's names and values.
 
-use std::fmt;
 use std::time::Duration;
 
-use super::keys;
-use super::size::Size;
+use super::size::{Size, parse_bytes, parse_range, parse_time};
 
-/// Data directions distinguished by fio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// Read.
-    Read,
-    /// Write.
-    Write,
-    /// Dataset Management with deallocation (fio's `trim`).
-    Trim,
-}
-
-impl Direction {
-    /// All directions in the order of fio's reports.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
-
-    /// Name in fio's reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Trim => "trim",
-        }
-    }
-}
+/// Advice for users of an option that the benchmark does not have.
+pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and job files, with Cairn's engine \
+     (docs/guide-initiator.md#fio-itself)";
 
 /// Value of fio's key `rw`: directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,70 +17,42 @@ pub struct Workload {
     pub reads: bool,
     /// True if the workload writes.
     pub writes: bool,
-    /// True if the workload trims.
-    pub trims: bool,
     /// True if offsets are random.
     pub random: bool,
 }
 
-const fn workload(name: &'static str, directions: &[Direction], random: bool) -> Workload {
-    let mut workload = Workload {
+const fn workload(name: &'static str, reads: bool, writes: bool, random: bool) -> Workload {
+    Workload {
         name,
-        reads: false,
-        writes: false,
-        trims: false,
+        reads,
+        writes,
         random,
-    };
-    let mut at = 0;
-    while at < directions.len() {
-        match directions[at] {
-            Direction::Read => workload.reads = true,
-            Direction::Write => workload.writes = true,
-            Direction::Trim => workload.trims = true,
-        }
-        at += 1;
     }
-    workload
 }
 
 impl Workload {
     /// Supported workloads.
-    pub const ALL: [Self; 8] = [
-        workload("read", &[Direction::Read], false),
-        workload("write", &[Direction::Write], false),
-        workload("trim", &[Direction::Trim], false),
-        workload("randread", &[Direction::Read], true),
-        workload("randwrite", &[Direction::Write], true),
-        workload("randtrim", &[Direction::Trim], true),
-        workload("rw", &[Direction::Read, Direction::Write], false),
-        workload("randrw", &[Direction::Read, Direction::Write], true),
+    pub const ALL: [Self; 6] = [
+        workload("read", true, false, false),
+        workload("write", false, true, false),
+        workload("rw", true, true, false),
+        workload("randread", true, false, true),
+        workload("randwrite", false, true, true),
+        workload("randrw", true, true, true),
     ];
 
-    /// Finds a workload by fio's name.
-    ///
-    /// # Errors
-    /// No workload has this name.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        let name = if name == "readwrite" { "rw" } else { name };
+    fn parse(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|w| w.name == name);
         found.ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|w| w.name).collect();
-            format!("rw={name} is not one of {}", names.join(", "))
+            let names = Self::ALL.map(|w| w.name).join(", ");
+            format!("{name:?} is not one of {names}: {FIO_ITSELF}")
         })
-    }
-
-    /// True if the workload writes or trims.
-    #[must_use]
-    pub fn changes_data(self) -> bool {
-        self.writes || self.trims
     }
 }
 
 /// Benchmark job. Fields are fio's keys.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Name in reports.
-    pub name: String,
     /// Directions and order of commands (`rw`).
     pub rw: Workload,
     /// Minimum block size in bytes (`bs` or `bsrange`).
@@ -115,118 +63,228 @@ pub struct Job {
     pub iodepth: u16,
     /// Number of copies, each on a separate thread and queue pair.
     pub numjobs: u16,
-    /// Size of the region; `None` for the rest of the namespace after `offset`.
+    /// Bytes to use at the start of the namespace; `None` for the whole namespace.
     pub size: Option<Size>,
-    /// Number of bytes to transfer; `None` for the size of the region.
-    pub io_size: Option<u64>,
-    /// Start of the region.
-    pub offset: Size,
-    /// Distance between the regions of consecutive copies.
-    pub offset_increment: Size,
     /// Time limit.
     pub runtime: Option<Duration>,
-    /// True if the job repeats its region until `runtime` is over.
+    /// True if the job repeats its passes until `runtime` is over.
     pub time_based: bool,
     /// Duration at the start that is excluded from measurements.
     pub ramp_time: Duration,
-    /// Delay before the start.
-    pub startdelay: Duration,
     /// Percentage of reads in a mixed workload.
     pub rwmixread: u8,
-    /// Maximum commands per second, indexed by [`Direction`]; `None` for no limit.
-    pub rate_iops: [Option<u64>; 3],
+    /// Maximum commands per second of each direction.
+    pub rate_iops: Option<u64>,
     /// Number of passes over the region.
-    pub loops: u32,
+    pub loops: u64,
     /// True if written blocks have headers to verify (`verify=crc32c`).
     pub verify: bool,
     /// True if written blocks are read back and verified at the end.
     pub do_verify: bool,
-    /// True if the job only verifies blocks written by an earlier run.
-    pub verify_only: bool,
-    /// True if the job ends at the first bad block.
-    pub verify_fatal: bool,
     /// Seed of offsets, directions and data; `None` for a random seed.
     pub randseed: Option<u64>,
     /// True if random offsets may repeat before the whole region was accessed.
     pub norandommap: bool,
-    /// Number of writes between Flush commands; 0 for none.
-    pub fsync: u32,
-    /// True if the job ends with a Flush.
-    pub end_fsync: bool,
     /// True if the copies are combined in the report.
     pub group_reporting: bool,
-    /// True if the job starts only after all earlier jobs have ended.
-    pub stonewall: bool,
     /// All keys set, with their values as text.
-    pub options: Vec<(String, String)>,
+    pub options: Vec<(&'static str, String)>,
 }
 
-impl Job {
-    /// Creates a job with fio's defaults.
-    #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
+impl Default for Job {
+    /// Returns a job with fio's defaults.
+    fn default() -> Self {
         Self {
-            name: name.into(),
             rw: Workload::ALL[0],
             bs_min: 4096,
             bs_max: 4096,
             iodepth: 1,
             numjobs: 1,
             size: None,
-            io_size: None,
-            offset: Size::Bytes(0),
-            offset_increment: Size::Bytes(0),
             runtime: None,
             time_based: false,
             ramp_time: Duration::ZERO,
-            startdelay: Duration::ZERO,
             rwmixread: 50,
-            rate_iops: [None; 3],
+            rate_iops: None,
             loops: 1,
             verify: false,
             do_verify: true,
-            verify_only: false,
-            verify_fatal: false,
             randseed: None,
             norandommap: false,
-            fsync: 0,
-            end_fsync: false,
             group_reporting: false,
-            stonewall: false,
             options: Vec::new(),
         }
     }
+}
 
-    /// Sets a key. Returns a note if the key is accepted but has no effect.
+impl Job {
+    /// Creates a job from keys and values.
+    ///
+    /// # Errors
+    /// A key is unknown, or its value is invalid.
+    pub fn with<'a>(
+        keys: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
+    ) -> Result<Self, String> {
+        let mut job = Self::default();
+        for (key, value) in keys {
+            job.set(key, value)?;
+        }
+        Ok(job)
+    }
+
+    /// Sets a key.
     ///
     /// # Errors
     /// The key is unknown, or its value is invalid.
-    pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<Note>, String> {
-        let note = keys::apply(self, key, value)?;
-        let value = value.unwrap_or("1");
-        self.options.retain(|(known, _)| known != key);
-        self.options.push((key.to_owned(), value.to_owned()));
-        Ok(note)
-    }
-
-    /// True if the job writes or trims.
-    #[must_use]
-    pub fn changes_data(&self) -> bool {
-        self.rw.changes_data() && !self.verify_only
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let key = KEYS.iter().find(|key| key.name == name);
+        let key = key.ok_or_else(|| format!("unknown key {name}: {FIO_ITSELF}"))?;
+        (key.set)(self, value.trim()).map_err(|why| format!("{name}: {why}"))?;
+        self.options.retain(|(known, _)| *known != key.name);
+        self.options.push((key.name, value.to_owned()));
+        Ok(())
     }
 }
 
-/// Accepted key that has no effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
-    /// Name in fio.
-    pub key: &'static str,
-    /// Reason why the key has no effect.
-    pub why: &'static str,
+/// Key of a job.
+#[derive(Debug)]
+pub struct Key {
+    /// Name of the key in fio.
+    pub name: &'static str,
+    /// Placeholder of the value in the help text; `0|1` for a switch, whose value may be omitted.
+    pub value: &'static str,
+    /// Help text, a single line.
+    pub help: &'static str,
+    set: fn(&mut Job, &str) -> Result<(), String>,
 }
 
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} has no effect: {}", self.key, self.why)
+macro_rules! keys {
+    ($($name:ident $value:literal $help:literal $set:expr;)+) => {
+        /// Supported keys of jobs.
+        pub const KEYS: &[Key] =
+            &[$(Key { name: stringify!($name), value: $value, help: $help, set: $set }),+];
+    };
+}
+
+keys! {
+    rw "WORKLOAD" "Workload: read, write, rw, or in random order randread, randwrite, randrw"
+        |job, v| put(&mut job.rw, Workload::parse(v));
+    bs "SIZE" "Bytes of each command"
+        |job, v| blocks(job, parse_bytes(v).map(|bs| (bs, bs)));
+    bsrange "SIZE-SIZE" "Bytes of each command, at random from a range"
+        |job, v| blocks(job, parse_range(v));
+    iodepth "N" "Outstanding commands"
+        |job, v| put(&mut job.iodepth, number(v, 1, 1024).map(|n| n as u16));
+    numjobs "N" "Copies of the job, each with a separate thread and queue"
+        |job, v| put(&mut job.numjobs, number(v, 1, 64).map(|n| n as u16));
+    size "SIZE|%" "Size of the job's region at the start of the namespace"
+        |job, v| put(&mut job.size, Size::parse(v).map(Some));
+    runtime "TIME" "Time after which the job ends"
+        |job, v| put(&mut job.runtime, parse_time(v).map(Some));
+    time_based "0|1" "Repeats the job until runtime ends"
+        |job, v| put(&mut job.time_based, switch(v));
+    ramp_time "TIME" "Time to run before the measurement"
+        |job, v| put(&mut job.ramp_time, parse_time(v));
+    rwmixread "PERCENT" "Share of reads in a mixed job"
+        |job, v| put(&mut job.rwmixread, number(v, 0, 100).map(|n| n as u8));
+    rate_iops "N" "Maximum commands per second, of reads and of writes"
+        |job, v| put(&mut job.rate_iops, number(v, 1, 1_000_000_000).map(Some));
+    loops "N" "Number of passes over the job's region"
+        |job, v| put(&mut job.loops, number(v, 1, u64::MAX));
+    verify "METHOD" "crc32c: write checksums and verify blocks; 0: do not verify"
+        |job, v| put(&mut job.verify, match v {
+            "crc32c" => Ok(true),
+            "0" => Ok(false),
+            other => Err(format!("{other:?} is not supported: use crc32c, or {FIO_ITSELF}")),
+        });
+    do_verify "0|1" "Whether the written blocks are read back and verified at the end [1]"
+        |job, v| put(&mut job.do_verify, switch(v));
+    randseed "N" "Seed of offsets, directions and data"
+        |job, v| put(&mut job.randseed, number(v, 0, u64::MAX).map(Some));
+    norandommap "0|1" "Random offsets may repeat before each has been used once"
+        |job, v| put(&mut job.norandommap, switch(v));
+    group_reporting "0|1" "Reports all copies of the job together"
+        |job, v| put(&mut job.group_reporting, switch(v));
+}
+
+fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *place = value?;
+    Ok(())
+}
+
+fn blocks(job: &mut Job, range: Result<(u64, u64), String>) -> Result<(), String> {
+    (job.bs_min, job.bs_max) = range?;
+    if job.bs_min == 0 {
+        return Err("0 bytes are not enough".to_owned());
+    }
+    Ok(())
+}
+
+fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    parse_bytes(text)
+        .ok()
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("{text:?} is not a number from {min} to {max}"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    number(text, 0, 1).map(|number| number == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_set_what_they_are_called() {
+        let job = Job::with(&[
+            ("rw", "randrw"),
+            ("bs", "8k"),
+            ("iodepth", "32"),
+            ("size", "50%"),
+            ("runtime", "10"),
+            ("rwmixread", "70"),
+            ("rate_iops", "1k"),
+            ("verify", "crc32c"),
+            ("time_based", "1"),
+            ("bs", "16k"),
+        ])
+        .unwrap();
+        assert!(job.rw.reads && job.rw.writes && job.rw.random);
+        assert_eq!((job.bs_min, job.bs_max, job.iodepth), (16384, 16384, 32));
+        assert_eq!(job.size, Some(Size::Percent(50)));
+        assert_eq!(job.runtime, Some(Duration::from_secs(10)));
+        assert_eq!((job.rwmixread, job.rate_iops), (70, Some(1024)));
+        assert!(job.verify && job.time_based);
+        assert_eq!(job.options.len(), 9);
+        assert_eq!(job.options[8], ("bs", "16k".to_owned()));
+    }
+
+    #[test]
+    fn keys_and_values_of_fio_alone_name_its_engine() {
+        for (key, value) in [
+            ("bssplit", "4k/50"),
+            ("ioengine", "libaio"),
+            ("verify", "md5"),
+            ("rw", "randtrim"),
+        ] {
+            let why = Job::default().set(key, value).unwrap_err();
+            assert!(why.ends_with(FIO_ITSELF), "{why}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for (key, value) in [
+            ("iodepth", "0"),
+            ("iodepth", "1025"),
+            ("numjobs", "65"),
+            ("rwmixread", "101"),
+            ("loops", "0"),
+            ("bs", "0"),
+            ("time_based", "2"),
+        ] {
+            assert!(Job::default().set(key, value).is_err(), "{key}={value}");
+        }
     }
 }

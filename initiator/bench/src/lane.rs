@@ -22,35 +22,34 @@ impl Format {
     }
 }
 
-/// Type of a command.
+/// Direction of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// Reads into the slot's memory.
+pub enum Direction {
+    /// From the namespace into the slot's memory.
     Read,
-    /// Writes from the slot's memory.
+    /// From the slot's memory to the namespace.
     Write,
-    /// Deallocates the range.
-    Trim,
-    /// Makes completed writes durable.
-    Flush,
 }
 
-impl fmt::Display for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "a read",
-            Self::Write => "a write",
-            Self::Trim => "a trim",
-            Self::Flush => "a flush",
-        })
+impl Direction {
+    /// All directions in the order of fio's reports.
+    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    /// Name in fio's reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
     }
 }
 
 /// Command on a byte range of the namespace. Offset and length are multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Type of the command.
-    pub command: Command,
+    /// Direction of the data.
+    pub direction: Direction,
     /// Offset in the namespace in bytes.
     pub offset: u64,
     /// Length in bytes.
@@ -58,10 +57,11 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// True if the two ranges overlap.
+    /// True if the order of the two commands matters: their ranges overlap, and one is a write.
     #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.offset < other.offset + u64::from(other.length)
+    pub fn conflicts(&self, other: &Self) -> bool {
+        (self.direction == Direction::Write || other.direction == Direction::Write)
+            && self.offset < other.offset + u64::from(other.length)
             && other.offset < self.offset + u64::from(self.length)
     }
 }
@@ -85,6 +85,18 @@ impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Factory of lanes.
+pub trait Lanes: Sync {
+    /// Format of the namespace.
+    fn format(&self) -> Format;
+
+    /// Opens a lane for `depth` commands of up to `slot_bytes` bytes of data.
+    ///
+    /// # Errors
+    /// The lane cannot be opened; the text is the reason.
+    fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
 /// Queue to a namespace with data memory for each slot. Slots are numbered from 0 to the depth minus 1.

@@ -1,36 +1,34 @@
 //! Benchmark with fio's job keys: measures a namespace and optionally verifies its data.
 //!
-//! [`job_file`] parses fio's job files into [`Job`]s. [`run()`] starts a thread with a [`Lane`] for each copy of a job,
-//! and returns a [`BenchResult`]. [`report`] formats the result like fio.
+//! A [`Job`] is made of keys. [`run()`] starts a thread with a [`Lane`] for each copy of the job, and returns a
+//! [`BenchResult`]. [`report`] formats the result like fio. fio's engine ([`FIO_ITSELF`]) runs all other jobs.
 
-pub mod cpu;
-pub mod job;
-pub mod job_file;
-pub mod keys;
+mod cpu;
+mod job;
 mod lane;
 mod ledger;
 mod meter;
 mod multipath;
 mod nvme;
 pub mod object;
-pub mod pattern;
+mod pattern;
 mod plan;
-mod random;
+pub mod random;
 pub mod report;
 mod run;
-pub mod size;
+mod size;
 mod source;
-pub mod stats;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-pub use job::{Direction, Job, Workload};
-pub use lane::{Command, Done, Format, Lane, LaneError, Operation};
-pub use meter::{Count, Meter, Phase};
+pub use job::{FIO_ITSELF, Job, KEYS, Key, Workload};
+pub use lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
+pub use meter::{Count, Phase};
 pub use multipath::MultipathLanes;
 pub use nvme::NvmeLanes;
 pub use plan::Plan;
-pub use random::Random;
-pub use run::{Audience, BenchResult, Glimpse, JobResult, Lanes, run};
+pub use run::{Audience, BenchResult, Glimpse, JobResult, run};
+pub use stats::{DirectionStats, JobStats};
 pub use worker::JobError;

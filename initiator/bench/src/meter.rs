@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::job::Direction;
+use super::lane::Direction;
 
 /// Phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub enum Phase {
 
 /// Counters of a running job.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub(super) struct Meter {
     phase: AtomicU8,
-    directions: [Counter; 3],
+    directions: [Counter; 2],
     /// Bytes to transfer in this phase; 0 if only the time is limited.
     pub(super) goal: AtomicU64,
 }
@@ -37,7 +37,7 @@ struct Counter {
     latency_ns: AtomicU64,
 }
 
-/// Counters of reads, writes or trims.
+/// Counters of reads or writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of completed commands.
@@ -71,7 +71,7 @@ impl Count {
 impl Meter {
     /// Current phase.
     #[must_use]
-    pub fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
             0 => Phase::Waiting,
             1 => Phase::Ramp,
@@ -87,7 +87,7 @@ impl Meter {
 
     /// Current counters of `direction`.
     #[must_use]
-    pub fn count(&self, direction: Direction) -> Count {
+    pub(super) fn count(&self, direction: Direction) -> Count {
         let counter = &self.directions[direction as usize];
         Count {
             ios: counter.ios.load(Relaxed),

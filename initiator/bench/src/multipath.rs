@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Provider;
-use nvme_proto::io::DatasetRange;
-use nvme_proto::wire::{IntoBytes, U32, U64};
 
 use cairn_initiator::multipath::{Multipath, MultipathOptions, Namespace, PathTicket};
 use cairn_initiator::{Buffer, Data, Ended, HostError, HostOptions, command};
 
-use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
-use super::run::Lanes;
+use super::lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
 
 /// Namespace, and options of its paths. Each lane connects one controller for each path.
 pub struct MultipathLanes {
@@ -90,8 +87,6 @@ impl Lanes for MultipathLanes {
         });
         let open = || -> Result<MultipathLane, HostError> {
             let disk = Multipath::connect(&*self.provider, paths, options)?;
-            // A trim needs room for one range of 16 bytes.
-            let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
             let buffer = |_| disk.buffer(slot_bytes).map(Some);
             Ok(MultipathLane {
                 buffers: (0..depth).map(buffer).collect::<Result<_, _>>()?,
@@ -158,22 +153,9 @@ impl Lane for MultipathLane {
         let slba = operation.offset / u64::from(self.block_bytes);
         let buffers = &mut self.buffers;
         let mut in_place = |length| Data::start_of(buffers[slot].take().expect(IDLE), length);
-        let (sqe, data) = match operation.command {
-            Command::Read => (command::read(0, slba, blocks), in_place(operation.length)),
-            Command::Write => (command::write(0, slba, blocks), in_place(operation.length)),
-            Command::Trim => {
-                let range = DatasetRange {
-                    context_attributes: U32::new(0),
-                    nlb: U32::new(blocks),
-                    slba: U64::new(slba),
-                };
-                let bytes = range.as_bytes();
-                let mut buffer = buffers[slot].take().expect(IDLE);
-                buffer.write(0, bytes);
-                let data = Data::start_of(buffer, bytes.len() as u32);
-                (command::deallocate(0, 1), data)
-            }
-            Command::Flush => (command::flush(0), Data::None),
+        let (sqe, data) = match operation.direction {
+            Direction::Read => (command::read(0, slba, blocks), in_place(operation.length)),
+            Direction::Write => (command::write(0, slba, blocks), in_place(operation.length)),
         };
         let ticket = self.disk.submit(sqe, data);
         let ticket = ticket.map_err(|error| LaneError(error.to_string()))?;

@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Device;
-use nvme_proto::io::DatasetRange;
-use nvme_proto::wire::{IntoBytes, U32, U64};
 
-use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
-use super::run::Lanes;
+use super::lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
 use cairn_initiator::{
     Buffer, Controller, Data, Ended, Event, Host, HostError, HostOptions, IoQueue, Namespace,
     Ticket, Unsent,
@@ -104,8 +101,6 @@ impl NvmeLane {
     ) -> Result<Self, HostError> {
         let depth = usize::from(depth);
         let capsule_bytes = host.in_capsule_max(QUEUE).min(slot_bytes);
-        // A trim needs room for one range of 16 bytes.
-        let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
         let buffers = host.buffer(depth * slot_bytes)?.split(slot_bytes);
         Ok(Self {
             buffers: buffers.into_iter().map(Some).collect(),
@@ -192,12 +187,12 @@ impl Lane for NvmeLane {
         let slba = operation.offset / u64::from(self.block_bytes);
         let buffers = &mut self.buffers;
         let mut in_place = |length| Data::start_of(buffers[slot].take().expect(IDLE), length);
-        let (sqe, data) = match operation.command {
-            Command::Read => (
+        let (sqe, data) = match operation.direction {
+            Direction::Read => (
                 self.namespace.read(slba, blocks),
                 in_place(operation.length),
             ),
-            Command::Write => {
+            Direction::Write => {
                 let length = operation.length as usize;
                 let start = slot * self.capsule_bytes;
                 let fits = length <= self.capsule_bytes;
@@ -208,18 +203,6 @@ impl Lane for NvmeLane {
                 };
                 (self.namespace.write(slba, blocks), data)
             }
-            Command::Trim => {
-                let range = DatasetRange {
-                    context_attributes: U32::new(0),
-                    nlb: U32::new(blocks),
-                    slba: U64::new(slba),
-                };
-                let bytes = range.as_bytes();
-                buffers[slot].as_mut().expect(IDLE).write(0, bytes);
-                let data = Data::start_of(buffers[slot].take().expect(IDLE), bytes.len() as u32);
-                (self.namespace.deallocate(1), data)
-            }
-            Command::Flush => (self.namespace.flush(), Data::None),
         };
         match self.host.submit_on(QUEUE, sqe, data) {
             Ok(ticket) => self.tickets[slot] = Some(ticket),

@@ -5,17 +5,19 @@
 
 use std::fmt;
 
-use super::random::{Random, mix};
+use fastrand::Rng;
+
+use super::random::mix;
 
 /// Size of the header in bytes.
-pub const HEADER_BYTES: usize = 40;
+pub(super) const HEADER_BYTES: usize = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
 /// Byte range of the checksum, which covers all bytes after it.
 const CRC: std::ops::Range<usize> = 8..12;
 
 /// Identity of a unit, stored in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub(super) struct Identity {
     /// Offset in the namespace in bytes.
     pub offset: u64,
     /// Number of writes to this unit by the run, including this one.
@@ -38,7 +40,7 @@ impl fmt::Display for Identity {
 ///
 /// # Panics
 /// If the unit is smaller than the header.
-pub fn fill(unit: &mut [u8], identity: Identity) {
+pub(super) fn fill(unit: &mut [u8], identity: Identity) {
     assert!(unit.len() >= HEADER_BYTES, "a unit has room for its header");
     stream(identity).fill(&mut unit[HEADER_BYTES..]);
     unit[0..8].copy_from_slice(&MAGIC.to_le_bytes());
@@ -54,7 +56,7 @@ pub fn fill(unit: &mut [u8], identity: Identity) {
 
 /// Expected identity of a unit. `None` accepts any value.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected {
+pub(super) struct Expected {
     /// Offset in the namespace in bytes.
     pub offset: u64,
     /// Generation, if known.
@@ -67,7 +69,7 @@ pub struct Expected {
 ///
 /// # Errors
 /// A description of the unexpected content.
-pub fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
+pub(super) fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
     let Some(found) = identity(unit) else {
         let wrong = if unit.iter().all(|&byte| byte == 0) {
             Wrong::Zeroes
@@ -122,14 +124,14 @@ fn first_difference(unit: &[u8], identity: Identity) -> Option<(usize, u8, u8)> 
         .map(|at| (at, right[at], unit[at]))
 }
 
-fn stream(identity: Identity) -> Random {
+fn stream(identity: Identity) -> Rng {
     let place = mix(identity.offset ^ u64::from(identity.generation) << 48);
-    Random::new(identity.seed ^ place)
+    Rng::with_seed(identity.seed ^ place)
 }
 
 /// Unit with unexpected content.
 #[derive(Debug, Clone, Copy)]
-pub struct Mismatch {
+pub(super) struct Mismatch {
     /// Expected identity.
     pub expected: Expected,
     /// Actual content.
@@ -138,7 +140,7 @@ pub struct Mismatch {
 
 /// Kind of unexpected content.
 #[derive(Debug, Clone, Copy)]
-pub enum Wrong {
+pub(super) enum Wrong {
     /// All bytes are zero: the unit was never written, or deallocated.
     Zeroes,
     /// There is no valid header for this unit size.

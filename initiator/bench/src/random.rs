@@ -1,37 +1,15 @@
 //! Fast, reproducible random numbers, not for security.
 
-/// Random number generator with a seed.
-#[derive(Debug, Clone)]
-pub struct Random(fastrand::Rng);
+pub use fastrand::Rng;
 
-impl Random {
-    /// Creates a generator with this seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(fastrand::Rng::with_seed(seed))
-    }
+/// Returns a generator with a seed from the operating system.
+#[must_use]
+pub fn fresh() -> Rng {
+    Rng::with_seed(fresh_seed())
+}
 
-    /// Returns a random seed from the operating system.
-    #[must_use]
-    pub fn fresh_seed() -> u64 {
-        getrandom::u64().expect("the system has random numbers")
-    }
-
-    /// Returns a random number.
-    #[expect(clippy::should_implement_trait, reason = "it has no end")]
-    pub fn next(&mut self) -> u64 {
-        self.0.u64(..)
-    }
-
-    /// Returns a random number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0.u64(..limit)
-    }
-
-    /// Fills `bytes` with random data.
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        self.0.fill(bytes);
-    }
+pub(super) fn fresh_seed() -> u64 {
+    getrandom::u64().expect("the system has random numbers")
 }
 
 #[must_use]
@@ -56,11 +34,11 @@ impl Shuffle {
     #[must_use]
     pub(super) fn new(limit: u64, seed: u64) -> Self {
         let bits = 64 - limit.saturating_sub(1).leading_zeros();
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         Self {
             limit,
             half_bits: bits.div_ceil(2).max(1),
-            keys: std::array::from_fn(|_| random.next()),
+            keys: std::array::from_fn(|_| random.u64(..)),
             next: 0,
         }
     }
@@ -110,15 +88,5 @@ mod tests {
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
         assert_ne!(order(1), (0..1000).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn below_stays_below_and_reaches_the_ends() {
-        let mut random = Random::new(3);
-        let mut seen = [false; 5];
-        for _ in 0..1000 {
-            seen[random.below(5) as usize] = true;
-        }
-        assert_eq!(seen, [true; 5]);
     }
 }

@@ -1,4 +1,4 @@
-//! Runs jobs stage by stage, each copy on its own thread.
+//! Runs a job, each copy on its own thread.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -6,24 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cpu::CpuUse;
-use super::job::{Direction, Job};
-use super::lane::{Format, Lane};
+use super::job::Job;
+use super::lane::{Direction, Lanes};
 use super::meter::{Count, Meter, Phase};
 use super::plan::{Plan, plans};
 use super::stats::JobStats;
 use super::worker::{JobError, Worker};
-
-/// Factory of lanes.
-pub trait Lanes: Sync {
-    /// Format of the namespace.
-    fn format(&self) -> Format;
-
-    /// Opens a lane for `depth` commands of up to `slot_bytes` bytes of data.
-    ///
-    /// # Errors
-    /// The lane cannot be opened; the text is the reason.
-    fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
-}
 
 /// Result of one copy of a job.
 #[derive(Debug, Clone)]
@@ -42,35 +30,33 @@ pub struct JobResult {
     pub cpu: CpuUse,
 }
 
-/// Results of all copies of all jobs.
+/// Results of all copies of a job.
 #[derive(Debug)]
 pub struct BenchResult {
-    /// Results in the order of the jobs.
+    /// Result of each copy.
     pub jobs: Vec<JobResult>,
     /// True if the run was stopped by `stop`.
     pub interrupted: bool,
-    /// Reason why a later stage could not start, if so.
-    pub failure: Option<String>,
 }
 
 impl BenchResult {
-    /// True if all jobs completed without error.
+    /// True if all copies completed without error.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.failure.is_none() && self.jobs.iter().all(|job| job.error.is_none())
+        self.jobs.iter().all(|job| job.error.is_none())
     }
 }
 
-/// Progress of the jobs of a stage.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct Glimpse {
-    /// Time since the start of the stage.
+    /// Time since the start.
     pub elapsed: Duration,
-    /// Counters summed over all jobs, indexed by [`Direction`].
-    pub counts: [Count; 3],
-    /// Number of started jobs that have not ended.
+    /// Counters summed over all copies, indexed by [`Direction`].
+    pub counts: [Count; 2],
+    /// Number of copies that have not ended.
     pub running: usize,
-    /// Earliest phase of the running jobs.
+    /// Earliest phase of the running copies.
     pub phase: Phase,
     /// Completed part of the work from 0 to 1; `None` if unknown.
     pub progress: Option<f64>,
@@ -78,42 +64,33 @@ pub struct Glimpse {
 
 /// Receiver of progress.
 pub trait Audience {
-    /// Called every second during a stage.
+    /// Called every second during a run.
     fn glimpse(&mut self, glimpse: &Glimpse);
 }
 
-/// Runs jobs until they end or `stop` becomes true.
+/// Audience without interest in progress.
+impl Audience for () {
+    fn glimpse(&mut self, _: &Glimpse) {}
+}
+
+/// Runs all copies of a job until they end or `stop` becomes true.
 ///
 /// # Errors
-/// A job does not fit the namespace, or a lane of the first stage cannot be opened; no command was sent. If a later
-/// stage cannot start, the result contains the reason in [`failure`](BenchResult::failure).
+/// The job does not fit the namespace, or a lane cannot be opened; no command was sent.
 pub fn run(
-    jobs: &[Job],
+    job: &Job,
     lanes: &dyn Lanes,
     stop: &AtomicBool,
     audience: &mut dyn Audience,
 ) -> Result<BenchResult, String> {
-    let plans = plans(jobs, lanes.format())?;
-    let mut results = Vec::with_capacity(plans.len());
-    let mut failure = None;
-    for stage in plans.chunk_by(|a, b| a.stage == b.stage) {
-        if stop.load(Relaxed) || failure.is_some() {
-            break;
-        }
-        match run_stage(stage, lanes, stop, audience) {
-            Ok(more) => results.extend(more),
-            Err(error) if results.is_empty() => return Err(error),
-            Err(error) => failure = Some(error),
-        }
-    }
+    let plans = plans(job, lanes.format())?;
     Ok(BenchResult {
-        jobs: results,
+        jobs: run_copies(&plans, lanes, stop, audience)?,
         interrupted: stop.load(Relaxed),
-        failure,
     })
 }
 
-fn run_stage(
+fn run_copies(
     plans: &[Plan],
     lanes: &dyn Lanes,
     stop: &AtomicBool,
@@ -166,8 +143,7 @@ fn run_stage(
     })
 }
 
-/// Runs one copy: opens the lane, waits for the start of the stage, runs the job. Returns `None` if the stage does not
-/// start.
+/// Runs one copy: opens the lane, waits for the common start, runs the job. Returns `None` if the job does not start.
 fn run_copy(
     plan: &Plan,
     meter: &Meter,
@@ -181,7 +157,7 @@ fn run_copy(
         Ok(lane) => lane,
         Err(why) => {
             // Sending fails if another lane has already failed.
-            let _ = opened.send(Err(format!("job {}: {why}", plan.job.name)));
+            let _ = opened.send(Err(why));
             return None;
         }
     };
@@ -248,7 +224,7 @@ fn progress(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Option<f64> 
         let bytes = Direction::ALL.map(|direction| meter.count(direction).bytes);
         let by_bytes = (goal > 0).then(|| bytes.iter().sum::<u64>() as f64 / goal as f64);
         let by_time = job.runtime.map(|runtime| {
-            let all = job.startdelay + job.ramp_time + runtime;
+            let all = job.ramp_time + runtime;
             elapsed.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE)
         });
         let most = by_bytes.into_iter().chain(by_time).reduce(f64::max)?;

@@ -13,11 +13,8 @@ pub enum Size {
 
 impl Size {
     /// Parses a size such as `4096`, `4k`, `1g`, `0x1000` or `25%`.
-    ///
-    /// # Errors
-    /// The reason why the text is invalid.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text.trim().strip_suffix('%') {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_suffix('%') {
             Some(percent) => match percent.parse() {
                 Ok(percent @ 0..=100) => Ok(Self::Percent(percent)),
                 _ => Err(format!("{text} is not a percentage from 0% to 100%")),
@@ -26,18 +23,8 @@ impl Size {
         }
     }
 
-    /// Returns the size in bytes, with percentages rounded down to a multiple of `unit`.
-    #[must_use]
-    pub fn rounded(self, whole: u64, unit: u64) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Percent(_) => self.of(whole) / unit.max(1) * unit,
-        }
-    }
-
     /// Returns the size in bytes for a namespace of `whole` bytes.
-    #[must_use]
-    pub fn of(self, whole: u64) -> u64 {
+    pub(super) fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => {
@@ -48,11 +35,7 @@ impl Size {
 }
 
 /// Parses a number of bytes, decimal or hexadecimal, with an optional suffix of fio. As in fio, `k` is 1024.
-///
-/// # Errors
-/// The reason why the text is invalid.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
     if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         return u64::from_str_radix(hex, 16).map_err(|_| not_a_size());
@@ -83,10 +66,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a range of sizes such as `4k-128k`.
-///
-/// # Errors
-/// The reason why the text is invalid.
-pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
+pub(super) fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text
         .split_once(['-', ':'])
         .ok_or_else(|| format!("{text:?} is not a range such as 4k-128k"))?;
@@ -98,11 +78,7 @@ pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
 }
 
 /// Parses a time such as `30`, `500ms` or `5m`; without suffix in seconds.
-///
-/// # Errors
-/// The reason why the text is invalid.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
+pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let not_a_time = || format!("{text:?} is not a time such as 30, 30s, 500ms or 5m");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::job::Direction;
+use super::lane::Direction;
 
 /// Percentiles in fio's default report.
-pub const PERCENTILES: [f64; 17] = [
+pub(super) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
@@ -87,7 +87,7 @@ impl Series {
     }
 }
 
-/// Statistics of reads, writes or trims.
+/// Statistics of reads or writes.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
     /// Number of completed commands.
@@ -138,7 +138,7 @@ impl Default for DirectionStats {
 
 /// Times of a completed command.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub(super) struct Times {
     /// Time before submission.
     pub start: Instant,
     /// Time after submission.
@@ -150,7 +150,7 @@ pub struct Times {
 impl Times {
     /// Total latency, from the start of submission.
     #[must_use]
-    pub fn latency(&self) -> Duration {
+    pub(super) fn latency(&self) -> Duration {
         self.done.saturating_duration_since(self.start)
     }
 }
@@ -215,7 +215,7 @@ impl DirectionStats {
 
 /// Rate per second; 0 if `time` is zero.
 #[must_use]
-pub fn per_second(count: u64, time: Duration) -> f64 {
+pub(super) fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() {
         0.0
     } else {
@@ -269,57 +269,34 @@ const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 /// Upper bounds of fio's latency classes in milliseconds; a last class is unbounded.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// Number of commands in each latency class of fio.
-#[derive(Debug, Clone, Copy, Default)]
+/// Percentages of commands by fio's classes of completion latency, with the names of the classes.
+#[derive(Debug)]
 pub struct LatencyClasses {
-    ns: [u64; 10],
-    us: [u64; 10],
-    ms: [u64; 12],
+    /// Classes up to 1000 ns.
+    pub ns: Vec<(String, f64)>,
+    /// Classes from 2 to 1000 us.
+    pub us: Vec<(String, f64)>,
+    /// Classes from 2 ms.
+    pub ms: Vec<(String, f64)>,
 }
 
 impl LatencyClasses {
-    fn add(&mut self, latency: Duration) {
-        let ns = latency.as_nanos() as u64;
-        let class = |value: u64, ends: &[u64]| ends.iter().position(|&end| value <= end);
-        if ns <= 1000 {
-            self.ns[class(ns, &CLASSES).expect("up to 1000")] += 1;
-        } else if ns <= 1_000_000 {
-            self.us[class(ns.div_ceil(1000), &CLASSES).expect("up to 1000")] += 1;
-        } else {
-            self.ms[class(ns.div_ceil(1_000_000), &CLASSES_MS).unwrap_or(11)] += 1;
-        }
-    }
-
-    /// Percentages with fio's class names, for nanoseconds, microseconds and milliseconds.
-    #[must_use]
-    pub fn percent(&self) -> [Vec<(String, f64)>; 3] {
-        let all = self.ns.iter().chain(&self.us).chain(&self.ms);
-        let sum: u64 = all.sum();
-        let table = |counts: &[u64], ends: &[u64]| {
-            let name = |at: usize| match ends.get(at) {
-                Some(end) => end.to_string(),
-                None => format!(">={}", ends[ends.len() - 1]),
-            };
-            let row = |(at, &count)| (name(at), share(count, sum));
-            counts.iter().enumerate().map(row).collect()
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let mut below = 0;
+        let mut class = |name: String, end_ns: u64| {
+            let up_to = histogram.count_between(0, end_ns);
+            let count = up_to - below;
+            below = up_to;
+            (name, share(count, histogram.len()))
         };
-        [
-            table(&self.ns, &CLASSES),
-            table(&self.us, &CLASSES),
-            table(&self.ms, &CLASSES_MS),
-        ]
-    }
-
-    fn merge(&mut self, other: &Self) {
-        for (count, more) in self.ns.iter_mut().zip(other.ns) {
-            *count += more;
-        }
-        for (count, more) in self.us.iter_mut().zip(other.us) {
-            *count += more;
-        }
-        for (count, more) in self.ms.iter_mut().zip(other.ms) {
-            *count += more;
-        }
+        let mut classes = |ends: &[u64], unit_ns: u64| -> Vec<_> {
+            let class = |end: &u64| class(end.to_string(), end * unit_ns);
+            ends.iter().map(class).collect()
+        };
+        let (ns, us) = (classes(&CLASSES, 1), classes(&CLASSES, 1_000));
+        let mut ms = classes(&CLASSES_MS, 1_000_000);
+        ms.push(class(">=2000".to_owned(), u64::MAX));
+        Self { ns, us, ms }
     }
 }
 
@@ -327,11 +304,7 @@ impl LatencyClasses {
 #[derive(Debug, Clone, Default)]
 pub struct JobStats {
     /// Statistics, indexed by [`Direction`].
-    pub directions: [DirectionStats; 3],
-    /// Latency of Flush commands in nanoseconds.
-    pub sync_ns: Series,
-    /// Latency classes of reads, writes and trims together.
-    pub classes: LatencyClasses,
+    pub directions: [DirectionStats; 2],
     /// Distribution of queue depths at submission.
     pub depth: Steps,
     /// Distribution of submission batch sizes.
@@ -351,13 +324,17 @@ impl JobStats {
         &self.directions[direction as usize]
     }
 
-    pub(super) fn record(&mut self, direction: Direction, bytes: u64, times: Times) {
-        self.directions[direction as usize].record(bytes, times);
-        self.classes.add(times.latency());
+    /// Returns the latency classes of reads and writes together.
+    #[must_use]
+    pub fn latency_classes(&self) -> LatencyClasses {
+        let [read, write] = &self.directions;
+        let mut histogram = read.clat_histogram.clone();
+        histogram += &write.clat_histogram;
+        LatencyClasses::of(&histogram)
     }
 
-    pub(super) fn record_sync(&mut self, times: Times) {
-        self.sync_ns.add(times.latency().as_nanos() as f64);
+    pub(super) fn record(&mut self, direction: Direction, bytes: u64, times: Times) {
+        self.directions[direction as usize].record(bytes, times);
     }
 
     pub(super) fn set_runtime(&mut self, runtime: Duration) {
@@ -372,8 +349,6 @@ impl JobStats {
         for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
             mine.merge(theirs);
         }
-        self.sync_ns.merge(&other.sync_ns);
-        self.classes.merge(&other.classes);
         for (mine, theirs) in [
             (&mut self.depth, &other.depth),
             (&mut self.submit, &other.submit),
@@ -409,19 +384,33 @@ mod tests {
 
     #[test]
     fn latencies_fall_into_the_classes_of_fio() {
-        let mut classes = LatencyClasses::default();
-        for us in [3, 240, 251, 1000, 1001, 5_000_000] {
-            classes.add(Duration::from_micros(us));
+        let mut stats = DirectionStats::default();
+        let start = Instant::now();
+        for us in [3, 240, 251, 1000, 1002, 5_000_000] {
+            let done = start + Duration::from_micros(us);
+            let issued = start;
+            stats.record(
+                512,
+                Times {
+                    start,
+                    issued,
+                    done,
+                },
+            );
         }
-        let [_, us, ms] = classes.percent();
-        let sixth = 100.0 / 6.0;
+        let classes = LatencyClasses::of(&stats.clat_histogram);
         let of =
             |table: &[(String, f64)], name: &str| table.iter().find(|(n, _)| n == name).unwrap().1;
-        for (table, class) in [(&us, "4"), (&us, "250"), (&us, "500"), (&us, "1000")] {
-            assert!((of(table, class) - sixth).abs() < 1e-9, "{class}");
+        for (table, class) in [
+            (&classes.us, "4"),
+            (&classes.us, "250"),
+            (&classes.us, "500"),
+            (&classes.us, "1000"),
+            (&classes.ms, "2"),
+            (&classes.ms, ">=2000"),
+        ] {
+            assert!((of(table, class) - 100.0 / 6.0).abs() < 1e-9, "{class}");
         }
-        assert!((of(&ms, "2") - sixth).abs() < 1e-9);
-        assert!((of(&ms, ">=2000") - sixth).abs() < 1e-9);
     }
 
     #[test]

@@ -1,16 +1,15 @@
 //! Execution of one copy of a job on its lane.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::job::Direction;
-use super::lane::{Command, Done, Lane, LaneError, Operation};
+use fastrand::Rng;
+
+use super::lane::{Direction, Done, Lane, LaneError, Operation};
 use super::ledger::Ledger;
 use super::meter::{Meter, Phase};
 use super::plan::Plan;
-use super::random::Random;
-use super::source::{FLUSH, Source};
+use super::source::Source;
 use super::stats::{JobStats, Times};
 
 /// Interval at which the stop flag is checked while waiting for completions.
@@ -102,14 +101,9 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn run(&mut self) -> Result<(), JobError> {
-        self.sleep(self.plan.job.startdelay);
-        let verifies = self.ledger.is_some();
-        let writes = self.plan.job.changes_data();
-        if writes || !self.plan.job.verify_only {
-            self.main_phase()?;
-        }
-        let checks = verifies && (self.plan.job.verify_only || writes && self.plan.job.do_verify);
-        if checks && !self.stopped() {
+        self.main_phase()?;
+        let job = &self.plan.job;
+        if job.verify && job.do_verify && job.rw.writes && !self.stopped() {
             self.verify_phase()?;
         }
         match self.stats.bad_blocks {
@@ -121,33 +115,21 @@ impl<'a> Worker<'a> {
 
     fn main_phase(&mut self) -> Result<(), JobError> {
         let job = &self.plan.job;
-        let (amount, timed) = (self.plan.amount, job.time_based);
-        self.meter
-            .goal
-            .store(if timed { 0 } else { amount }, Relaxed);
-        let begins = Instant::now();
-        let counts_from = begins + job.ramp_time;
-        let ends = job.runtime.map(|runtime| counts_from + runtime);
-        let phase = if job.ramp_time.is_zero() {
-            Phase::Running
-        } else {
-            Phase::Ramp
-        };
-        self.meter.set_phase(phase);
-        let mut source = Source::new(self.plan);
-        self.drive(&mut source, counts_from, ends)?;
-        if job.end_fsync && !self.stopped() {
-            self.drive(&mut std::iter::once(FLUSH), counts_from, None)?;
+        if !job.time_based {
+            self.meter.goal.store(self.plan.amount(), Relaxed);
         }
+        let counts_from = Instant::now() + job.ramp_time;
+        let ends = job.runtime.map(|runtime| counts_from + runtime);
+        self.meter.set_phase(Phase::Ramp);
+        self.drive(&mut Source::new(self.plan), counts_from, ends)?;
         let ran = Instant::now().saturating_duration_since(counts_from);
         self.stats.set_runtime(ran);
         Ok(())
     }
 
     fn verify_phase(&mut self) -> Result<(), JobError> {
-        self.held = None;
         let ledger = self.ledger.as_ref().expect("a job that verifies has one");
-        let mut reads = ledger.reads(self.plan.job.bs_max);
+        let mut reads = ledger.reads(self.plan.job.bs_max).into_iter();
         self.meter.goal.store(0, Relaxed);
         self.meter.set_phase(Phase::Verifying);
         let begins = Instant::now();
@@ -213,7 +195,7 @@ impl<'a> Worker<'a> {
             let Some(operation) = self.held.take().or_else(|| source.next()) else {
                 break false;
             };
-            let waits = self.must_wait(&operation) || self.pacer.holds(operation.command, now);
+            let waits = self.must_wait(&operation) || self.pacer.holds(operation.direction, now);
             if waits {
                 self.held = Some(operation);
                 break true;
@@ -227,20 +209,15 @@ impl<'a> Worker<'a> {
         Ok(more)
     }
 
-    /// True if a verified job must not yet submit `operation`: it overlaps with a command in flight, and one of the two
-    /// is a write.
+    /// True if a verified job must not yet submit `operation`, because it conflicts with a command in flight.
     fn must_wait(&self, operation: &Operation) -> bool {
-        let writes = |operation: &Operation| operation.command == Command::Write;
-        self.ledger.is_some()
-            && self.flights.iter().flatten().any(|flight| {
-                let either = writes(operation) || writes(&flight.operation);
-                either && operation.overlaps(&flight.operation)
-            })
+        let mut flights = self.flights.iter().flatten();
+        self.ledger.is_some() && flights.any(|flight| operation.conflicts(&flight.operation))
     }
 
     fn send(&mut self, operation: Operation) -> Result<(), JobError> {
         let slot = self.free.pop().expect("the caller has looked");
-        if let (Command::Write, Some(ledger)) = (operation.command, &mut self.ledger) {
+        if let (Direction::Write, Some(ledger)) = (operation.direction, &mut self.ledger) {
             let lane = &mut *self.lane;
             ledger.write(operation, |at, unit| lane.load(slot, at, unit));
         }
@@ -277,8 +254,10 @@ impl<'a> Worker<'a> {
         let operation = flight.operation;
         if let Err(error) = done.result {
             return Err(JobError::Io(format!(
-                "{} of {} bytes at offset {}: {error}",
-                operation.command, operation.length, operation.offset
+                "a {} of {} bytes at offset {}: {error}",
+                operation.direction.name(),
+                operation.length,
+                operation.offset
             )));
         }
         let times = Times {
@@ -287,51 +266,34 @@ impl<'a> Worker<'a> {
             done: done.at,
         };
         let bytes = u64::from(operation.length);
-        let counts = flight.start >= counts_from;
-        match direction(operation.command) {
-            Some(direction) => {
-                self.meter.add(direction, bytes, times.latency());
-                if counts {
-                    self.stats.record(direction, bytes, times);
-                }
-            }
-            None if counts => self.stats.record_sync(times),
-            None => {}
+        self.meter.add(operation.direction, bytes, times.latency());
+        if flight.start >= counts_from {
+            self.stats.record(operation.direction, bytes, times);
         }
-        if operation.command == Command::Read
-            && let ControlFlow::Break(fatal) = self.check(done.slot, operation)
-        {
-            return Err(fatal);
+        if operation.direction == Direction::Read {
+            self.check(done.slot, operation);
         }
         Ok(())
     }
 
-    fn check(&mut self, slot: usize, operation: Operation) -> ControlFlow<JobError> {
+    fn check(&mut self, slot: usize, operation: Operation) {
         let Some(ledger) = &mut self.ledger else {
-            return ControlFlow::Continue(());
+            return;
         };
-        let (lane, stats) = (&*self.lane, &mut self.stats);
-        let mismatches = &mut self.mismatches;
-        let mut first = None;
+        let (lane, mismatches) = (&*self.lane, &mut self.mismatches);
         let mut bad = 0;
         let checked = ledger.check(
             operation,
             |at, unit| lane.unload(slot, at, unit),
             |mismatch| {
                 bad += 1;
-                let text = mismatch.to_string();
-                first.get_or_insert_with(|| text.clone());
                 if mismatches.len() < MISMATCHES_MAX {
-                    mismatches.push(text);
+                    mismatches.push(mismatch.to_string());
                 }
             },
         );
-        stats.verified += checked - bad;
-        stats.bad_blocks += bad;
-        match first {
-            Some(text) if self.plan.job.verify_fatal => ControlFlow::Break(JobError::Verify(text)),
-            _ => ControlFlow::Continue(()),
-        }
+        self.stats.verified += checked - bad;
+        self.stats.bad_blocks += bad;
     }
 
     fn load_random_data(&mut self) {
@@ -339,22 +301,11 @@ impl<'a> Worker<'a> {
         if !job.rw.writes || job.verify {
             return;
         }
-        let mut random = Random::new(self.plan.seed);
+        let mut random = Rng::with_seed(self.plan.seed);
         let mut data = vec![0; job.bs_max as usize];
         for slot in 0..self.flights.len() {
             random.fill(&mut data);
             self.lane.load(slot, 0, &data);
-        }
-    }
-
-    fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.stopped() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            std::thread::sleep(left.min(GLANCE));
         }
     }
 
@@ -367,46 +318,34 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn direction(command: Command) -> Option<Direction> {
-    match command {
-        Command::Read => Some(Direction::Read),
-        Command::Write => Some(Direction::Write),
-        Command::Trim => Some(Direction::Trim),
-        Command::Flush => None,
-    }
-}
-
+/// Limit on the commands per second of each direction.
 #[derive(Debug)]
 struct Pacer {
-    intervals: [Option<Duration>; 3],
-    next: [Option<Instant>; 3],
+    interval: Option<Duration>,
+    next: [Option<Instant>; 2],
     due: Option<Instant>,
 }
 
 impl Pacer {
-    fn new(rates: [Option<u64>; 3]) -> Self {
-        let interval = |rate: u64| Duration::from_secs(1) / rate.min(1_000_000_000) as u32;
+    fn new(rate: Option<u64>) -> Self {
         Self {
-            intervals: rates.map(|rate| rate.map(interval)),
-            next: [None; 3],
+            interval: rate.map(|rate| Duration::from_nanos(1_000_000_000 / rate)),
+            next: [None; 2],
             due: None,
         }
     }
 
     /// Returns true if the command must be delayed; otherwise counts it.
-    fn holds(&mut self, command: Command, now: Instant) -> bool {
-        let Some(at) = direction(command).map(|direction| direction as usize) else {
+    fn holds(&mut self, direction: Direction, now: Instant) -> bool {
+        let Some(interval) = self.interval else {
             return false;
         };
-        let Some(interval) = self.intervals[at] else {
-            return false;
-        };
-        let next = *self.next[at].get_or_insert(now);
-        if now < next {
-            self.due = Some(next);
+        let next = self.next[direction as usize].get_or_insert(now);
+        if now < *next {
+            self.due = Some(*next);
             return true;
         }
-        self.next[at] = Some(next + interval);
+        *next += interval;
         false
     }
 }

@@ -1,23 +1,22 @@
 //! The commands `bench` and `verify`.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 use super::Result;
 use super::address::Address;
 use super::number::{number, number_in};
 use super::output::print;
 use super::session::{Session, namespace, text};
-use cairn_bench::MultipathLanes;
-use cairn_bench::keys::{self, KEYS, Key};
-use cairn_bench::{Audience, BenchResult, Glimpse, Job, Lanes, NvmeLanes, job_file, report, run};
+use cairn_bench::{
+    BenchResult, FIO_ITSELF, Job, KEYS, Key, Lanes, MultipathLanes, NvmeLanes, report, run,
+};
 use cairn_initiator::multipath::{MultipathOptions, Policy};
 use cairn_initiator::{Event, HostOptions};
 
@@ -68,18 +67,9 @@ fn print_event(event: &Event) {
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    /// Job file in fio's syntax; its jobs run before those of the command line
-    #[arg(value_name = "JOBFILE")]
-    file: Option<PathBuf>,
     /// Format of the report
     #[arg(short = 'o', long, value_enum, default_value_t = Form::Normal)]
     output_format: Form,
-    /// File for the report, instead of stdout
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Also draw the distribution of latencies
-    #[arg(long)]
-    histogram: bool,
     /// Whether to print a status line every second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
@@ -103,11 +93,11 @@ pub(super) struct Bench {
     /// lost
     #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     reset_interval: Option<u64>,
-    /// Permit jobs to destroy the data of this namespace; required for jobs that write or trim
+    /// Permit the job to destroy the data of this namespace; required if it writes
     #[arg(long)]
     destroy_data: bool,
     #[command(flatten)]
-    keys: JobKeys,
+    job: JobKeys,
     #[command(flatten)]
     place: Where,
 }
@@ -146,8 +136,8 @@ impl From<IoPolicy> for Policy {
     }
 }
 
-#[derive(Debug, Default)]
-struct JobKeys(Vec<(&'static str, Option<String>)>);
+#[derive(Debug)]
+struct JobKeys(Job);
 
 impl JobKeys {
     fn argument(key: &Key) -> Arg {
@@ -155,56 +145,22 @@ impl JobKeys {
             .long(key.name)
             .help(key.help)
             .help_heading("Job (fio's keys)")
-            .action(ArgAction::Append);
-        let argument = match key.alias {
-            "" => argument,
-            alias => argument.visible_alias(alias),
-        };
+            .value_name(key.value)
+            .overrides_with(key.name);
         match key.value {
-            Some(value) => argument.value_name(value),
-            // A switch also accepts `--time_based=1`.
-            None => argument
+            // A switch may be given as `--time_based` or as `--time_based=1`.
+            "0|1" => argument
                 .num_args(0..=1)
                 .require_equals(true)
-                .default_missing_value("1")
-                .value_name("0|1"),
+                .default_missing_value("1"),
+            _ => argument,
         }
-    }
-
-    fn silent_argument(key: &'static str) -> Arg {
-        Arg::new(key)
-            .long(key)
-            .num_args(0..=1)
-            .default_missing_value("1")
-            .action(ArgAction::Append)
-            .hide(true)
-    }
-
-    /// Builds the jobs from the keys; each `name` after the first starts a new job. Also returns notes about keys
-    /// without effect.
-    fn jobs(&self) -> Result<(Vec<Job>, Vec<String>)> {
-        let mut jobs: Vec<Job> = Vec::new();
-        let mut notes = Vec::new();
-        for (key, value) in &self.0 {
-            let job = match (jobs.last_mut(), *key) {
-                (None, _) | (_, "name") => {
-                    jobs.push(Job::new("bench"));
-                    jobs.last_mut().expect("it was just pushed")
-                }
-                (Some(job), _) => job,
-            };
-            let note = job.set(key, value.as_deref())?;
-            notes.extend(note.map(|note| format!("note: --{note}")));
-        }
-        Ok((jobs, notes))
     }
 }
 
 impl Args for JobKeys {
     fn augment_args(command: Command) -> Command {
-        command
-            .args(KEYS.iter().map(Self::argument))
-            .args(keys::without_effect().map(Self::silent_argument))
+        command.args(KEYS.iter().map(Self::argument))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -214,20 +170,14 @@ impl Args for JobKeys {
 
 impl FromArgMatches for JobKeys {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
-        let names = KEYS
-            .iter()
-            .map(|key| key.name)
-            .chain(keys::without_effect());
-        let mut found = Vec::new();
-        for name in names {
-            let values = matches.get_many::<String>(name).into_iter().flatten();
-            let indices = matches.indices_of(name).into_iter().flatten();
-            for (at, value) in indices.zip(values) {
-                found.push((at, (name, Some(value.clone()))));
+        let mut job = Job::default();
+        for key in KEYS {
+            if let Some(value) = matches.get_one::<String>(key.name) {
+                let set = job.set(key.name, value);
+                set.map_err(|why| clap::Error::raw(ErrorKind::ValueValidation, why + "\n"))?;
             }
         }
-        found.sort_by_key(|(at, _)| *at);
-        Ok(Self(found.into_iter().map(|(_, given)| given).collect()))
+        Ok(Self(job))
     }
 
     fn update_from_arg_matches(
@@ -239,62 +189,39 @@ impl FromArgMatches for JobKeys {
     }
 }
 
-/// Returns an error message if `bench` is called with an unsupported fio option. Called before clap, whose message
-/// would not name the alternative.
-pub(super) fn refusal(arguments: &[OsString]) -> Option<String> {
-    let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
-    if arguments.nth(1)? != "bench" {
-        return None;
+/// Adds the place of fio's other options to the error about an unknown option of `bench`.
+pub(super) fn explain(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let of_bench = arguments.get(1).is_some_and(|command| command == "bench");
+    if of_bench && error.kind() == ErrorKind::UnknownArgument {
+        let advice = ContextValue::StyledStrs(vec![FIO_ITSELF.into()]);
+        error.insert(ContextKind::Suggested, advice);
     }
-    let forms = arguments.clone().zip(arguments.clone().skip(1).chain([""]));
-    for (argument, next) in forms {
-        let form = match argument {
-            "-o" | "--output-format" => next,
-            _ => argument.strip_prefix("--output-format=").unwrap_or(""),
-        };
-        if matches!(form, "json+" | "terse") {
-            return Some(format!(
-                "--output-format={form}: this benchmark has normal and json; fio itself has {form}, with \
-                 Cairn's engine (docs/guide-initiator.md#fio-itself)"
-            ));
-        }
-    }
-    let names = arguments.filter_map(|argument| argument.strip_prefix("--"));
-    names
-        .map(|name| name.split('=').next().unwrap_or(name))
-        .find(|name| keys::is_of_fio(name) && !keys::without_effect().any(|key| key == *name))
-        .map(keys::refusal)
+    error
 }
 
 impl Bench {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let jobs = self.jobs()?;
-        if let Some(job) = jobs.iter().find(|job| job.changes_data())
-            && !self.destroy_data
-        {
+        let job = &self.job.0;
+        if job.rw.writes && !self.destroy_data {
             return Err(format!(
-                "job {} has rw={}, which destroys what is on the namespace: say --destroy-data if \
-                 that is meant",
-                job.name, job.rw.name
+                "rw={} destroys what is on the namespace: say --destroy-data if that is meant",
+                job.rw.name
             ));
         }
         let live = self.eta != Eta::Never;
         let result = if self.paths.is_empty() {
             let mut lanes = self.place.lanes(live)?.1;
             lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
-            run_until_interrupted(&jobs, &lanes, live)?
+            run_until_interrupted(job, &lanes, live)?
         } else {
-            run_until_interrupted(&jobs, &self.by_several_paths(live)?, live)?
+            run_until_interrupted(job, &self.by_several_paths(live)?, live)?
         };
-        self.report(&result)?;
-        if let Some(failure) = &result.failure {
-            eprintln!("error: {failure}: the report has what ran before");
-        }
-        Ok(if result.is_success() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        let report = match self.output_format {
+            Form::Normal => report::text(&result),
+            Form::Json => report::json(&result),
+        };
+        print(report.trim_end());
+        Ok(code(&result))
     }
 
     fn by_several_paths(&self, live: bool) -> Result<MultipathLanes> {
@@ -314,62 +241,17 @@ impl Bench {
         let provider = Arc::clone(session.provided.provider());
         MultipathLanes::find(provider, paths, options).map_err(text)
     }
+}
 
-    fn jobs(&self) -> Result<Vec<Job>> {
-        let (mut jobs, mut notes) = (Vec::new(), Vec::new());
-        if let Some(path) = &self.file {
-            let file = read_jobs(path)?;
-            let name = path.display();
-            notes.extend(
-                file.notes
-                    .iter()
-                    .map(|(line, note)| format!("{name}:{line}: {note}")),
-            );
-            jobs.extend(file.jobs);
-        }
-        let (more, more_notes) = self.keys.jobs()?;
-        jobs.extend(more);
-        notes.extend(more_notes);
-        for note in notes {
-            eprintln!("{note}");
-        }
-        if jobs.is_empty() {
-            return Err("no job: give --rw and other keys, or a job file".to_owned());
-        }
-        Ok(jobs)
-    }
-
-    fn report(&self, result: &BenchResult) -> Result<()> {
-        let mut report = match self.output_format {
-            Form::Normal => report::text(result),
-            Form::Json => report::json(result),
-        };
-        if self.histogram {
-            let picture = report::histogram(result);
-            match self.output_format {
-                Form::Normal => report += &picture,
-                // stdout contains only the JSON report.
-                Form::Json => eprintln!("{picture}"),
-            }
-        }
-        match &self.output {
-            Some(path) => fs::write(path, report)
-                .map_err(|error| format!("--output {}: {error}", path.display())),
-            None => {
-                print(report.trim_end());
-                Ok(())
-            }
-        }
+fn code(result: &BenchResult) -> ExitCode {
+    match result.is_success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 
-fn read_jobs(path: &Path) -> Result<job_file::JobFile> {
-    let file = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    job_file::parse(&path.display().to_string(), &file).map_err(text)
-}
-
-/// Runs jobs. The first SIGINT or SIGTERM stops them with a report; the second ends the program.
-fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
+/// Runs a job. The first SIGINT or SIGTERM stops it with a report; the second ends the program.
+fn run_until_interrupted(job: &Job, lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
@@ -377,16 +259,10 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
             .map_err(|error| format!("signals: {error}"))?;
     }
     if live {
-        run(jobs, lanes, &stop, &mut report::Live::new())
+        run(job, lanes, &stop, &mut report::Live::new())
     } else {
-        run(jobs, lanes, &stop, &mut NoAudience)
+        run(job, lanes, &stop, &mut ())
     }
-}
-
-struct NoAudience;
-
-impl Audience for NoAudience {
-    fn glimpse(&mut self, _: &Glimpse) {}
 }
 
 #[derive(Debug, Args)]
@@ -397,9 +273,6 @@ pub(super) struct Verify {
     /// Bytes to check
     #[arg(long, value_name = "SIZE|%")]
     size: Option<String>,
-    /// Offset of the first block
-    #[arg(long, value_name = "SIZE|%", default_value = "0")]
-    offset: String,
     /// Outstanding reads
     #[arg(long, value_name = "N", default_value = "16")]
     iodepth: String,
@@ -412,23 +285,20 @@ pub(super) struct Verify {
 
 impl Verify {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let mut job = Job::new("verify");
+        let mut job = Job::with(&[("rw", "read"), ("verify", "crc32c")])?;
         let given = [
             ("bs", Some(&self.bs)),
             ("size", self.size.as_ref()),
-            ("offset", Some(&self.offset)),
             ("iodepth", Some(&self.iodepth)),
             ("randseed", self.randseed.as_ref()),
         ];
         for (key, value) in given {
             if let Some(value) = value {
-                job.set(key, Some(value))?;
+                job.set(key, value)?;
             }
         }
-        job.set("verify", Some("crc32c"))?;
-        job.set("verify_only", Some("1"))?;
         let (_session, lanes) = self.place.lanes(true)?;
-        let result = run_until_interrupted(&[job], &lanes, true)?;
+        let result = run_until_interrupted(&job, &lanes, true)?;
         for job in &result.jobs {
             for mismatch in &job.mismatches {
                 print(mismatch);
@@ -445,10 +315,6 @@ impl Verify {
         if result.interrupted {
             return Err("interrupted: the rest was not looked at".to_owned());
         }
-        Ok(if result.is_success() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(code(&result))
     }
 }

@@ -1,4 +1,4 @@
-//! Command line of cairn-initiator, with commands of nvme-cli and jobs of fio.
+//! Command line of cairn-initiator, with commands of nvme-cli and a benchmark with fio's keys.
 //!
 //! Results are printed to stdout in the format of `-o`, everything else to stderr.
 
@@ -165,13 +165,12 @@ enum Command {
                             nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad \
                             --destroy-data")]
     Dsm(io::Dsm),
-    /// Runs fio's jobs: measures and verifies
+    /// Runs a job with fio's keys: measures and verifies
     #[command(after_help = "EXAMPLES:\n  cairn-initiator bench -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --rw=randread --bs=4k --iodepth=32 \
-                            --runtime=2 --time_based --histogram\n  cairn-initiator bench -a \
-                            192.0.2.1 -n nqn.2024-01.com.example:disk --destroy-data --rw=randrw \
-                            --bs=4k --iodepth=16 --size=16m --verify=crc32c \
-                            --output-format=json")]
+                            --runtime=2 --time_based\n  cairn-initiator bench -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --destroy-data --rw=randrw --bs=4k \
+                            --iodepth=16 --size=16m --verify=crc32c --output-format=json")]
     Bench(bench::Bench),
     /// Checks the blocks written by `bench --verify=crc32c`
     #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
@@ -227,11 +226,8 @@ struct Controller {
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    if let Some(refusal) = bench::refusal(&arguments) {
-        eprintln!("error: {refusal}");
-        return ExitCode::from(2);
-    }
-    let matches = Cli::command().get_matches_from(arguments);
+    let matches = Cli::command().try_get_matches_from(&arguments);
+    let matches = matches.unwrap_or_else(|error| bench::explain(error, &arguments).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match run(cli.command).and_then(|code| output::check().map(|()| code)) {
         Ok(code) => code,

@@ -15,7 +15,7 @@ use super::samples::{Effort, Samples};
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
-use cairn_bench::{Format, Random};
+use cairn_bench::{Format, random};
 use cairn_initiator::{
     Command, Data, Host, HostError, HostOptions, IoQueue, Namespace, Response, command,
 };
@@ -71,7 +71,7 @@ impl Ping {
             host: &mut host,
             disk: namespace.disk()?,
             format,
-            random: Random::new(Random::fresh_seed()),
+            random: random::fresh(),
         };
         let [keep_alive, identify, small, large] = nvme.latencies(effort)?;
         let mut bandwidths = vec![(
@@ -114,7 +114,7 @@ struct Nvme<'a> {
     host: &'a mut Host,
     disk: Namespace,
     format: Format,
-    random: Random,
+    random: random::Rng,
 }
 
 impl Nvme<'_> {
@@ -164,7 +164,7 @@ impl Nvme<'_> {
     fn random_read(&mut self, bytes: u32) -> Command {
         let blocks = bytes / self.format.block_bytes;
         let places = self.format.blocks / u64::from(blocks);
-        let place = self.random.below(places.max(1));
+        let place = self.random.u64(..places.max(1));
         self.disk.read(place * u64::from(blocks), blocks)
     }
 

@@ -47,8 +47,7 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     let paths = vec![one.options(), two.options()];
     let provider = Arc::new(Soft::default());
     let lanes = MultipathLanes::find(provider, paths, MultipathOptions::new(1)).unwrap();
-    let mut job = Job::new("killed");
-    for (key, value) in [
+    let job = Job::with(&[
         ("rw", "randrw"),
         ("bsrange", "4k-32k"),
         ("iodepth", "16"),
@@ -56,16 +55,15 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
         ("runtime", "12"),
         ("time_based", "1"),
         ("verify", "crc32c"),
-    ] {
-        job.set(key, Some(value)).unwrap();
-    }
+    ])
+    .unwrap();
     let mut killer = Killer {
         target: one,
         at_death: None,
         at_return: None,
         seconds: 0,
     };
-    let result = cairn_bench::run(&[job], &lanes, &AtomicBool::new(false), &mut killer).unwrap();
+    let result = cairn_bench::run(&job, &lanes, &AtomicBool::new(false), &mut killer).unwrap();
     let [job] = &result.jobs[..] else {
         panic!("one job")
     };
@@ -116,22 +114,20 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         on_event: |_| {},
     };
     host.shutdown().unwrap();
-    let mut job = Job::new("replaced");
-    for (key, value) in [
+    let job = Job::with(&[
         ("rw", "randwrite"),
         ("bs", "4k"),
         ("iodepth", "8"),
         ("runtime", "30"),
         ("time_based", "1"),
-    ] {
-        job.set(key, Some(value)).unwrap();
-    }
+    ])
+    .unwrap();
     let mut swapper = Swapper {
         target,
         disk,
         other: Some(other),
     };
-    let result = cairn_bench::run(&[job], &lanes, &AtomicBool::new(false), &mut swapper).unwrap();
+    let result = cairn_bench::run(&job, &lanes, &AtomicBool::new(false), &mut swapper).unwrap();
     assert!(!result.is_success());
     let error = result.jobs[0]
         .error
@@ -148,7 +144,7 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         "the other disk was written"
     );
     let again = cairn_bench::run(
-        &[Job::new("again")],
+        &Job::default(),
         &lanes,
         &AtomicBool::new(false),
         &mut swapper,

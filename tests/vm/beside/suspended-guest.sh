@@ -31,15 +31,15 @@ touch "$OUT/beside-ready"
 step "Verified I/O by both targets, of which one falls asleep"
 wait_for 120 "target A" test -e "$OUT/one-is-ready"
 initiator bench --path "$HOST_ADDR" --destroy-data --rw=randrw --bs=4k --iodepth=64 --size=12m \
-    --time_based --runtime=20 --verify=crc32c --eta=never --name=load \
+    --time_based --runtime=20 --verify=crc32c --eta=never \
     > "$OUT/bench-load.txt" 2> "$OUT/bench-load.log"
 ended_well load
 
 step "By target B the host rewrites the whole disk"
 initiator bench --destroy-data --rw=write --bs=64k --iodepth=8 --size=16m --randseed="$SEED" \
-    --verify=crc32c --end_fsync=1 --eta=never --name=rewrite \
-    > "$OUT/bench-rewrite.txt" 2> "$OUT/bench-rewrite.log"
+    --verify=crc32c --eta=never > "$OUT/bench-rewrite.txt" 2> "$OUT/bench-rewrite.log"
 ended_well rewrite
+initiator flush
 copy_disk "$OUT/before.img"
 touch "$OUT/rewritten"
 echo system_wakeup > "$OUT/monitor.in"

@@ -59,7 +59,7 @@ exchange verbs-soft "$FABRIC_ADDR"
 step "The target's MAC changes under I/O: the host says so, and connects again"
 log=$OUT/bench-moved.log
 cairn-initiator bench --provider verbs -a "$FABRIC_ADDR" -n "$NQN" --reconnect-delay=1 --rw=randrw --bs=4k \
-    --iodepth=8 --size=8m --rate_iops=200,200 --verify=crc32c --time_based --runtime=3600 --destroy-data --eta=never \
+    --iodepth=8 --size=8m --rate_iops=200 --verify=crc32c --time_based --runtime=3600 --destroy-data --eta=never \
     > "$OUT/bench-moved.txt" 2> "$log" &
 BENCH=$!
 packets_are() { [ "$(rxe_packets)" -ge "$1" ]; }

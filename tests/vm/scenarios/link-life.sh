@@ -236,7 +236,7 @@ say "ok: the target is found at both addresses again"
 
 step "The cable is pulled and plugged in again: the host gives up, and comes back"
 ip netns exec "$SOFT_NETNS" cairn-initiator bench --provider soft -a "$TARGET_ADDR" -n "$NQN" \
-    --reconnect-delay=1 --rw=randrw --bsrange=4k-32k --iodepth=8 --size=32m --rate_iops=200,200 --verify=crc32c \
+    --reconnect-delay=1 --rw=randrw --bsrange=4k-32k --iodepth=8 --size=32m --rate_iops=200 --verify=crc32c \
     --time_based --runtime=3600 --destroy-data --eta=never > "$OUT/bench.txt" 2> "$BENCH_LOG" &
 BENCH=$!
 wait_for 60 "its queues" heard 2 " connected .*subsystem=\"$NQN\""

@@ -4,11 +4,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::super::job::Direction;
+use super::super::lane::Direction;
 use super::super::run::BenchResult;
 use super::super::stats::{DirectionStats, PERCENTILES, Series};
 use super::{Entry, entries};
 use crate::object::Object;
+
+/// Name of the job in fio's report.
+const NAME: &str = "bench";
 
 /// Formats a result like fio's `--output-format=json`.
 #[must_use]
@@ -32,28 +35,23 @@ pub fn json(result: &BenchResult) -> String {
 fn job(entry: &Entry<'_>) -> Object {
     let stats = &entry.stats;
     let options = entry.job.options.iter();
-    let options = options.fold(
-        Object::new().with("name", &entry.job.name),
-        |object, (key, value)| match key.as_str() {
-            "name" => object,
-            _ => object.with(key, value),
-        },
-    );
+    let options = options.fold(Object::new().with("name", NAME), |object, (key, value)| {
+        object.with(key, value)
+    });
     let depths = ["1", "2", "4", "8", "16", "32", ">=64"];
     let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
-    let [ns, us, ms] = stats.classes.percent();
-    let mut object = Object::new()
-        .with("jobname", &entry.job.name)
-        .with("groupid", entry.group)
+    let classes = stats.latency_classes();
+    Object::new()
+        .with("jobname", NAME)
+        .with("groupid", 0)
         .with("error", entry.errno())
         .with("eta", 0)
         .with("elapsed", entry.longest_s.ceil() as u64)
-        .with_object("job options", options);
-    for direction in Direction::ALL {
-        object = object.with_object(direction.name(), moved(stats.of(direction)));
-    }
-    object
-        .with_object("sync", sync(&stats.sync_ns))
+        .with_object("job options", options)
+        .with_object("read", moved(stats.of(Direction::Read)))
+        .with_object("write", moved(stats.of(Direction::Write)))
+        .with_object("trim", moved(&DirectionStats::default()))
+        .with_object("sync", no_syncs())
         .with("job_runtime", (entry.elapsed_s * 1e3) as u64)
         .with("usr_cpu", round(entry.percent_of_time(entry.cpu.user_s)))
         .with("sys_cpu", round(entry.percent_of_time(entry.cpu.system_s)))
@@ -66,9 +64,9 @@ fn job(entry: &Entry<'_>) -> Object {
             "iodepth_complete",
             shares(batches, stats.complete.percent()),
         )
-        .with_object("latency_ns", shares_of(&ns))
-        .with_object("latency_us", shares_of(&us))
-        .with_object("latency_ms", shares_of(&ms))
+        .with_object("latency_ns", shares_of(&classes.ns))
+        .with_object("latency_us", shares_of(&classes.us))
+        .with_object("latency_ms", shares_of(&classes.ms))
         .with("latency_depth", entry.job.iodepth)
         .with("latency_target", 0)
         .with("latency_percentile", 100.0)
@@ -115,10 +113,10 @@ fn moved(stats: &DirectionStats) -> Object {
         .with("iops_samples", iops.count)
 }
 
-fn sync(ns: &Series) -> Object {
+fn no_syncs() -> Object {
     Object::new()
-        .with("total_ios", ns.count)
-        .with_object("lat_ns", series(ns))
+        .with("total_ios", 0)
+        .with_object("lat_ns", series(&Series::default()))
 }
 
 fn series(series: &Series) -> Object {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::super::job::Direction;
+use super::super::lane::Direction;
 use super::super::meter::{Count, Phase};
 use super::super::run::{Audience, Glimpse};
 use super::super::stats::per_second;
@@ -101,7 +101,7 @@ mod tests {
         };
         let glimpse = |s, reads| Glimpse {
             elapsed: Duration::from_secs(s),
-            counts: [count(reads), Count::default(), Count::default()],
+            counts: [count(reads), Count::default()],
             running: 1,
             phase: Phase::Running,
             progress: Some(0.25),

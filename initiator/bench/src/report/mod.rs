@@ -1,12 +1,10 @@
 //! Reports of a run in fio's format, as text or JSON.
 
-mod histogram;
 mod json;
 mod live;
 mod text;
 mod units;
 
-pub use histogram::histogram;
 pub use json::json;
 pub use live::Live;
 pub use text::text;
@@ -18,11 +16,10 @@ use super::run::{BenchResult, JobResult};
 use super::stats::JobStats;
 use super::worker::JobError;
 
-/// Report entry: one copy of a job. With `group_reporting`, all copies that run concurrently are one entry.
+/// Report entry: one copy of the job, or all copies with `group_reporting`.
 #[derive(Debug)]
-pub(super) struct Entry<'a> {
+struct Entry<'a> {
     job: &'a Job,
-    group: u32,
     copies: usize,
     stats: JobStats,
     error: Option<&'a JobError>,
@@ -35,11 +32,8 @@ pub(super) struct Entry<'a> {
 fn entries(result: &BenchResult) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for job in &result.jobs {
-        let grouped = job.plan.job.group_reporting;
         match entries.last_mut() {
-            Some(last) if grouped && last.job.group_reporting && last.group == job.plan.stage => {
-                last.add(job);
-            }
+            Some(last) if last.job.group_reporting => last.add(job),
             _ => entries.push(Entry::new(job)),
         }
     }
@@ -48,17 +42,18 @@ fn entries(result: &BenchResult) -> Vec<Entry<'_>> {
 
 impl<'a> Entry<'a> {
     fn new(result: &'a JobResult) -> Self {
-        Self {
+        let mut entry = Self {
             job: &result.plan.job,
-            group: result.plan.stage,
-            copies: 1,
-            stats: result.stats.clone(),
-            error: result.error.as_ref(),
-            mismatches: result.mismatches.iter().map(String::as_str).collect(),
-            elapsed_s: result.elapsed.as_secs_f64(),
-            longest_s: result.elapsed.as_secs_f64(),
-            cpu: result.cpu,
-        }
+            copies: 0,
+            stats: JobStats::default(),
+            error: None,
+            mismatches: Vec::new(),
+            elapsed_s: 0.0,
+            longest_s: 0.0,
+            cpu: CpuUse::default(),
+        };
+        entry.add(result);
+        entry
     }
 
     fn add(&mut self, result: &'a JobResult) {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::super::job::Direction;
+use super::super::lane::Direction;
 use super::super::run::BenchResult;
-use super::super::stats::{DirectionStats, JobStats, PERCENTILES, Series};
+use super::super::stats::{DirectionStats, PERCENTILES, Series};
 use super::units::{binary_bytes, decimal, decimal_bytes, time_unit};
 use super::{Entry, entries};
 
@@ -16,10 +16,7 @@ pub fn text(result: &BenchResult) -> String {
     for entry in &entries {
         job(&mut out, entry);
     }
-    let groups = entries.chunk_by(|a, b| a.group == b.group);
-    for group in groups {
-        run_status(&mut out, group);
-    }
+    run_status(&mut out, &entries);
     if result.interrupted {
         out.push_str("\ninterrupted: the report is of what was done until then\n");
     }
@@ -36,9 +33,7 @@ fn job(out: &mut String, entry: &Entry<'_>) {
     let why = entry.error.map(|error| format!(" ({error})"));
     line!(
         out,
-        "{}: (groupid={}, jobs={}): err={:2}{}: pid={}",
-        entry.job.name,
-        entry.group,
+        "bench: (groupid=0, jobs={}): err={:2}{}: pid={}",
         entry.copies,
         entry.errno(),
         why.unwrap_or_default(),
@@ -53,11 +48,6 @@ fn job(out: &mut String, entry: &Entry<'_>) {
             moved(out, direction, stats.of(direction));
         }
     }
-    if stats.sync_ns.count > 0 {
-        out.push_str("  fsync:\n");
-        series(out, "sync", &stats.sync_ns);
-    }
-    classes(out, stats);
     line!(
         out,
         "  cpu          : usr={:.2}%, sys={:.2}%, ctx={}, majf={}, minf={}",
@@ -67,7 +57,6 @@ fn job(out: &mut String, entry: &Entry<'_>) {
         entry.cpu.major_faults,
         entry.cpu.minor_faults
     );
-    steps(out, entry);
     if entry.job.verify {
         line!(
             out,
@@ -95,7 +84,6 @@ fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     series(out, "clat", &stats.clat_ns);
     series(out, "lat", &stats.lat_ns);
     percentiles(out, stats);
-    samples(out, stats);
 }
 
 /// Appends a line such as `    clat (usec): min=17, max=10520, avg=271.65, stdev=358.04`.
@@ -130,97 +118,11 @@ fn percentiles(out: &mut String, stats: &DirectionStats) {
     }
 }
 
-fn samples(out: &mut String, stats: &DirectionStats) {
-    let bw = &stats.bw_samples;
-    if bw.count > 0 {
-        let of_all = stats.bandwidth() / 1024.0;
-        line!(
-            out,
-            "   bw (  KiB/s): min={:5.0}, max={:5.0}, per={:3.2}%, avg={:5.2}, stdev={:5.2}, \
-             samples={}",
-            bw.min,
-            bw.max,
-            (bw.mean * 100.0 / of_all).min(100.0),
-            bw.mean,
-            bw.deviation(),
-            bw.count
-        );
-        let iops = &stats.iops_samples;
-        line!(
-            out,
-            "   iops        : min={:5.0}, max={:5.0}, avg={:5.2}, stdev={:5.2}, samples={}",
-            iops.min,
-            iops.max,
-            iops.mean,
-            iops.deviation(),
-            iops.count
-        );
-    }
-}
-
-/// Appends latency classes such as `  lat (usec)   : 250=49.77%, 500=41.82%`, at most five per line.
-fn classes(out: &mut String, stats: &JobStats) {
-    let units = ["nsec", "usec", "msec"];
-    for (unit, table) in units.iter().zip(stats.classes.percent()) {
-        let cells: Vec<_> = table
-            .iter()
-            .filter(|(_, share)| *share > 0.0)
-            .map(|(class, share)| format!("{class}={share:.2}%"))
-            .collect();
-        for row in cells.chunks(5) {
-            line!(out, "  lat ({unit})   : {}", row.join(", "));
-        }
-    }
-}
-
-fn steps(out: &mut String, entry: &Entry<'_>) {
-    let stats = &entry.stats;
-    let row = |names: [&str; 7], shares: [f64; 7]| {
-        let cells: Vec<_> = names
-            .iter()
-            .zip(shares)
-            .map(|(name, share)| format!("{name}={share:.1}%"))
-            .collect();
-        cells.join(", ")
-    };
-    let depths = ["1", "2", "4", "8", "16", "32", ">=64"];
-    let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
-    line!(
-        out,
-        "  IO depths    : {}",
-        row(depths, stats.depth.percent())
-    );
-    line!(
-        out,
-        "     submit    : {}",
-        row(batches, stats.submit.percent())
-    );
-    line!(
-        out,
-        "     complete  : {}",
-        row(batches, stats.complete.percent())
-    );
-    let ios = |direction| stats.of(direction).ios;
-    line!(
-        out,
-        "     issued rwts: total={},{},{},{} short=0,0,0,0 dropped=0,0,0,0",
-        ios(Direction::Read),
-        ios(Direction::Write),
-        ios(Direction::Trim),
-        stats.sync_ns.count
-    );
-    line!(
-        out,
-        "     latency   : target=0, window=0, percentile=100.00%, depth={}",
-        entry.job.iodepth
-    );
-}
-
-fn run_status(out: &mut String, group: &[Entry<'_>]) {
-    line!(out, "\nRun status group {} (all jobs):", group[0].group);
+fn run_status(out: &mut String, entries: &[Entry<'_>]) {
+    line!(out, "\nRun status group 0 (all jobs):");
     for direction in Direction::ALL {
         let used = || {
-            group
+            entries
                 .iter()
                 .map(|entry| entry.stats.of(direction))
                 .filter(|s| s.ios > 0)
