@@ -2,9 +2,9 @@
 
 use clap::Args;
 use nvme_proto::wire::U32;
-use nvme_proto::wire::feature::{Feature, Select, SetFeaturesCdw10};
+use nvme_proto::wire::feature::{CAPABILITY_BITS, FEATURE_BITS, Feature, Select, SetFeaturesCdw10};
 
-use super::bit_fields::{CAPABILITIES, Detail, FEATURES};
+use super::bit_fields::{Detail, explain};
 use super::number::{number, number_in};
 use super::session::{Session, text};
 use super::{Controller, Result};
@@ -79,7 +79,7 @@ impl GetFeature {
         self.controller.output.show(&object, |_| {
             let mut line = format!("get-feature: {feature}, {select} value: {value:#010x}\n");
             if self.detail.human_readable {
-                line += &explain(feature, select, value);
+                line += &meaning(feature, select, value);
             }
             if length > 0 {
                 line += &super::output::hexdump(&bytes);
@@ -90,13 +90,13 @@ impl GetFeature {
     }
 }
 
-fn explain(feature: Feature, select: Select, value: u32) -> String {
-    let key = format!("{:#04x}", feature.0);
+fn meaning(feature: Feature, select: Select, value: u32) -> String {
+    let name = format!("{:#04x}", feature.0);
     let known = match select {
-        Select::SUPPORTED_CAPABILITIES => Some(&CAPABILITIES),
-        _ => FEATURES.iter().find(|field| field.key == key),
+        Select::SUPPORTED_CAPABILITIES => CAPABILITY_BITS.first(),
+        _ => FEATURE_BITS.iter().find(|field| field.name == name),
     };
-    known.map_or_else(String::new, |field| field.explain(value.into()))
+    known.map_or_else(String::new, |field| explain(field, value.into()))
 }
 
 #[derive(Debug, Args)]

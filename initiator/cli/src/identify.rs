@@ -2,7 +2,8 @@
 
 use clap::Args;
 use nvme_proto::wire::identify::{
-    IdentifyController, IdentifyNamespace, LbaFormat, Nsfeat, PowerState,
+    CONTROLLER_BITS, IdentifyController, IdentifyNamespace, LbaFormat, NAMESPACE_BITS, Nsfeat,
+    PowerState,
 };
 use uuid::Uuid;
 
@@ -30,7 +31,7 @@ impl IdCtrl {
         self.controller
             .output
             .show(&controller(&identity), |object| {
-                let lines = self.detail.lines(object, 10, bit_fields::CONTROLLER);
+                let lines = self.detail.lines(object, 10, CONTROLLER_BITS);
                 format!("NVME Identify Controller:\n{lines}")
             });
         Ok(())
@@ -117,7 +118,7 @@ impl IdNs {
                 format!(
                     "NVME Identify Namespace {}:\n{}{}",
                     namespace.nsid,
-                    self.detail.lines(object, 8, bit_fields::NAMESPACE),
+                    self.detail.lines(object, 8, NAMESPACE_BITS),
                     formats(identity, self.detail)
                 )
             });
@@ -195,7 +196,7 @@ mod tests {
         let mut id = IdentifyController::new_zeroed();
         id.oncs = U16::new(1 << 3);
         let object = controller(&id);
-        let text = IN_WORDS.lines(&object, 10, bit_fields::CONTROLLER);
+        let text = IN_WORDS.lines(&object, 10, CONTROLLER_BITS);
         let (_, oncs) = text.split_once("\noncs       : 0x8\n").unwrap();
         let first: Vec<_> = oncs.lines().take(6).collect();
         assert_eq!(first[0], "  [8:8] : 0\tCopy: not supported");
@@ -203,7 +204,7 @@ mod tests {
         let plain = Detail {
             human_readable: false,
         };
-        let plain = plain.lines(&object, 10, bit_fields::CONTROLLER);
+        let plain = plain.lines(&object, 10, CONTROLLER_BITS);
         assert!(!plain.contains("[3:3]"), "{plain}");
     }
 
@@ -212,17 +213,14 @@ mod tests {
         const NUMBERS: [&str; 3] = ["vid", "ssvid", "ieee"];
         let controller = controller(&IdentifyController::new_zeroed());
         let namespace = of_namespace(&IdentifyNamespace::new_zeroed());
-        for (object, fields) in [
-            (controller, bit_fields::CONTROLLER),
-            (namespace, bit_fields::NAMESPACE),
-        ] {
+        for (object, fields) in [(controller, CONTROLLER_BITS), (namespace, NAMESPACE_BITS)] {
             let keys: Vec<_> = object.values().map(|(key, _)| key.to_owned()).collect();
             for key in keys.iter().filter(|key| HEX.contains(&key.as_str())) {
-                let explained = fields.iter().any(|field| field.key == key);
+                let explained = fields.iter().any(|field| field.name == key);
                 assert!(explained || NUMBERS.contains(&key.as_str()), "{key}");
             }
             for field in fields {
-                assert!(keys.iter().any(|key| key == field.key), "{}", field.key);
+                assert!(keys.iter().any(|key| key == field.name), "{}", field.name);
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The command `get-log`.
 
 use clap::Args;
-use nvme_proto::wire::log::{ErrorEntry, FirmwareSlotLog, LogPage, SmartLog};
+use nvme_proto::wire::log::{ErrorEntry, FirmwareSlotLog, LOG_BITS, LogPage, SmartLog};
 use nvme_proto::wire::{FromBytes, NSID_ALL};
 
-use super::bit_fields::{Detail, LOGS};
+use super::bit_fields::Detail;
 use super::discover::ascii;
 use super::fields::with_fields;
 use super::number::number;
@@ -171,7 +171,7 @@ impl GetLog {
             format!(
                 "Smart Log for NVME controller:{:08x}\n{}",
                 self.namespace_id,
-                self.detail.lines(object, 40, LOGS)
+                self.detail.lines(object, 40, LOG_BITS)
             )
         });
     }
@@ -188,7 +188,7 @@ impl GetLog {
                 if entry.error_count.get() != 0 {
                     out += &format!(
                         " Entry[{at:>2}]\n{}",
-                        self.detail.lines(&error(entry), 20, LOGS)
+                        self.detail.lines(&error(entry), 20, LOG_BITS)
                     );
                 }
             }
@@ -208,7 +208,7 @@ impl GetLog {
                 slots = slots.with(&format!("Firmware Rev Slot {}", at + 1), text);
             }
         }
-        let lines = self.detail.lines(&slots, 28, LOGS);
+        let lines = self.detail.lines(&slots, 28, LOG_BITS);
         let object = Object::new().with_object("firmware", slots);
         self.controller
             .output

@@ -4,13 +4,13 @@ use clap::Args;
 use nvme_proto::host::multipath::{AnaEntry, AnaLog};
 use nvme_proto::wire::identify::{Cns, NamespaceDescriptor, namespace_descriptors};
 use nvme_proto::wire::log::{
-    AnaGroup, AnaLogHeader, CommandEffects, CommandEffectsLog, LogPage, SubsystemType,
+    AnaGroup, AnaLogHeader, CommandEffects, CommandEffectsLog, EFFECT_BITS, LogPage, SubsystemType,
 };
-use nvme_proto::wire::property::{Cap, Cc, Csts, Vs, offset};
+use nvme_proto::wire::property::{Cap, Cc, Csts, PROPERTY_BITS, Vs, offset};
 use nvme_proto::wire::{AdminOpcode, FromBytes, Nqn, NvmOpcode, U32};
 use uuid::Uuid;
 
-use super::bit_fields::{Detail, EFFECTS, REGISTERS};
+use super::bit_fields::Detail;
 use super::discover::{ascii, transport};
 use super::logs::GetLog;
 use super::number::number;
@@ -67,7 +67,7 @@ impl Detailed {
             if detail.human_readable {
                 let each = all
                     .iter()
-                    .map(|one| detail.lines(&one.object(), 7, EFFECTS));
+                    .map(|one| detail.lines(&one.object(), 7, EFFECT_BITS));
                 return each.collect::<Vec<_>>().join("\n");
             }
             let head = ["Set", "Opcode", "Command", "Effects", "May change"];
@@ -91,7 +91,7 @@ impl Detailed {
         let detail = self.detail;
         self.controller.output.show(&object, |object| {
             if detail.human_readable {
-                return detail.lines(object, 8, REGISTERS);
+                return detail.lines(object, 8, PROPERTY_BITS);
             }
             format!(
                 "cap     : {:x}\n  MQES {} (commands of a queue), CQR {}, TO {} (units of 500 ms), CSS {:#x}, MPSMIN {}, MPSMAX {}\n\

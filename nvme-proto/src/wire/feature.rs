@@ -3,6 +3,8 @@
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::bits::bit_fields;
+
 codes! {
     /// FID (Base, figure 317; NVM, figure 83).
     pub struct Feature(u8);
@@ -65,11 +67,11 @@ bitfields! {
     pub struct SupportedCapabilities(u32);
     flags {
         /// The value can be saved.
-        saveable with_saveable = 0;
+        saveable with_saveable = 0 ("cannot be saved" | "can be saved");
         /// The value belongs to a namespace.
-        namespace_specific with_namespace_specific = 1;
+        namespace_specific with_namespace_specific = 1 ("of the controller" | "of a namespace");
         /// The value can be changed.
-        changeable with_changeable = 2;
+        changeable with_changeable = 2 ("cannot be changed" | "can be changed");
     }
 }
 
@@ -78,13 +80,16 @@ bitfields! {
     pub struct Arbitration(u32);
     fields {
         /// Arbitration burst, 2^AB commands; 111b: no limit.
-        ab with_ab: u8 = 0..=2;
+        ab with_ab: u8 = 0..=2 (|power, f| match power {
+            7 => f.write_str("commands at a time of a queue: no limit"),
+            _ => write!(f, "commands at a time of a queue: {}", 1u64 << power),
+        });
         /// Weight of low priority, 0-based.
-        lpw with_lpw: u8 = 8..=15;
+        lpw with_lpw: u8 = 8..=15 (|more, f| write!(f, "weight of low priority: {}", more + 1));
         /// Weight of medium priority, 0-based.
-        mpw with_mpw: u8 = 16..=23;
+        mpw with_mpw: u8 = 16..=23 (|more, f| write!(f, "weight of medium priority: {}", more + 1));
         /// Weight of high priority, 0-based.
-        hpw with_hpw: u8 = 24..=31;
+        hpw with_hpw: u8 = 24..=31 (|more, f| write!(f, "weight of high priority: {}", more + 1));
     }
 }
 
@@ -93,9 +98,9 @@ bitfields! {
     pub struct PowerManagement(u32);
     fields {
         /// Power state to enter.
-        ps with_ps: u8 = 0..=4;
+        ps with_ps: u8 = 0..=4 (|state, f| write!(f, "power state: {state}"));
         /// Workload hint.
-        wh with_wh: u8 = 5..=7;
+        wh with_wh: u8 = 5..=7 (|hint, f| write!(f, "workload hint: {hint}"));
     }
 }
 
@@ -104,11 +109,15 @@ bitfields! {
     pub struct TemperatureThreshold(u32);
     fields {
         /// Threshold, in kelvin.
-        tmpth with_tmpth: u16 = 0..=15;
+        tmpth with_tmpth: u16 = 0..=15 (|kelvin, f| write!(f, "{} °C ({kelvin} K)", kelvin as i64 - 273));
         /// TMPSEL: 0 composite, 1 to 8 a sensor, Fh all.
-        tmpsel with_tmpsel: u8 = 16..=19;
+        tmpsel with_tmpsel: u8 = 16..=19 (|sensor, f| match sensor {
+            0 => f.write_str("of the composite temperature"),
+            15 => f.write_str("of all sensors"),
+            _ => write!(f, "of sensor {sensor}"),
+        });
         /// THSEL: 00b over, 01b under temperature.
-        thsel with_thsel: u8 = 20..=21;
+        thsel with_thsel: u8 = 20..=21 ("threshold" ["over temperature", "under temperature"]);
     }
 }
 
@@ -117,11 +126,14 @@ bitfields! {
     pub struct ErrorRecovery(u32);
     fields {
         /// Time limit of error recovery, in units of 100 ms; 0: no limit.
-        tler with_tler: u16 = 0..=15;
+        tler with_tler: u16 = 0..=15 (|tenths, f| match tenths {
+            0 => f.write_str("time to try again: no limit"),
+            _ => write!(f, "time to try again: {} ms", tenths * 100),
+        });
     }
     flags {
         /// Reads of deallocated or unwritten blocks fail.
-        dulbe with_dulbe = 16;
+        dulbe with_dulbe = 16 ("reads of deallocated blocks succeed" | "reads of deallocated blocks fail");
     }
 }
 
@@ -130,7 +142,7 @@ bitfields! {
     pub struct VolatileWriteCache(u32);
     flags {
         /// The cache is enabled.
-        wce with_wce = 0;
+        wce with_wce = 0 ("write cache: off" | "write cache: on");
     }
 }
 
@@ -139,9 +151,9 @@ bitfields! {
     pub struct NumberOfQueues(u32);
     fields {
         /// Number of I/O submission queues (NSQR or NSQA), 0-based.
-        nsq with_nsq: u16 = 0..=15;
+        nsq with_nsq: u16 = 0..=15 (|more, f| write!(f, "I/O submission queues: {}", more + 1));
         /// Number of I/O completion queues (NCQR or NCQA), 0-based.
-        ncq with_ncq: u16 = 16..=31;
+        ncq with_ncq: u16 = 16..=31 (|more, f| write!(f, "I/O completion queues: {}", more + 1));
     }
 }
 
@@ -150,9 +162,9 @@ bitfields! {
     pub struct InterruptCoalescing(u32);
     fields {
         /// Aggregation threshold in completions, 0-based.
-        thr with_thr: u8 = 0..=7;
+        thr with_thr: u8 = 0..=7 (|more, f| write!(f, "completions of an interrupt: {}", more + 1));
         /// Aggregation time in units of 100 us.
-        time with_time: u8 = 8..=15;
+        time with_time: u8 = 8..=15 (|units, f| write!(f, "longest wait: {} us", units * 100));
     }
 }
 
@@ -174,7 +186,8 @@ bitfields! {
     pub struct WriteAtomicity(u32);
     flags {
         /// AWUN and NAWUN do not apply.
-        dn with_dn = 0;
+        dn with_dn = 0 ("writes within AWUN and NAWUN are atomic"
+            | "writes within AWUPF and NAWUPF are atomic, larger ones need not be");
     }
 }
 
@@ -187,23 +200,31 @@ bitfields! {
     }
     flags {
         /// NAN: namespace attribute notices.
-        namespace_attribute with_namespace_attribute = 8;
+        namespace_attribute with_namespace_attribute = 8 (reports "events of namespaces");
         /// FAN: firmware activation notices.
-        firmware_activation with_firmware_activation = 9;
+        firmware_activation with_firmware_activation = 9 (reports "events of firmware activation");
         /// TLN: telemetry log notices.
-        telemetry with_telemetry = 10;
+        telemetry with_telemetry = 10 (reports "events of the telemetry log");
         /// ANACN: ANA change notices.
-        ana_change with_ana_change = 11;
+        ana_change with_ana_change = 11 (reports "events of ANA");
         /// PLEAN: predictable latency event aggregate log change notices.
-        predictable_latency with_predictable_latency = 12;
+        predictable_latency with_predictable_latency = 12 (reports "events of predictable latency");
         /// LBASIN: LBA status information notices.
-        lba_status with_lba_status = 13;
+        lba_status with_lba_status = 13 (reports "events of LBA status");
         /// EGEAN: endurance group event aggregate log change notices.
-        endurance_group with_endurance_group = 14;
+        endurance_group with_endurance_group = 14 (reports "events of endurance groups");
         /// NNSSN: normal subsystem shutdown.
-        subsystem_shutdown with_subsystem_shutdown = 15;
+        subsystem_shutdown with_subsystem_shutdown = 15 (reports "events of a shutdown of the NVM subsystem");
         /// DLPCN: discovery log change notices.
-        discovery_change with_discovery_change = 31;
+        discovery_change with_discovery_change = 31 (reports "events of a changed discovery log");
+    }
+    bits {
+        5 (reports "events of a persistent memory region in trouble");
+        4 (reports "events of failed backup of volatile memory");
+        3 (reports "events of a medium that is read only");
+        2 (reports "events of reliability");
+        1 (reports "events of temperature");
+        0 (reports "events of spare below its threshold");
     }
 }
 
@@ -212,9 +233,9 @@ bitfields! {
     pub struct HostThermalManagement(u32);
     fields {
         /// Heavy throttling temperature, in kelvin.
-        tmt2 with_tmt2: u16 = 0..=15;
+        tmt2 with_tmt2: u16 = 0..=15 (|kelvin, f| write!(f, "heavy throttling from: {kelvin} K"));
         /// Light throttling temperature, in kelvin.
-        tmt1 with_tmt1: u16 = 16..=31;
+        tmt1 with_tmt1: u16 = 16..=31 (|kelvin, f| write!(f, "lighter throttling from: {kelvin} K"));
     }
 }
 
@@ -241,8 +262,46 @@ bitfields! {
     pub struct WriteProtection(u32);
     fields {
         /// A [`WriteProtectionState`].
-        wps with_wps: u8 = 0..=2;
+        wps with_wps: u8 = 0..=2 ("write protection" [
+            "none", "until it is lifted", "until power cycle", "permanent"
+        ]);
     }
+}
+
+bit_fields! {
+    /// Values in DW0 of the completion by FID (Base 2.0, 5.27.1; NVM 1.0, 4.1.3).
+    FEATURE_BITS;
+    "0x01" Arbitration;
+    "0x02" PowerManagement;
+    "0x04" TemperatureThreshold;
+    "0x05" ErrorRecovery;
+    "0x06" VolatileWriteCache;
+    "0x07" NumberOfQueues;
+    "0x08" InterruptCoalescing;
+    "0x0a" WriteAtomicity;
+    "0x0b" AsyncEventConfig;
+    "0x0f" 32 {
+        0..=31 (|ms, f| match ms {
+            0 => f.write_str("Keep Alive: off"),
+            _ => write!(f, "Keep Alive: within {ms} ms"),
+        });
+    };
+    "0x10" HostThermalManagement;
+    "0x82" 32 {
+        3 ("reports reservations that are preempted" | "does not report reservations that are preempted");
+        2 ("reports reservations that are released" | "does not report reservations that are released");
+        1 ("reports registrations that are preempted" | "does not report registrations that are preempted");
+    };
+    "0x83" 32 {
+        0 ("reservations end with power" | "reservations persist through power loss");
+    };
+    "0x84" WriteProtection;
+}
+
+bit_fields! {
+    /// Capabilities of any feature.
+    CAPABILITY_BITS;
+    "capabilities" SupportedCapabilities;
 }
 
 /// Timestamp (FID 0Eh; Base, figure 335).

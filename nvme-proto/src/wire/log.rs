@@ -1,9 +1,13 @@
 //! Log pages and Get Log Page (Base, 5.16).
 
+use core::fmt::{self, Formatter};
+
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::bits::bit_fields;
 use super::nqn::NQN_FIELD_BYTES;
+use super::status::Status;
 
 codes! {
     /// LID: log page identifier (Base, figure 202).
@@ -232,25 +236,84 @@ bitfields! {
     pub struct CommandEffects(u32);
     fields {
         /// CSE: 000b no restriction, 001b one command at a time per namespace, 010b one in total.
-        cse with_cse: u8 = 16..=18;
+        cse with_cse: u8 = 16..=18 ("commands at a time" [
+            "any number", "one of a namespace", "one of all namespaces"
+        ]);
     }
     flags {
         /// The command is supported.
-        csupp with_csupp = 0;
+        csupp with_csupp = 0 (supports "the command");
         /// Logical blocks may change.
-        lbcc with_lbcc = 1;
+        lbcc with_lbcc = 1 ("logical blocks: stay" | "logical blocks: may change");
         /// Capabilities of a namespace may change.
-        ncc with_ncc = 2;
+        ncc with_ncc = 2 ("namespace capabilities: stay" | "namespace capabilities: may change");
         /// The set of namespaces may change.
-        nic with_nic = 3;
+        nic with_nic = 3 ("namespace inventory: stays" | "namespace inventory: may change");
         /// Capabilities of the controller may change.
-        ccc with_ccc = 4;
+        ccc with_ccc = 4 ("controller capabilities: stay" | "controller capabilities: may change");
         /// UUID selection is supported.
-        uuid_selection with_uuid_selection = 19;
+        uuid_selection with_uuid_selection = 19 (supports "UUID selection");
         /// CSP: the command affects one namespace.
-        namespace_scope with_namespace_scope = 20;
+        namespace_scope with_namespace_scope = 20 (supports "scope: namespace");
         /// CSP: the command affects one controller.
-        controller_scope with_controller_scope = 21;
+        controller_scope with_controller_scope = 21 (supports "scope: controller");
+    }
+    bits {
+        25 (supports "scope: NVM subsystem");
+        24 (supports "scope: domain");
+        23 (supports "scope: endurance group");
+        22 (supports "scope: NVM set");
+    }
+}
+
+bit_fields! {
+    /// Bit fields of the SMART log (Base 2.0, figure 207), firmware log (figure 208) and error log (figure 206).
+    LOG_BITS;
+    "critical_warning" 8 {
+        5 ("persistent memory region: writable" | "persistent memory region: read-only or unreliable");
+        4 ("backup of volatile memory: works" | "backup of volatile memory: failed");
+        3 ("media: writable" | "media: read-only");
+        2 ("reliability: as it was" | "reliability: degraded");
+        1 ("temperature: within its thresholds" | "temperature: past a threshold");
+        0 ("spare: above its threshold" | "spare: below its threshold");
+    };
+    "endurance_grp_critical_warning_summary" 8 {
+        3 ("namespaces of endurance groups: writable" | "namespaces of an endurance group: read-only");
+        2 ("reliability of endurance groups: as it was" | "reliability of an endurance group: degraded");
+        0 ("spare of endurance groups: above its threshold" | "spare of an endurance group: below its threshold");
+    };
+    "Active Firmware Slot (afi)" 8 {
+        4..=6 (|slot, f| match slot {
+            0 => f.write_str("slot after the next reset: the same"),
+            slot => write!(f, "slot after the next reset: {slot}"),
+        });
+        0..=2 (|slot, f| write!(f, "active slot: {slot}"));
+    };
+    "status_field" 15 {
+        14 ("the command may be retried" | "do not retry");
+        13 ("nothing more in the log" | "more in the log");
+        11..=12 ("wait before a retry" ["none", "CRDT1", "CRDT2", "CRDT3"]);
+        0..=10 (|bits, f| write!(f, "{}", Status::from_bits(bits as u16).code()));
+    };
+    "parm_error_location" 16 { 0..=15 (location); };
+    "trtype" 8 { 0..=7 ("transport" ["none", "RDMA", "Fibre Channel", "TCP"]); };
+}
+
+bit_fields! {
+    /// Bit fields of an entry of the Commands Supported and Effects log.
+    EFFECT_BITS;
+    "effects" CommandEffects;
+}
+
+fn location(value: u64, f: &mut Formatter<'_>) -> fmt::Result {
+    match value {
+        0xffff => f.write_str("not in the command"),
+        _ => write!(
+            f,
+            "byte {} and bit {} of the command",
+            value & 0xff,
+            value >> 8 & 7
+        ),
     }
 }
 

@@ -28,23 +28,34 @@ macro_rules! assert_size {
 }
 
 /// Declares an integer type with named bit fields, each with a getter and a `with_` method that returns a changed copy.
-/// Unnamed bits are preserved.
+/// Unnamed bits are preserved. A meaning in parentheses explains a field; `bits` explains bits without a name.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*
         pub struct $name:ident($repr:ident);
         $(fields {
-            $($(#[$fmeta:meta])* $field:ident $with_field:ident: $ftype:ident = $low:literal..=$high:literal;)+
+            $(
+                $(#[$fmeta:meta])* $field:ident $with_field:ident: $ftype:ident
+                    = $low:literal..=$high:literal $(($($fmeaning:tt)+))?;
+            )+
         })?
         $(flags {
-            $($(#[$bmeta:meta])* $flag:ident $with_flag:ident = $bit:literal;)+
+            $($(#[$bmeta:meta])* $flag:ident $with_flag:ident = $bit:literal $(($($bmeaning:tt)+))?;)+
         })?
+        $(bits { $($first:literal $(..=$last:literal)? ($($meaning:tt)+);)+ })?
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name(pub $repr);
 
         impl $name {
+            #[allow(dead_code, reason = "bits of some types are in no list")]
+            pub(crate) const PARTS: &'static [$crate::wire::bits::Part] = &[
+                $($($($crate::wire::bits::part!($low..=$high, $($fmeaning)+),)?)+)?
+                $($($($crate::wire::bits::part!($bit, $($bmeaning)+),)?)+)?
+                $($($crate::wire::bits::part!($first $(..=$last)?, $($meaning)+),)+)?
+            ];
+
             $($(
                 $(#[$fmeta])*
                 #[must_use]
@@ -119,6 +130,7 @@ macro_rules! codes {
 }
 
 pub mod aen;
+pub mod bits;
 pub mod cm;
 pub mod cqe;
 pub mod fabrics;

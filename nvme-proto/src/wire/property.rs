@@ -1,5 +1,9 @@
 //! Controller properties (Base, 3.1.3).
 
+use core::fmt::{self, Formatter};
+
+use super::bits::bit_fields;
+
 /// Byte offsets of properties.
 pub mod offset {
     /// Controller Capabilities, 8 bytes.
@@ -24,27 +28,40 @@ bitfields! {
     pub struct Cap(u64);
     fields {
         /// Maximum entries of an I/O queue, 0-based.
-        mqes with_mqes: u16 = 0..=15;
+        mqes with_mqes: u16 = 0..=15 (|entries, f| write!(f, "entries of a queue: up to {}", entries + 1));
         /// Arbitration mechanisms in addition to round robin.
         ams with_ams: u8 = 17..=18;
         /// Maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
-        to with_to: u8 = 24..=31;
+        to with_to: u8 = 24..=31 (|halves, f| write!(f, "longest time to get ready: {} ms", halves * 500));
         /// Supported I/O command sets; bit 0 NVM, bit 6 those of CNS 1Ch.
         css with_css: u8 = 37..=44;
         /// Minimum host page, 2^(12 + MPSMIN) bytes.
-        mpsmin with_mpsmin: u8 = 48..=51;
+        mpsmin with_mpsmin: u8 = 48..=51 (|power, f| page(power, f, "smallest "));
         /// Maximum host page, 2^(12 + MPSMAX) bytes.
-        mpsmax with_mpsmax: u8 = 52..=55;
+        mpsmax with_mpsmax: u8 = 52..=55 (|power, f| page(power, f, "largest "));
     }
     flags {
         /// I/O queues are physically contiguous; 1 over Fabrics.
-        cqr with_cqr = 16;
+        cqr with_cqr = 16 ("queues may be in pieces of memory" | "queues are in one piece of memory");
         /// NVM Subsystem Reset is supported.
-        nssrs with_nssrs = 36;
+        nssrs with_nssrs = 36 (supports "NVM subsystem reset");
         /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO valid.
-        crwms with_crwms = 59;
+        crwms with_crwms = 59 (supports "ready with media");
         /// CRMS.CRIMS: Controller Ready Independent of Media is supported.
-        crims with_crims = 60;
+        crims with_crims = 60 (supports "ready independent of media");
+    }
+    bits {
+        58 (supports "NVM subsystem shutdown");
+        57 (supports "controller memory buffer");
+        56 (supports "persistent memory region");
+        46..=47 ("scope of power states" ["not reported", "controller", "domain", "NVM subsystem"]);
+        45 (supports "boot partitions");
+        44 ("I/O command sets: some" | "I/O command sets: none");
+        43 (supports "the list of I/O command sets");
+        37 (supports "NVM command set");
+        32..=35 (|stride, f| write!(f, "doorbell stride: {} bytes", 4u64 << stride));
+        18 (supports "vendor specific arbitration");
+        17 (supports "weighted round robin with urgent priority class");
     }
 }
 
@@ -84,23 +101,27 @@ bitfields! {
     pub struct Cc(u32);
     fields {
         /// I/O command sets; 000b NVM, 110b all of CNS 1Ch, 111b none.
-        css with_css: u8 = 4..=6;
+        css with_css: u8 = 4..=6 ("I/O command sets" ["NVM", "", "", "", "", "", "all that are supported", "none"]);
         /// Host page, 2^(12 + MPS) bytes.
-        mps with_mps: u8 = 7..=10;
+        mps with_mps: u8 = 7..=10 (|power, f| page(power, f, ""));
         /// Arbitration mechanism.
-        ams with_ams: u8 = 11..=13;
+        ams with_ams: u8 = 11..=13 ("arbitration" [
+            "round robin", "weighted round robin with urgent priority class", "", "", "", "", "", "vendor specific"
+        ]);
         /// Shutdown notification (an `SHN_` constant).
-        shn with_shn: u8 = 14..=15;
+        shn with_shn: u8 = 14..=15 ("shutdown" ["not asked for", "normal", "abrupt"]);
         /// I/O submission queue entry, 2^IOSQES bytes.
-        iosqes with_iosqes: u8 = 16..=19;
+        iosqes with_iosqes: u8 = 16..=19 (|power, f|
+            write!(f, "entry of a submission queue: {} bytes", 1u64 << power));
         /// I/O completion queue entry, 2^IOCQES bytes.
-        iocqes with_iocqes: u8 = 20..=23;
+        iocqes with_iocqes: u8 = 20..=23 (|power, f|
+            write!(f, "entry of a completion queue: {} bytes", 1u64 << power));
     }
     flags {
         /// Enables the controller; clearing it is a reset.
-        en with_en = 0;
+        en with_en = 0 ("disabled" | "enabled");
         /// Ready independent of media.
-        crime with_crime = 24;
+        crime with_crime = 24 ("ready with media" | "ready independent of media");
     }
 }
 
@@ -124,17 +145,20 @@ bitfields! {
     pub struct Csts(u32);
     fields {
         /// Shutdown status (an `SHST_` constant).
-        shst with_shst: u8 = 2..=3;
+        shst with_shst: u8 = 2..=3 ("shutdown" ["none", "under way", "complete"]);
     }
     flags {
         /// Ready for commands.
-        rdy with_rdy = 0;
+        rdy with_rdy = 0 ("not ready" | "ready");
         /// Fatal error until a reset.
-        cfs with_cfs = 1;
+        cfs with_cfs = 1 ("no fatal error" | "fatal error: reset it");
         /// The NVM subsystem was reset.
-        nssro with_nssro = 4;
+        nssro with_nssro = 4 ("no reset of the NVM subsystem" | "the NVM subsystem was reset");
         /// Processing is paused.
-        pp with_pp = 5;
+        pp with_pp = 5 ("takes commands" | "processing paused");
+    }
+    bits {
+        6 ("shutdown of the controller" | "shutdown of the NVM subsystem");
     }
 }
 
@@ -156,6 +180,30 @@ bitfields! {
         /// Maximum time until ready independent of media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
+}
+
+bit_fields! {
+    /// Bit fields of CAP, VS, CC and CSTS (Base 2.0, figures 36, 37, 46 and 47).
+    PROPERTY_BITS;
+    "cap" Cap;
+    "version" 32 { 0..=31 (version); };
+    "cc" Cc;
+    "csts" Csts;
+}
+
+pub(super) fn version(value: u64, f: &mut Formatter<'_>) -> fmt::Result {
+    let version = Vs(value as u32);
+    write!(
+        f,
+        "NVMe {}.{}.{}",
+        version.mjr(),
+        version.mnr(),
+        version.ter()
+    )
+}
+
+fn page(power: u64, f: &mut Formatter<'_>, which: &str) -> fmt::Result {
+    write!(f, "{which}page of the host: {} bytes", 4096u64 << power)
 }
 
 #[cfg(test)]

@@ -256,13 +256,13 @@ bitfields! {
     pub struct Cmic(u8);
     flags {
         /// Several ports are possible.
-        multi_port with_multi_port = 0;
+        multi_port with_multi_port = 0 ("one port" | "two or more ports");
         /// Several controllers are possible.
-        multi_controller with_multi_controller = 1;
+        multi_controller with_multi_controller = 1 ("one controller" | "two or more controllers");
         /// The controller is an SR-IOV virtual function.
-        sriov with_sriov = 2;
+        sriov with_sriov = 2 ("not of an SR-IOV virtual function" | "of an SR-IOV virtual function");
         /// ANA reporting is supported.
-        ana with_ana = 3;
+        ana with_ana = 3 (supports "Asymmetric Namespace Access Reporting");
     }
 }
 
@@ -271,15 +271,33 @@ bitfields! {
     pub struct Ctratt(u32);
     flags {
         /// 128-bit host identifiers are supported.
-        host_id_128 with_host_id_128 = 0;
+        host_id_128 with_host_id_128 = 0 (supports "128-bit host identifier");
         /// Any command restarts the keep alive timer.
-        tbkas with_tbkas = 6;
+        tbkas with_tbkas = 6 (supports "Traffic Based Keep Alive");
         /// Namespace granularity is reported.
-        namespace_granularity with_namespace_granularity = 7;
+        namespace_granularity with_namespace_granularity = 7 (supports "namespace granularity");
         /// The UUID list is supported.
-        uuid_list with_uuid_list = 9;
+        uuid_list with_uuid_list = 9 (supports "UUID list");
         /// Extended LBA formats are supported.
-        elbas with_elbas = 15;
+        elbas with_elbas = 15 (supports "extended LBA formats");
+    }
+    bits {
+        19 (supports "Flexible Data Placement");
+        18 ("reservations without the host identifier's enforcement"
+            | "reservations with the host identifier's enforcement");
+        17 (supports "restriction of the host memory buffer in non-operational power states");
+        16 ("size limits include metadata" | "size limits exclude metadata");
+        14 (supports "Delete NVM Set");
+        13 (supports "Delete Endurance Group");
+        12 (supports "Variable Capacity Management");
+        11 (supports "Fixed Capacity Management");
+        10 ("one domain in the subsystem" | "several domains in the subsystem");
+        8 (supports "SQ associations");
+        5 (supports "Predictable Latency Mode");
+        4 (supports "endurance groups");
+        3 (supports "read recovery levels");
+        2 (supports "NVM sets");
+        1 (supports "Non-Operational Power State Permissive Mode");
     }
 }
 
@@ -288,17 +306,22 @@ bitfields! {
     pub struct Lpa(u8);
     flags {
         /// The SMART log exists per namespace.
-        smart_per_namespace with_smart_per_namespace = 0;
+        smart_per_namespace with_smart_per_namespace = 0 (supports "SMART log of each namespace");
         /// The Commands Supported and Effects log is supported.
-        command_effects with_command_effects = 1;
+        command_effects with_command_effects = 1 (supports "Commands Supported and Effects log");
         /// NUMD and offset of Get Log Page have 32 bits.
-        extended_data with_extended_data = 2;
+        extended_data with_extended_data = 2 (supports "extended data of Get Log Page");
         /// Telemetry logs are supported.
-        telemetry with_telemetry = 3;
+        telemetry with_telemetry = 3 (supports "Telemetry logs");
         /// The Persistent Event log is supported.
-        persistent_event with_persistent_event = 4;
+        persistent_event with_persistent_event = 4 (supports "Persistent Event log");
         /// Log pages 00h, 12h and 13h are supported.
-        supported_pages with_supported_pages = 5;
+        supported_pages with_supported_pages = 5 (
+            supports "Supported Log Pages and the pages of the effects of features and of MI commands"
+        );
+    }
+    bits {
+        6 (supports "telemetry data area 4");
     }
 }
 
@@ -307,19 +330,20 @@ bitfields! {
     pub struct Anacap(u8);
     flags {
         /// ANA Optimized.
-        optimized with_optimized = 0;
+        optimized with_optimized = 0 (supports "ANA Optimized state");
         /// ANA Non-Optimized.
-        non_optimized with_non_optimized = 1;
+        non_optimized with_non_optimized = 1 (supports "ANA Non-Optimized state");
         /// ANA Inaccessible.
-        inaccessible with_inaccessible = 2;
+        inaccessible with_inaccessible = 2 (supports "ANA Inaccessible state");
         /// ANA Persistent Loss.
-        persistent_loss with_persistent_loss = 3;
+        persistent_loss with_persistent_loss = 3 (supports "ANA Persistent Loss state");
         /// ANA Change.
-        change with_change = 4;
+        change with_change = 4 (supports "ANA Change state");
         /// The ANAGRPID of an attached namespace does not change.
-        anagrpid_static with_anagrpid_static = 6;
+        anagrpid_static with_anagrpid_static = 6 ("ANAGRPID may change while the namespace is attached"
+            | "ANAGRPID does not change while the namespace is attached");
         /// Namespace Management may set ANAGRPID.
-        anagrpid_nonzero with_anagrpid_nonzero = 7;
+        anagrpid_nonzero with_anagrpid_nonzero = 7 (supports "ANAGRPID other than 0 in Namespace Management");
     }
 }
 
@@ -328,23 +352,23 @@ bitfields! {
     pub struct Oncs(u16);
     flags {
         /// Compare.
-        compare with_compare = 0;
+        compare with_compare = 0 (supports "Compare");
         /// Write Uncorrectable.
-        write_uncorrectable with_write_uncorrectable = 1;
+        write_uncorrectable with_write_uncorrectable = 1 (supports "Write Uncorrectable");
         /// Dataset Management.
-        dataset_management with_dataset_management = 2;
+        dataset_management with_dataset_management = 2 (supports "Dataset Management");
         /// Write Zeroes.
-        write_zeroes with_write_zeroes = 3;
+        write_zeroes with_write_zeroes = 3 (supports "Write Zeroes");
         /// The fields Save (Set Features) and Select (Get Features) are supported.
-        save_select with_save_select = 4;
+        save_select with_save_select = 4 (supports "Save and Select of features");
         /// Reservations.
-        reservations with_reservations = 5;
+        reservations with_reservations = 5 (supports "reservations");
         /// Timestamp feature.
-        timestamp with_timestamp = 6;
+        timestamp with_timestamp = 6 (supports "Timestamp");
         /// Verify.
-        verify with_verify = 7;
+        verify with_verify = 7 (supports "Verify");
         /// Copy.
-        copy with_copy = 8;
+        copy with_copy = 8 (supports "Copy");
     }
 }
 
@@ -353,11 +377,13 @@ bitfields! {
     pub struct Vwc(u8);
     fields {
         /// Meaning of NSID FFFFFFFFh in Flush (a `FLUSH_ALL_` constant).
-        flush_all with_flush_all: u8 = 1..=2;
+        flush_all with_flush_all: u8 = 1..=2 ("Flush of all namespaces" [
+            "not reported", "", "not supported", "supported"
+        ]);
     }
     flags {
         /// A volatile write cache is present.
-        present with_present = 0;
+        present with_present = 0 ("no volatile write cache" | "a volatile write cache");
     }
 }
 
@@ -373,17 +399,23 @@ bitfields! {
     pub struct Sgls(u32);
     fields {
         /// 00b: no SGLs; 01b: without alignment requirement; 10b: with 4-byte alignment.
-        supported with_supported: u8 = 0..=1;
+        supported with_supported: u8 = 0..=1 ("SGLs" ["not supported", "supported", "supported, aligned to 4 bytes"]);
     }
     flags {
         /// Keyed SGL data block descriptors are supported.
-        keyed with_keyed = 2;
+        keyed with_keyed = 2 (supports "Keyed SGL Data Block descriptor");
         /// SGL bit bucket descriptors are supported.
-        bit_bucket with_bit_bucket = 16;
+        bit_bucket with_bit_bucket = 16 (supports "SGL Bit Bucket descriptor");
         /// Data block descriptors with an offset are supported, for in-capsule data.
-        in_capsule_offset with_in_capsule_offset = 20;
+        in_capsule_offset with_in_capsule_offset = 20 (supports "addresses that are offsets (in-capsule data)");
         /// Transport SGL data block descriptors are supported.
-        transport with_transport = 21;
+        transport with_transport = 21 (supports "Transport SGL Data Block descriptor");
+    }
+    bits {
+        19 (supports "MPTR with an SGL descriptor");
+        18 (supports "SGLs longer than the data");
+        17 (supports "metadata at any byte address");
+        8..=15 (|descriptors, f| write!(f, "recommended descriptors: {descriptors} (0: not reported)"));
     }
 }
 

@@ -3,10 +3,12 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod bits;
 mod controller;
 mod list;
 mod namespace;
 
+pub use bits::{CONTROLLER_BITS, NAMESPACE_BITS};
 pub use controller::{
     Anacap, Cmic, Ctratt, IdentifyController, IdentifyControllerNvm, Lpa, Oncs, PowerState, Sgls,
     Vwc, ascii_field,

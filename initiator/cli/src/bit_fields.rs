@@ -1,25 +1,15 @@
-//! Explanations of bit fields, printed with `-H`.
+//! Option `-H`: the meaning of the bits below each bit field.
 //!
-//! A field consists of parts. Each part is printed as a line in nvme-cli's format: ` [high:low] : value`, a tab, and
-//! the meaning.
+//! A part of a field is printed as a line in nvme-cli's format: ` [high:low] : value`, a tab, and the meaning.
 
-mod controller;
-mod features;
-mod logs;
-mod namespace;
-mod registers;
+use std::cmp::Reverse;
 
 use clap::Args;
+use nvme_proto::wire::bits::BitField;
 
 use cairn_bench::object::Object;
 
 use super::fields::line;
-
-pub(super) use controller::CONTROLLER;
-pub(super) use features::{CAPABILITIES, FEATURES};
-pub(super) use logs::{EFFECTS, LOGS};
-pub(super) use namespace::NAMESPACE;
-pub(super) use registers::REGISTERS;
 
 /// Option `-H`.
 #[derive(Debug, Clone, Copy, Args)]
@@ -31,41 +21,17 @@ pub(super) struct Detail {
 
 impl Detail {
     /// Formats members as lines. With `-H`, each line is followed by the explained bits of its field.
-    pub(super) fn lines(self, object: &Object, width: usize, fields: &[Field]) -> String {
+    pub(super) fn lines(self, object: &Object, width: usize, fields: &[BitField]) -> String {
         let mut out = String::new();
         for (key, value) in object.values() {
             out += &line(key, value, " : ", width);
-            let field = fields.iter().find(|field| field.key == key);
+            let field = fields.iter().find(|field| field.name == key);
             if let (true, Some(field), Some(value)) = (self.human_readable, field, value.as_u64()) {
-                out += &field.explain(value);
+                out += &explain(field, value);
             }
         }
         out
     }
-}
-
-/// Bit field; `key` is its name in nvme-cli's JSON.
-pub(super) struct Field {
-    pub(super) key: &'static str,
-    bits: u32,
-    /// Parts, in descending order of bits.
-    parts: &'static [Part],
-}
-
-/// Bits `high` to `low` with their meaning.
-struct Part {
-    high: u32,
-    low: u32,
-    meaning: Meaning,
-}
-
-enum Meaning {
-    /// Name of the feature reported by the bit, and the word printed if it is set, such as "supported".
-    If(&'static str, &'static str),
-    Either(&'static str, &'static str),
-    /// Name of the part, and meanings of its values from 0; larger values are reserved.
-    Code(&'static str, &'static [&'static str]),
-    Number(fn(u64) -> String),
 }
 
 /// Formats in hexadecimal like nvme-cli: 0 without prefix, other values with 0x.
@@ -76,120 +42,58 @@ pub(super) fn hex(value: u64) -> String {
     }
 }
 
-const fn field(key: &'static str, bits: u32, parts: &'static [Part]) -> Field {
-    Field { key, bits, parts }
-}
-
-const fn support(bit: u32, what: &'static str) -> Part {
-    part(bit, bit, Meaning::If(what, "supported"))
-}
-
-const fn report(bit: u32, what: &'static str) -> Part {
-    part(bit, bit, Meaning::If(what, "reported"))
-}
-
-const fn either(bit: u32, clear: &'static str, set: &'static str) -> Part {
-    part(bit, bit, Meaning::Either(clear, set))
-}
-
-const fn code(high: u32, low: u32, what: &'static str, values: &'static [&'static str]) -> Part {
-    part(high, low, Meaning::Code(what, values))
-}
-
-const fn number(high: u32, low: u32, shown: fn(u64) -> String) -> Part {
-    part(high, low, Meaning::Number(shown))
-}
-
-const fn part(high: u32, low: u32, meaning: Meaning) -> Part {
-    Part { high, low, meaning }
-}
-
-impl Field {
-    /// Returns a line for each part, and a line for reserved bits if any is set.
-    pub(super) fn explain(&self, value: u64) -> String {
-        let mut reserved = value;
-        let mut out = String::new();
-        for part in self.parts {
-            reserved &= !(part.mask() << part.low);
-            out += &part.explain(value);
-        }
-        if reserved != 0 {
-            let high = self.bits - 1;
-            out += &format!("  [{high}:0] : {reserved:#x}\treserved bits that are set\n");
-        }
-        out
+/// Returns a line for each part of a field, highest bits first, and a line for reserved bits if any is set.
+pub(super) fn explain(field: &BitField, value: u64) -> String {
+    let mut parts: Vec<_> = field.parts.iter().collect();
+    parts.sort_by_key(|part| Reverse(part.high));
+    let mut out = String::new();
+    let mut reserved = value;
+    for part in parts {
+        let (high, low) = (part.high, part.low);
+        let bits = hex(part.value(value));
+        out += &format!("  [{high}:{low}] : {bits}\t{}\n", part.meaning(value));
+        reserved &= !part.mask();
     }
-}
-
-impl Part {
-    const fn mask(&self) -> u64 {
-        u64::MAX >> (63 - (self.high - self.low))
+    if reserved != 0 {
+        let high = field.width - 1;
+        out += &format!("  [{high}:0] : {reserved:#x}\treserved bits that are set\n");
     }
-
-    fn explain(&self, field: u64) -> String {
-        let Self { high, low, .. } = self;
-        let value = field >> low & self.mask();
-        let meaning = match (&self.meaning, value) {
-            (Meaning::If(what, so), 0) => format!("{what}: not {so}"),
-            (Meaning::If(what, so), _) => format!("{what}: {so}"),
-            (Meaning::Either(clear, _), 0) => (*clear).to_owned(),
-            (Meaning::Either(_, set), _) => (*set).to_owned(),
-            (Meaning::Code(what, values), _) => {
-                let known = values.get(value as usize).filter(|text| !text.is_empty());
-                format!("{what}: {}", known.unwrap_or(&"reserved"))
-            }
-            (Meaning::Number(shown), _) => shown(value),
-        };
-        format!("  [{high}:{low}] : {}\t{meaning}\n", hex(value))
-    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nvme_proto::wire::feature::{CAPABILITY_BITS, FEATURE_BITS};
+    use nvme_proto::wire::identify::{CONTROLLER_BITS, NAMESPACE_BITS};
+    use nvme_proto::wire::log::{EFFECT_BITS, LOG_BITS};
+    use nvme_proto::wire::property::PROPERTY_BITS;
 
-    fn explain(fields: &[Field], key: &str, value: u64) -> String {
-        let field = fields.iter().find(|field| field.key == key);
-        field.expect("a field of this table").explain(value)
-    }
-
-    #[test]
-    fn parts_are_within_their_field_and_do_not_overlap() {
-        let logs = LOGS.iter().chain(EFFECTS);
-        let all = CONTROLLER.iter().chain(NAMESPACE).chain(logs);
-        let features = FEATURES.iter().chain([&CAPABILITIES]);
-        for field in all.chain(REGISTERS).chain(features) {
-            let mut above = field.bits;
-            for Part { high, low, meaning } in field.parts {
-                assert!(low <= high && *high < above, "{} [{high}:{low}]", field.key);
-                above = *low;
-                if let Meaning::Code(_, values) = meaning {
-                    assert!(values.len() <= 1 << (high - low + 1), "{}", field.key);
-                }
-            }
-        }
+    fn explained(fields: &[BitField], name: &str, value: u64) -> String {
+        let field = fields.iter().find(|field| field.name == name);
+        explain(field.expect("a field of this list"), value)
     }
 
     #[test]
     fn each_bit_has_its_meaning() {
         assert_eq!(
-            explain(CONTROLLER, "cmic", 0b1010),
+            explained(CONTROLLER_BITS, "cmic", 0b1010),
             "  [3:3] : 0x1\tAsymmetric Namespace Access Reporting: supported\n  \
              [2:2] : 0\tnot of an SR-IOV virtual function\n  \
              [1:1] : 0x1\ttwo or more controllers\n  \
              [0:0] : 0\tone port\n"
         );
         assert_eq!(
-            explain(NAMESPACE, "dlfeat", 0b1001),
+            explained(NAMESPACE_BITS, "dlfeat", 0b1001),
             "  [4:4] : 0\tguard of deallocated blocks: FFFFh\n  \
              [3:3] : 0x1\tthe Deallocate bit of Write Zeroes: supported\n  \
              [2:0] : 0x1\tdeallocated blocks read as: 00h\n"
         );
     }
 
-    fn check(fields: &[Field], cases: &[(&str, u64, &str)]) {
+    fn check(fields: &[BitField], cases: &[(&str, u64, &str)]) {
         for (key, value, expected) in cases {
-            let lines = explain(fields, key, *value);
+            let lines = explained(fields, key, *value);
             assert!(lines.contains(expected), "{key}: {lines}");
         }
     }
@@ -197,7 +101,7 @@ mod tests {
     #[test]
     fn numbers_of_a_controller_are_those_of_their_bits() {
         check(
-            CONTROLLER,
+            CONTROLLER_BITS,
             &[
                 ("ver", 0x0002_0100, "[31:0] : 0x20100\tNVMe 2.1.0\n"),
                 ("frmw", 0x17, "[3:1] : 0x3\tfirmware slots: 3\n"),
@@ -227,7 +131,7 @@ mod tests {
     #[test]
     fn numbers_of_a_namespace_are_those_of_their_bits() {
         check(
-            NAMESPACE,
+            NAMESPACE_BITS,
             &[
                 ("flbas", 0x23, "[6:5] : 0x1\tLBA format, upper bits: 1\n"),
                 ("fpi", 0x99, "[6:0] : 0x19\tleft to format: 25 %\n"),
@@ -238,7 +142,7 @@ mod tests {
     #[test]
     fn numbers_of_properties_are_those_of_their_bits() {
         check(
-            REGISTERS,
+            PROPERTY_BITS,
             &[
                 (
                     "cap",
@@ -263,7 +167,7 @@ mod tests {
     #[test]
     fn numbers_of_features_are_those_of_their_bits() {
         check(
-            FEATURES,
+            FEATURE_BITS,
             &[
                 ("0x01", 3, "[2:0] : 0x3\tcommands at a time of a queue: 8\n"),
                 (
@@ -295,7 +199,7 @@ mod tests {
                 ),
             ],
         );
-        let all = CAPABILITIES.explain(0b101);
+        let all = explained(CAPABILITY_BITS, "capabilities", 0b101);
         assert!(
             all.contains("can be changed") && all.contains("of the controller"),
             "{all}"
@@ -305,7 +209,7 @@ mod tests {
     #[test]
     fn numbers_of_logs_are_those_of_their_bits() {
         check(
-            LOGS,
+            LOG_BITS,
             &[
                 (
                     "status_field",
@@ -325,7 +229,7 @@ mod tests {
             ],
         );
         check(
-            EFFECTS,
+            EFFECT_BITS,
             &[(
                 "effects",
                 0x0002_0003,
@@ -336,7 +240,7 @@ mod tests {
 
     #[test]
     fn reserved_codes_and_bits_are_called_so() {
-        let vwc = explain(CONTROLLER, "vwc", 0b1010);
+        let vwc = explained(CONTROLLER_BITS, "vwc", 0b1010);
         assert!(
             vwc.contains("[2:1] : 0x1\tFlush of all namespaces: reserved\n"),
             "{vwc}"
@@ -345,8 +249,8 @@ mod tests {
             vwc.ends_with("  [7:0] : 0x8\treserved bits that are set\n"),
             "{vwc}"
         );
-        let cntrltype = explain(CONTROLLER, "cntrltype", 9);
+        let cntrltype = explained(CONTROLLER_BITS, "cntrltype", 9);
         assert_eq!(cntrltype, "  [7:0] : 0x9\tcontroller type: reserved\n");
-        assert!(!explain(CONTROLLER, "oncs", 0x1ff).contains("reserved bits"));
+        assert!(!explained(CONTROLLER_BITS, "oncs", 0x1ff).contains("reserved bits"));
     }
 }
