@@ -1,13 +1,19 @@
-//! Providers selectable on the command line of test programs.
+//! Providers of test programs: selection by name, listeners, and requirements.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
-use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
+use cairn_rdma::{
+    ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, Provider,
+};
 use cairn_roce::Soft;
 use cairn_verbs::VerbsProvider;
 use clap::ValueEnum;
+use crossbeam_channel::{Receiver, unbounded};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
 
 /// Provider to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -31,5 +37,48 @@ impl ProviderName {
             Self::Soft => Ok(Arc::new(Soft::default())),
             Self::Verbs => Ok(Arc::new(VerbsProvider::new()?)),
         }
+    }
+}
+
+/// Listens at an address, and sends connection requests to the returned channel.
+///
+/// # Errors
+/// As [`Provider::listen`].
+pub fn listen(
+    provider: &dyn Provider,
+    address: SocketAddr,
+    backlog: u32,
+) -> Result<(Box<dyn Listener>, Receiver<ConnRequest>), FabricError> {
+    let (sender, requests) = unbounded();
+    let options = ListenOptions {
+        address,
+        backlog,
+        pkey: PKey::DEFAULT,
+        roce: None,
+    };
+    let sink = Box::new(move |event| {
+        if let ListenerEvent::Request(request) = event {
+            let _ = sender.send(*request);
+        }
+    });
+    Ok((provider.listen(&options, sink)?, requests))
+}
+
+/// True if this process may open packet sockets, which RoCE v1 needs; otherwise records a skip.
+///
+/// # Panics
+/// Packet sockets fail for another reason than a missing `CAP_NET_RAW`.
+#[must_use]
+#[track_caller]
+pub fn can_open_packet_sockets() -> bool {
+    match socket(AddressFamily::PACKET, SocketType::RAW, None) {
+        Ok(_) => true,
+        Err(error @ Errno::PERM) => {
+            cairn_skips::skip(format_args!(
+                "RoCE v1 takes CAP_NET_RAW: packet socket: {error}"
+            ));
+            false
+        }
+        Err(error) => panic!("packet socket: {error}"),
     }
 }

@@ -11,7 +11,7 @@ use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::case::Case;
 use cairn_tests::fabric::{self, Setting};
 use cairn_tests::harness::own_loopback_address;
-use cairn_tests::probe::can_open_packet_sockets;
+use cairn_tests::provider::can_open_packet_sockets;
 use libtest_mimic::{Arguments, Trial};
 
 fn trial(case: &Case<Setting>, name: &str, options: &SoftOptions) -> Trial {

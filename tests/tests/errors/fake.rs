@@ -7,7 +7,7 @@ use cairn_base::Mapping;
 use cairn_rdma::{
     Access, ConnRequest, Endpoint, EndpointOptions, Listener, QpOptions, RecvWork, Region, Sge,
 };
-use cairn_tests::requests::listen;
+use cairn_tests::provider::listen;
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::ReplyData;

@@ -15,7 +15,7 @@ use cairn_rdma::{
     Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use cairn_tests::requests::listen;
+use cairn_tests::provider::listen;
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::cm::{ReplyData, RequestData};

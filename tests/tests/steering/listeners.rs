@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use cairn_initiator::{Host, HostError, HostOptions, discover};
 use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
-use cairn_tests::probe::can_open_packet_sockets;
+use cairn_tests::provider::can_open_packet_sockets;
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::SubsystemType;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, NakCode, Opcode, Packet, Reth, Syndrome};
 use cairn_tests::harness::own_loopback_address;
-use cairn_tests::requests::listen;
+use cairn_tests::provider::listen;
 use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};

@@ -9,7 +9,7 @@ use cairn_rdma::{Endpoint, EndpointOptions, QpOptions};
 use cairn_roce::Soft;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
-use cairn_tests::requests::listen;
+use cairn_tests::provider::listen;
 use cairn_tests::stranger::Stranger;
 use nvme_proto::wire::cm::RequestData;
 

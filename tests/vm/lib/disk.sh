@@ -87,3 +87,15 @@ check_filesystem() {
     $fsck "$device" >> "$OUT/fsck-${name// /-}.log" 2>&1
     say "ok: nor after removal of the tree and fstrim"
 }
+
+# nvme_status COMMAND...: Prints the status field of the completion, 0 for success.
+nvme_status() {
+    local said
+    if said=$(nvme "$@" 2>&1); then
+        echo 0
+    else
+        # "NVMe status: ...(0x6080)": bits 0 to 10 are the status, higher bits are retry hints.
+        said=$(grep -oE '\(0x[0-9a-f]+\)' <<< "$said" | tail -n 1 | tr -d '()')
+        printf '0x%x\n' $((${said:-0xffff} & 0x7ff))
+    fi
+}

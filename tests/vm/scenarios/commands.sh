@@ -2,18 +2,6 @@
 # Every I/O command as sent by nvme-cli, with the status required by the standard.
 # vm: programs=cairn-target disk=128M disk-physical=4096 timeout=240
 
-# nvme_status COMMAND...: Prints the status field of the completion, 0 for success.
-nvme_status() {
-    local said
-    if said=$(nvme "$@" 2>&1); then
-        echo 0
-    else
-        # "NVMe status: ...(0x6080)": bits 0 to 10 are the status, higher bits are retry hints.
-        said=$(grep -oE '\(0x[0-9a-f]+\)' <<< "$said" | tail -n 1 | tr -d '()')
-        printf '0x%x\n' $((${said:-0xffff} & 0x7ff))
-    fi
-}
-
 assert_status() {
     local expected=$1 what=$2
     shift 2

@@ -9,17 +9,6 @@ UUID_OF_1=11111111-1111-4111-8111-111111111111
 UUID_OF_2=22222222-2222-4222-8222-222222222222
 UUID_OF_5=55555555-5555-4555-8555-555555555555
 
-# nvme_status COMMAND...: Prints the status field of the completion, 0 for success.
-nvme_status() {
-    local said
-    if said=$(nvme "$@" 2>&1); then
-        echo 0
-    else
-        said=$(grep -oE '\(0x[0-9a-f]+\)' <<< "$said" | tail -n 1 | tr -d '()')
-        printf '0x%x\n' $((${said:-0xffff} & 0x7ff))
-    fi
-}
-
 # refused PATH WORDS: Checks that the target rejects the path with this reason.
 refused() {
     write_config /tmp/refused.toml "1 $1"
