@@ -10,8 +10,8 @@ use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
 use super::probe;
-use crate::ending::CALLER;
 use crate::placement;
+use cairn_data_path::ending::CALLER;
 
 const SQE_BYTES: u64 = 64;
 const RESPONSE_BYTES: u64 = 16;

@@ -22,11 +22,11 @@ use cairn_doctor::rules::Severity;
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::ending::CALLER;
 use crate::files;
 use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
+use cairn_data_path::ending::CALLER;
 
 const PROGRAM: &str = CALLER.target;
 

@@ -21,12 +21,12 @@ use metrics::Recorder;
 use nvme_proto::wire::cm::RejectStatus;
 use tokio::sync::watch;
 
-use crate::audit::Audit;
 use crate::health::Health;
-use crate::metrics::counter::CodeCounts;
-use crate::metrics::reactor::ReactorCounters;
 use crate::panics::{Panics, Part};
-use crate::registry::{Mailbox, Registry};
+use cairn_data_path::audit::Audit;
+use cairn_data_path::metrics::counter::CodeCounts;
+use cairn_data_path::metrics::reactor::ReactorCounters;
+use cairn_data_path::registry::{Mailbox, Registry};
 
 pub(crate) use http::MetricsServer;
 use reporter::Reporter;

@@ -4,10 +4,10 @@ use nvme_proto::wire::cm::RejectStatus;
 use super::Observed;
 use super::reporter::Reporter;
 use crate::exposition::families;
-use crate::metrics::histogram::Times;
-use crate::metrics::io::{Class, Op, PARTS, WHOLE};
-use crate::namespace::{Entry, Namespace};
-use crate::registry::{ControllerView, QueueShared, SubsystemShared};
+use cairn_data_path::metrics::histogram::Times;
+use cairn_data_path::metrics::io::{Class, Op, PARTS, WHOLE};
+use cairn_data_path::namespace::{Entry, Namespace};
+use cairn_data_path::registry::{ControllerView, QueueShared, SubsystemShared};
 
 pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed) {
     for subsystem in observed.registry.all() {

@@ -10,7 +10,7 @@ use metrics::{
     SharedString, Unit,
 };
 
-use crate::metrics::histogram::bounds_ns;
+use cairn_data_path::metrics::histogram::bounds_ns;
 
 /// Log2 of the first coarse bound in nanoseconds.
 const COARSE_FIRST: u32 = 10;

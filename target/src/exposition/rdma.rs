@@ -9,7 +9,7 @@ use cairn_doctor::source::{Known, Source};
 use super::Observed;
 use super::reporter::Reporter;
 use crate::exposition::families;
-use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
+use cairn_data_path::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 
 /// Bytes per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
     use crate::exposition::page::{Buckets, Format, Page};
-    use crate::metrics::reactor::ReactorCounters;
+    use cairn_data_path::metrics::reactor::ReactorCounters;
 
     fn recorded(name: &str, changes: &str) -> Recording {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/recordings");
@@ -192,7 +192,7 @@ mod tests {
             &panics,
             health,
             &mailboxes,
-            &crate::audit::Audit::default(),
+            &cairn_data_path::audit::Audit::default(),
         );
         let page = Page::new(Buckets::Coarse);
         report(&Reporter::new(&page), &observed, machine);

@@ -1,7 +1,7 @@
 use super::Observed;
 use super::reporter::Reporter;
 use crate::exposition::families;
-use crate::metrics::reactor::{Doing, ReactorCounters};
+use cairn_data_path::metrics::reactor::{Doing, ReactorCounters};
 
 pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed) {
     let (mut orderly, mut fault) = (0, 0);

@@ -3,7 +3,7 @@
 use metrics::{Key, Label, Level, Metadata, Recorder};
 
 use crate::exposition::families::{self, Family, Kind};
-use crate::metrics::histogram::Times;
+use cairn_data_path::metrics::histogram::Times;
 
 const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::scan::{Birth, Found};
-use crate::durable;
+use cairn_data_path::durable;
 
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";

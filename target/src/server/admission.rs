@@ -19,12 +19,14 @@ use nvme_proto::wire::{IntoBytes, Nqn};
 use super::audit_log;
 use super::exports::Exports;
 use super::reactors::{QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
-use crate::ana::ListenerShared;
-use crate::audit::Audit;
-use crate::ending::CALLER;
 use crate::exposition::Observed;
-use crate::marking::MarkingPolicy;
-use crate::registry::{Admitted, ConnectPlace, DISPLACED, Evicted, Full, Load, Mailbox, Places};
+use cairn_data_path::ana::ListenerShared;
+use cairn_data_path::audit::Audit;
+use cairn_data_path::ending::CALLER;
+use cairn_data_path::marking::MarkingPolicy;
+use cairn_data_path::registry::{
+    Admitted, ConnectPlace, DISPLACED, Evicted, Full, Load, Mailbox, Places,
+};
 
 struct Accepted {
     reactor: usize,

@@ -10,9 +10,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::StartError;
 use super::missing::MissingParts;
-use crate::audit::{Audit, Changed, Event};
 use crate::health::Thing;
-use crate::registry::ControlMessage;
+use cairn_data_path::audit::{Audit, Changed, Event};
+use cairn_data_path::registry::ControlMessage;
 
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 

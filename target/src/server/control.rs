@@ -29,11 +29,11 @@ use super::runtime;
 use super::service::Service;
 use super::startup::open_all;
 use super::watching::Watch;
-use crate::audit::Audit;
 use crate::exposition::Observed;
 use crate::health::Health;
 use crate::panics::Part;
-use crate::registry::{ControlMessage, Mailbox, Message, Registry};
+use cairn_data_path::audit::Audit;
+use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
 /// Time limit for commands in flight and the disconnection of hosts.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

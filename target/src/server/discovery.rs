@@ -8,7 +8,7 @@ use nvme_proto::wire::log::RdmaProvider;
 
 use super::exports::{Exports, allowed};
 use super::listeners::Listeners;
-use crate::registry::SubsystemShared;
+use cairn_data_path::registry::SubsystemShared;
 
 pub(super) struct Discovery(Arc<SubsystemShared>);
 

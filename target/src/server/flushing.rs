@@ -15,9 +15,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::jobs::Jobs;
 use super::settling::Waits;
-use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
-use crate::registry::{ControlMessage, Mailbox, Scope, SubsystemShared, WriteThrough};
+use cairn_data_path::namespace::{Namespace, NamespaceTable};
+use cairn_data_path::registry::{ControlMessage, Mailbox, Scope, SubsystemShared, WriteThrough};
 
 pub(super) struct Flushes {
     under_way: Vec<UnderWay>,

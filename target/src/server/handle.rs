@@ -14,11 +14,11 @@ use super::error::ReloadError;
 use super::listeners::{Drained, Which};
 use super::lookup::at_place;
 use super::reload::{ReloadScope, Reloading};
-use crate::audit::Audit;
 use crate::health::Missing;
-use crate::metrics::ReactorCounters;
-use crate::namespace::Entry;
-use crate::registry::SubsystemShared;
+use cairn_data_path::audit::Audit;
+use cairn_data_path::metrics::ReactorCounters;
+use cairn_data_path::namespace::Entry;
+use cairn_data_path::registry::SubsystemShared;
 
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 

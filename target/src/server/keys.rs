@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::error::{KeyError, StartError};
 use super::exports::Exports;
 use crate::files;
-use crate::registry::{Authenticator, HostKeys};
+use cairn_data_path::registry::{Authenticator, HostKeys};
 
 /// Maximum file size in bytes: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;

@@ -42,8 +42,8 @@ use cairn_rdma::Provider;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
-use crate::audit::Audit;
 use crate::health::Health;
+use cairn_data_path::audit::Audit;
 use control::{ControlPlane, Order, Start, Started};
 use reactors::Reactors;
 use reload::Reloading;

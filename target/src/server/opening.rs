@@ -18,8 +18,8 @@ use super::error::StartError;
 use super::exports::{Exports, Replaced};
 use super::lookup::at_place;
 use crate::health::Place;
-use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
+use cairn_data_path::namespace::Namespace;
 
 /// Time limit to open a disk or read its size.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);

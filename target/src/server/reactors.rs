@@ -9,12 +9,12 @@ use cairn_config::Config;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::StartError;
-use crate::audit::Audit;
-use crate::metrics::ReactorCounters;
 use crate::panics::Panics;
 use crate::placement;
-use crate::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
-use crate::registry::{ControlMessage, Mailbox, Message, Registry};
+use cairn_data_path::audit::Audit;
+use cairn_data_path::metrics::ReactorCounters;
+use cairn_data_path::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
+use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
 /// Time after [`Message::Stop`] to close queues and finish flushes.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);

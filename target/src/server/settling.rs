@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cairn_base::Clock;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
+use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
 /// Time for commands from before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use super::opening::{Found, Returned};
 use super::runtime;
 use super::service::Service;
 use crate::health::{Place, Thing};
-use crate::namespace::Namespace;
+use cairn_data_path::namespace::Namespace;
 
 /// Opens the configured parts. A missing part is an error without `is_patient`. The only possible
 /// order is to stop.

@@ -13,9 +13,9 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::control::{ControlPlane, Start};
 use super::error::StartError;
 use super::reactors::Reactors;
-use crate::audit::Audit;
-use crate::reactor::Rest;
-use crate::usage::Usage;
+use cairn_data_path::audit::Audit;
+use cairn_data_path::reactor::Rest;
+use cairn_data_path::usage::Usage;
 
 /// Target for simulations, which runs only in [`Self::step`].
 pub struct SteppedTarget {

@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::panics::{Part, confine_part};
-use crate::registry::{Registry, SubsystemShared};
+use cairn_data_path::namespace::{Entry, Namespace, NamespaceTable};
+use cairn_data_path::registry::{Registry, SubsystemShared};
 
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);

@@ -25,9 +25,9 @@ use super::refused::{of_edit, refuse_read_only, stopped};
 use super::source::Source;
 use super::spdk;
 use super::views;
-use crate::audit::Event;
 use crate::logging::LogFilter;
 use crate::server::{Handle, Snapshot};
+use cairn_data_path::audit::Event;
 
 pub(super) const METHODS: Declared = &[
     ("cairn_config_get", Reads),

@@ -9,8 +9,8 @@ use cairn_config::Audit;
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::user;
-use crate::audit::JOURNAL;
 use crate::files;
+use cairn_data_path::audit::JOURNAL;
 
 pub(super) fn problems(audit: &Audit) -> Vec<String> {
     let named = audit.file.as_deref();

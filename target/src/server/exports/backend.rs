@@ -7,7 +7,7 @@ use cairn_disk::{AdmittedPath, Backend, Claim, Formers, FoundPath, OpenError, di
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;
-use crate::registry::ControlMessage;
+use cairn_data_path::registry::ControlMessage;
 
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);

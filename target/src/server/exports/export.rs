@@ -10,8 +10,8 @@ use super::super::jobs::Job;
 use super::super::lookup::by_nsid;
 use super::replacing::FormerNamespace;
 use super::subsystem::allowed;
-use crate::namespace::{Namespace, NamespaceTable, is_restricted};
-use crate::registry::SubsystemShared;
+use cairn_data_path::namespace::{Namespace, NamespaceTable, is_restricted};
+use cairn_data_path::registry::SubsystemShared;
 
 #[derive(Debug)]
 pub(crate) struct Export {

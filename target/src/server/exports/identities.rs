@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nvme_proto::wire::Nqn;
 
 use super::super::error::StartError;
-use crate::namespace::Namespace;
+use cairn_data_path::namespace::Namespace;
 
 pub(crate) struct Identity<'a> {
     pub(crate) nqn: &'a Nqn,

@@ -18,10 +18,10 @@ use nvme_proto::wire::Nqn;
 use super::error::StartError;
 use super::jobs::Job;
 use super::lookup::{at_place, by_nsid, of_nqn};
-use crate::ana::ListenerShared;
 use crate::health::Place;
-use crate::namespace::Namespace;
-use crate::registry::{Activity, HostKeys, Registry, SubsystemShared};
+use cairn_data_path::ana::ListenerShared;
+use cairn_data_path::namespace::Namespace;
+use cairn_data_path::registry::{Activity, HostKeys, Registry, SubsystemShared};
 
 pub(crate) use backend::{admit, check_count, try_backend};
 pub(crate) use export::Export;

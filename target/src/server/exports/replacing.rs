@@ -13,7 +13,7 @@ use nvme_proto::wire::feature::WriteProtectionState;
 use super::super::error::ReloadError;
 use super::super::lookup::at_place;
 use crate::health::Place;
-use crate::namespace::Namespace;
+use cairn_data_path::namespace::Namespace;
 
 pub(crate) type Replaced = HashSet<Place>;
 

@@ -7,7 +7,7 @@ use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
+use cairn_data_path::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
 
 /// Firmware revision (FR): at most 8 ASCII characters.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");

@@ -22,7 +22,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::error::{ReloadError, StartError};
 use super::exports::Exports;
 use super::lookup::of_nqn;
-use crate::ana::ListenerShared;
+use cairn_data_path::ana::ListenerShared;
 
 pub(crate) use open::{FromListener, ListenerId, OpenListener};
 

@@ -8,7 +8,7 @@ use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;
-use crate::ana::{AnaShared, ListenerShared};
+use cairn_data_path::ana::{AnaShared, ListenerShared};
 
 /// Never reused.
 pub(crate) type ListenerId = u64;

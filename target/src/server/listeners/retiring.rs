@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::super::exports::Exports;
 use super::open::ListenerId;
-use crate::ana::ListenerShared;
-use crate::registry::Activity;
+use cairn_data_path::ana::ListenerShared;
+use cairn_data_path::registry::Activity;
 
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -9,7 +9,7 @@ use super::super::error::{ReloadError, StartError};
 use super::super::lookup::at_place;
 use super::super::service::Service;
 use crate::health::{Place, Thing};
-use crate::namespace::Namespace;
+use cairn_data_path::namespace::Namespace;
 
 pub(crate) enum ReloadScope {
     Whole,

@@ -12,8 +12,8 @@ use super::super::lookup::at_place;
 use super::super::service::Service;
 use super::scope::ReloadScope;
 use crate::health::Place;
-use crate::namespace::Namespace;
-use crate::registry::Scope;
+use cairn_data_path::namespace::Namespace;
+use cairn_data_path::registry::Scope;
 
 pub(super) struct Served {
     place: Place,

@@ -10,7 +10,7 @@ use super::super::listeners::OpenListener;
 use super::super::lookup::missing_pools;
 use super::super::service::Service;
 use crate::health::{Place, Thing};
-use crate::namespace::Namespace;
+use cairn_data_path::namespace::Namespace;
 
 pub(super) struct Opened {
     pub(super) namespaces: HashMap<Place, Arc<Namespace>>,

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::super::changes::Disk;
 use super::parameters::IostatOf;
 use super::{Answer, bdevs, views};
-use crate::metrics::{Class, Op};
-use crate::namespace::Namespace;
 use crate::server::Snapshot;
+use cairn_data_path::metrics::{Class, Op};
+use cairn_data_path::namespace::Namespace;
 
 /// Ticks are nanoseconds.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::iostat::TICK_RATE;
-use crate::metrics::{Doing, ReactorCounters};
 use crate::server::Snapshot;
+use cairn_data_path::metrics::{Doing, ReactorCounters};
 
 pub(super) fn thread(reactor: usize) -> String {
     format!("reactor_{reactor}")

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::super::changes::Disk;
 use super::{bdevs, keyring, qos, referrals, views};
-use crate::namespace::Entry;
 use crate::server::Snapshot;
+use cairn_data_path::namespace::Entry;
 
 pub(super) fn subsystems() -> Value {
     json!([

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::iostat::TICK_RATE;
 use super::{keyring, reactors};
-use crate::namespace::Entry;
 use crate::server::Snapshot;
+use cairn_data_path::namespace::Entry;
 
 pub(super) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
@@ -205,7 +205,7 @@ pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
     listeners.collect()
 }
 
-fn of(snapshot: &Snapshot, nqn: &str) -> Vec<crate::registry::ControllerView> {
+fn of(snapshot: &Snapshot, nqn: &str) -> Vec<cairn_data_path::registry::ControllerView> {
     let mut all = snapshot.subsystems.iter();
     let found = all.find(|(known, _)| known.raw() == nqn);
     found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)

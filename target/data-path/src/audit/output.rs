@@ -1,0 +1,110 @@
+#![expect(clippy::disallowed_methods, reason = "the audit log has a thread")]
+
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+pub const JOURNAL: &str = "/run/systemd/journal/socket";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Destination {
+    File(PathBuf),
+    Journal,
+    Datagram(PathBuf),
+}
+
+impl Destination {
+    pub(super) fn all(config: &cairn_config::Audit) -> Vec<Self> {
+        let file = config.file.clone().map(Self::File);
+        let journal = config.journal.then_some(Self::Journal);
+        let datagram = config.datagram.clone().map(Self::Datagram);
+        [file, journal, datagram].into_iter().flatten().collect()
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Journal => "journal",
+            Self::Datagram(_) => "datagram",
+        }
+    }
+
+    pub(super) fn open(&self) -> io::Result<Output> {
+        match self {
+            Self::File(path) => Ok(Output::File(open_file(path)?)),
+            Self::Journal => Ok(Output::Journal(connect(Path::new(JOURNAL))?)),
+            Self::Datagram(path) => Ok(Output::Datagram(connect(path)?)),
+        }
+    }
+}
+
+impl std::fmt::Display for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) | Self::Datagram(path) => path.display().fmt(f),
+            Self::Journal => f.write_str(JOURNAL),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Output {
+    File(File),
+    Journal(UnixDatagram),
+    Datagram(UnixDatagram),
+}
+
+impl Output {
+    /// Writes a line from byte `from` on. Returns the written bytes, including the line end.
+    pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
+        match self {
+            Self::File(file) => {
+                let ended = format!("{line}\n");
+                file.write(&ended.as_bytes()[from..])
+            }
+            Self::Journal(socket) => {
+                let entry = format!("MESSAGE={line}\nPRIORITY=5\nSYSLOG_IDENTIFIER=cairn-audit\n");
+                socket.send(entry.as_bytes())?;
+                Ok(line.len() + 1)
+            }
+            Self::Datagram(socket) => {
+                socket.send(line.as_bytes())?;
+                Ok(line.len() + 1)
+            }
+        }
+    }
+}
+
+/// Opens the file for appending, or creates it with mode 0600. Refuses symbolic links, possibly of
+/// another user; does not block on a FIFO.
+fn open_file(path: &Path) -> io::Result<File> {
+    let mut file = File::options()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() && ends_within_line(&file, &metadata)? {
+        file.write_all(b"\n")?;
+    }
+    Ok(file)
+}
+
+fn ends_within_line(file: &File, metadata: &Metadata) -> io::Result<bool> {
+    let mut last = [b'\n'];
+    if let Some(at) = metadata.len().checked_sub(1) {
+        file.read_at(&mut last, at)?;
+    }
+    Ok(last != *b"\n")
+}
+
+fn connect(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}

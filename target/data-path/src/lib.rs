@@ -1,0 +1,28 @@
+//! Data path of the Cairn target: reactors, the registry of subsystems and controllers, and metrics.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+// `cairn-target` alone uses this crate.
+#![allow(missing_docs)]
+
+pub mod ana;
+pub mod audit;
+pub mod capsules;
+pub mod depth;
+pub mod durable;
+pub mod ending;
+pub mod ids;
+pub mod limits;
+pub mod marking;
+pub mod metrics;
+pub mod namespace;
+pub mod order;
+pub mod protection_file;
+pub mod qpair;
+pub mod reactor;
+pub mod regions;
+pub mod registry;
+pub mod request;
+pub mod usage;
+pub mod work_id;
+
+pub use usage::Usage;

@@ -1,0 +1,11 @@
+//! Counters of the target's work, published by [`exposition`](crate::exposition). Each reactor
+//! writes its own, with times in the resolution of its rounds.
+
+pub mod counter;
+pub mod histogram;
+pub mod io;
+pub mod reactor;
+
+pub(crate) use counter::Counter;
+pub use io::{Class, HostTotals, NamespaceCounters, Op, QueueCounters, StageTimes};
+pub use reactor::{DeviceCounters, Doing, ReactorCounters};

@@ -1,0 +1,303 @@
+//! Namespaces as used by the I/O path.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::peer_line;
+use cairn_config::Uuid;
+use cairn_disk::{Backend, OpenError, Scope};
+use cairn_rdma::{Device, FabricError, Region};
+use nvme_proto::io::NamespaceView;
+use nvme_proto::wire::feature::WriteProtectionState;
+
+use crate::depth::Depth;
+use crate::limits::Limiter;
+use crate::metrics::NamespaceCounters;
+use crate::order::{DiskKey, DiskOrder, DiskOrders};
+use crate::protection_file::ProtectionFile;
+use crate::regions::Regions;
+
+#[derive(Debug)]
+pub struct Namespace {
+    pub id: u64,
+    pub nsid: u32,
+    pub backend: Backend,
+    pub backing: String,
+    pub uuid: Uuid,
+    pub is_named: bool,
+    pub nguid: Option<[u8; 16]>,
+    read_only: bool,
+    pub limiter: Limiter,
+    pub depth: Depth,
+    pub(crate) order: Arc<DiskOrder>,
+    counters: Box<[Arc<NamespaceCounters>]>,
+    anagrpid: AtomicU32,
+    restricted: AtomicBool,
+    /// Whether some controllers get access later, because this namespace replaced one.
+    withheld: AtomicBool,
+    protected: AtomicBool,
+    pub protection_file: Option<ProtectionFile>,
+    /// Protection at the export, from the file or the replaced namespace of the same disk.
+    protection: AtomicU8,
+    regions: Option<Arc<Regions>>,
+}
+
+impl Namespace {
+    pub fn new(
+        config: &cairn_config::Namespace,
+        backend: Backend,
+        backing: String,
+        reactors: usize,
+        orders: &Arc<DiskOrders>,
+    ) -> Result<Self, OpenError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let uuid = match config.uuid {
+            Some(uuid) => uuid,
+            None => {
+                let machine = cairn_config::machine();
+                let scope = Scope {
+                    machine: &machine,
+                    shared: config.shared,
+                };
+                backend.identity(scope)?
+            }
+        };
+        // With a configured UUID, the drive's NGUID would identify another disk.
+        let of_drive = || match config.uuid {
+            Some(_) => None,
+            None => backend.names().nguid,
+        };
+        let nguid = config.nguid.map(|nguid| nguid.with(uuid)).or_else(of_drive);
+        let regions = Regions::of(&backend);
+        let place = match backend.place() {
+            Some((device, inode)) => DiskKey::File(device, inode),
+            None => DiskKey::Named(uuid),
+        };
+        let path = config.write_protection_file.clone();
+        let protection_file = path.map(|path| ProtectionFile::new(path, uuid));
+        let protection = protection_file
+            .as_ref()
+            .map_or(WriteProtectionState::NONE, read_protection);
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            nsid: config.nsid,
+            backend,
+            backing,
+            uuid,
+            is_named: config.uuid.is_some(),
+            nguid,
+            read_only: config.read_only,
+            limiter: Limiter::new(&config.limits),
+            depth: Depth::new(config.limits.outstanding, reactors),
+            order: orders.of(place),
+            counters: (0..reactors).map(|_| Arc::default()).collect(),
+            anagrpid: AtomicU32::new(config.ana_group),
+            restricted: AtomicBool::new(is_restricted(config)),
+            withheld: AtomicBool::new(false),
+            protected: AtomicBool::new(protection != WriteProtectionState::NONE),
+            protection_file,
+            protection: AtomicU8::new(protection.0),
+            regions,
+        })
+    }
+
+    pub fn warn_unless_polled(&self) {
+        if self.backend.lacks_poll_queues() {
+            // Cause: the configuration.
+            tracing::warn!(
+                backing = self.backing,
+                "poll_drives is set, but Linux's driver has no polled queues for this drive: its \
+                 commands complete by interrupts; boot with nvme.poll_queues=N, one for each \
+                 reactor, or leave out poll_drives"
+            );
+        }
+    }
+
+    pub(crate) fn counters(&self, reactor: usize) -> &Arc<NamespaceCounters> {
+        &self.counters[reactor]
+    }
+
+    pub fn all_counters(&self) -> &[Arc<NamespaceCounters>] {
+        &self.counters
+    }
+
+    pub(crate) fn anagrpid(&self) -> u32 {
+        self.anagrpid.load(Ordering::Relaxed)
+    }
+
+    pub fn set_anagrpid(&self, anagrpid: u32) {
+        self.anagrpid.store(anagrpid, Ordering::Relaxed);
+    }
+
+    pub fn set_restricted(&self, restricted: bool) {
+        self.restricted.store(restricted, Ordering::Relaxed);
+    }
+
+    /// Defers access of controllers that used the replaced namespace. Precedes the export.
+    pub fn withhold(&self) {
+        self.withheld.store(true, Ordering::Relaxed);
+    }
+
+    pub fn set_protected(&self, protected: bool) {
+        self.protected.store(protected, Ordering::Release);
+    }
+
+    /// Inherits the protection of the same disk under this NSID. Precedes the export.
+    pub fn stays_protected(&self, state: WriteProtectionState) {
+        self.protection.store(state.0, Ordering::Relaxed);
+        self.set_protected(state != WriteProtectionState::NONE);
+    }
+
+    pub fn protection(&self) -> WriteProtectionState {
+        WriteProtectionState(self.protection.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub fn is_protected(&self) -> bool {
+        self.protected.load(Ordering::Relaxed)
+    }
+
+    pub fn entry(self: &Arc<Self>) -> Entry {
+        Entry {
+            namespace: Arc::clone(self),
+            view: self.view(),
+            restricted: self.restricted.load(Ordering::Relaxed)
+                || self.withheld.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn view(&self) -> NamespaceView {
+        let geometry = self.backend.geometry();
+        NamespaceView {
+            nsze: geometry.blocks,
+            lbads: geometry.block_bytes.trailing_zeros() as u8,
+            write_protected: self.read_only,
+            write_uncorrectable: self.backend.writes_uncorrectable(),
+        }
+    }
+
+    pub fn region(&self, device: &Arc<dyn Device>) -> Result<Option<Arc<Region>>, FabricError> {
+        let regions = self.regions.as_ref();
+        regions.map(|regions| regions.at(device)).transpose()
+    }
+
+    pub fn forget_device(&self, device: u64) {
+        if let Some(regions) = &self.regions {
+            regions.forget(device);
+        }
+    }
+}
+
+fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
+    protection_file.read().unwrap_or_else(|error| {
+        // Cause: the configuration.
+        tracing::error!(
+            file = %protection_file.path().display(), %error,
+            "cannot read the file of write protection: the namespace is protected until a host \
+             lifts the protection"
+        );
+        WriteProtectionState::PROTECTED
+    })
+}
+
+pub fn is_restricted(config: &cairn_config::Namespace) -> bool {
+    config.hosts != cairn_config::Access::AnyHost
+}
+
+/// Immutable; each change sends a new table to the reactors.
+#[derive(Debug, Default, Clone)]
+pub struct NamespaceTable {
+    pub namespaces: Vec<Entry>,
+}
+
+impl NamespaceTable {
+    pub fn get(&self, nsid: u32) -> Option<&Entry> {
+        let namespaces = &self.namespaces;
+        let found = namespaces.binary_search_by_key(&nsid, |entry| entry.namespace.nsid);
+        found.ok().map(|index| &namespaces[index])
+    }
+
+    /// Flushes all namespaces, even after a failure, and returns whether every flush succeeded.
+    /// Blocks.
+    pub fn flush(&self) -> bool {
+        let mut intact = true;
+        for Entry { namespace, .. } in &self.namespaces {
+            if let Err(error) = namespace.backend.flush() {
+                intact = false;
+                if let Some(line) = LogLine::about(Topic::Disk) {
+                    peer_line!(error, line, nsid = namespace.nsid, backing = namespace.backing, %error,
+                        "flush failed at shutdown: acknowledged writes may be lost"
+                    );
+                }
+            }
+        }
+        intact
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub namespace: Arc<Namespace>,
+    pub view: NamespaceView,
+    pub(crate) restricted: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_base::Clock;
+    use cairn_disk::{Claim, Formers, FoundPath, Habits, SimulatedDisk};
+
+    #[test]
+    fn one_disk_that_fails_does_not_keep_the_others_from_being_flushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry = |number: u32| {
+            let path = folder.path().join(number.to_string());
+            let file = std::fs::File::create(&path).unwrap();
+            file.set_len(1 << 20).unwrap();
+            let disk = SimulatedDisk::register(&path, &Clock::default(), 0).unwrap();
+            let found = FoundPath::find(&path).unwrap();
+            let admitted = found.admit(|_| Ok(true)).unwrap();
+            let backend =
+                Backend::open(&admitted, None, Claim::default(), &Formers::default()).unwrap();
+            let config = cairn_config::Namespace {
+                name: None,
+                nsid: number,
+                backing: cairn_config::Backing::Disk(path),
+                uuid: None,
+                nguid: None,
+                block_size: None,
+                read_only: false,
+                write_protection: false,
+                write_protection_file: None,
+                shared: false,
+                ana_group: 1,
+                hosts: cairn_config::Access::AnyHost,
+                pooled: None,
+                limits: cairn_config::Limits::default(),
+            };
+            let orders = Arc::default();
+            let namespace = Namespace::new(&config, backend, String::new(), 1, &orders).unwrap();
+            (Arc::new(namespace).entry(), disk)
+        };
+        let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
+        let table = NamespaceTable { namespaces };
+        assert!(table.flush());
+        // A failed flush marks the backend, which shows that it was tried.
+        for number in [0, 2] {
+            disks[number].set_habits(Habits {
+                flush_error: 1000,
+                ..Habits::default()
+            });
+        }
+        assert!(!table.flush());
+        let failed = |entry: &Entry| entry.namespace.backend.is_failed();
+        let failed: Vec<bool> = table.namespaces.iter().map(failed).collect();
+        assert_eq!(failed, [true, false, true]);
+        for disk in &disks {
+            disk.set_habits(Habits::default());
+        }
+        assert!(!table.flush(), "what was lost stays lost");
+    }
+}

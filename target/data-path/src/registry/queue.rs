@@ -1,0 +1,25 @@
+//! State of a connected queue visible outside its reactor.
+
+use std::net::SocketAddr;
+
+use cairn_rdma::PKey;
+use nvme_auth::Authenticated;
+
+use crate::marking::Shown;
+use crate::metrics::QueueCounters;
+
+#[derive(Debug)]
+pub struct QueueShared {
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+    pub reactor: usize,
+    pub device: String,
+    pub provider: &'static str,
+    pub pkey: PKey,
+    /// Number of submission queue entries, 1-based.
+    pub entries: u16,
+    pub marked: Shown,
+    /// `None` if the Connect required no authentication.
+    pub authenticated: Option<Authenticated>,
+    pub counters: QueueCounters,
+}

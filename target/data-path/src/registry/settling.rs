@@ -1,0 +1,47 @@
+//! Change that takes effect once no reactor has commands that began before it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{ControlMessage, ControllerShared};
+
+#[derive(Debug)]
+pub enum Scope {
+    /// Namespaces by [`crate::namespace::Namespace::id`].
+    Namespaces(Vec<u64>),
+    Controller(Arc<ControllerShared>),
+}
+
+/// Counts reactors that must answer; the last answer notifies the control plane.
+#[derive(Debug)]
+pub struct Settling {
+    pub(crate) scope: Scope,
+    id: u64,
+    unanswered: AtomicUsize,
+    control: UnboundedSender<ControlMessage>,
+}
+
+impl Settling {
+    pub fn new(
+        id: u64,
+        scope: Scope,
+        reactors: usize,
+        control: UnboundedSender<ControlMessage>,
+    ) -> Self {
+        Self {
+            scope,
+            id,
+            unanswered: AtomicUsize::new(reactors),
+            control,
+        }
+    }
+
+    pub(crate) fn answer(&self) {
+        if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Fails only after the end of the control plane.
+            let _ = self.control.send(ControlMessage::Settled { id: self.id });
+        }
+    }
+}

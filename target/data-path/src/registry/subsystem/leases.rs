@@ -1,0 +1,82 @@
+//! Leases of associations: the protocol's keep alive timers, as visible to reactors.
+//!
+//! Expired associations stay expired: an event's time is read first, and restarts the timer only if
+//! the association had not expired by then.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nvme_proto::controller::Action;
+
+use super::{Controller, SubsystemShared, SubsystemState};
+use crate::ending::Ending;
+use crate::registry::ControlMessage;
+
+pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
+    Ending::Fault("keep alive expired: the host was silent for too long");
+
+impl SubsystemShared {
+    /// Runs `job`, which may restart the controller's timer, unless the association has expired.
+    pub(super) fn with_controller<T>(
+        &self,
+        cntlid: u16,
+        job: impl FnOnce(&mut SubsystemState, Duration, &mut Vec<Action>) -> T,
+    ) -> T {
+        self.with(|state, now, actions| {
+            self.end_if_over(state, cntlid, now);
+            let result = job(state, now, actions);
+            self.renew_lease(state, cntlid);
+            result
+        })
+    }
+
+    pub(super) fn end_if_over(&self, state: &mut SubsystemState, cntlid: u16, now: Duration) {
+        let Some(own) = state.controllers.get(&cntlid) else {
+            return;
+        };
+        let last = || own.shared.last_command();
+        let mut actions = Vec::new();
+        state.subsystem.poll_one(cntlid, now, last, &mut actions);
+        for action in actions {
+            self.carry_out(state, action);
+        }
+    }
+
+    pub(super) fn renew_lease(&self, state: &mut SubsystemState, cntlid: u16) {
+        let Some(controller) = state.subsystem.controller(cntlid) else {
+            return;
+        };
+        let Some((last_command, limit)) = controller.lease() else {
+            return;
+        };
+        if let Some(own) = state.controllers.get(&cntlid) {
+            let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
+            own.shared.set_last_command(last_command.as_nanos() as u64);
+            own.shared.lease_ns.store(limit_ns, Ordering::Relaxed);
+        }
+        if let Some(deadline) = controller.deadline()
+            && state.armed.is_none_or(|armed| deadline < armed)
+        {
+            state.armed = Some(deadline);
+            self.report_control(ControlMessage::TimersChanged);
+        }
+    }
+
+    pub fn poll(&self) -> Option<Instant> {
+        let next = self.with(|state, now, actions| {
+            let SubsystemState {
+                subsystem,
+                controllers,
+                ..
+            } = state;
+            let last = |cntlid| {
+                let controller: Option<&Controller> = controllers.get(&cntlid);
+                controller.map_or(Duration::ZERO, |own| own.shared.last_command())
+            };
+            subsystem.poll(now, last, actions);
+            state.armed = state.subsystem.next_deadline();
+            state.armed
+        });
+        next.map(|deadline| self.started + deadline)
+    }
+}

@@ -1,0 +1,138 @@
+//! Work request ids: slot, kind and generation, which detects late completions, in 64 bits.
+
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkKind {
+    Receive = 0,
+    Read = 1,
+    Write = 2,
+    /// Its completion also ends the covered SENDs before it.
+    Send = 3,
+    Block = 4,
+    /// Completes with a later [`Self::Send`], or by itself if it fails.
+    CoveredSend = 5,
+}
+
+impl WorkKind {
+    pub(crate) fn doing(self) -> &'static str {
+        match self {
+            Self::Receive => "receiving a capsule",
+            Self::Read => "fetching a command's data (RDMA READ)",
+            Self::Write => "writing a command's data (RDMA WRITE)",
+            Self::Send | Self::CoveredSend => "sending a response",
+            Self::Block => "block I/O",
+        }
+    }
+}
+
+/// The upper byte is 0: the ring reserves it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkId(u64);
+
+const KIND_SHIFT: u32 = 32;
+const GENERATION_SHIFT: u32 = 40;
+
+impl WorkId {
+    #[inline]
+    pub(crate) fn new(slot: u32, kind: WorkKind, generation: u16) -> Self {
+        Self(
+            u64::from(slot)
+                | (kind as u64) << KIND_SHIFT
+                | u64::from(generation) << GENERATION_SHIFT,
+        )
+    }
+
+    #[inline]
+    pub(crate) fn of_kind(self, kind: WorkKind) -> Self {
+        Self::new(self.slot(), kind, self.generation())
+    }
+
+    /// Generation 0: a slot is posted once at a time.
+    pub(crate) fn receive(slot: u32) -> Self {
+        Self::new(slot, WorkKind::Receive, 0)
+    }
+
+    #[inline]
+    pub(crate) fn encode(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn decode(id: u64) -> Self {
+        Self(id)
+    }
+
+    #[inline]
+    pub(crate) fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Panics if the id was never issued.
+    #[inline]
+    pub(crate) fn kind(self) -> WorkKind {
+        match (self.0 >> KIND_SHIFT) as u8 {
+            0 => WorkKind::Receive,
+            1 => WorkKind::Read,
+            2 => WorkKind::Write,
+            3 => WorkKind::Send,
+            4 => WorkKind::Block,
+            5 => WorkKind::CoveredSend,
+            _ => never_posted(self.0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn generation(self) -> u16 {
+        (self.0 >> GENERATION_SHIFT) as u16
+    }
+}
+
+#[cold]
+fn never_posted(id: u64) -> ! {
+    panic!("a completion for {id:#x}, which was never posted");
+}
+
+impl fmt::Debug for WorkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, slot, generation) = (self.kind(), self.slot(), self.generation());
+        write!(f, "{kind:?} of {slot}, generation {generation}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_the_round_trip() {
+        for kind in [
+            WorkKind::Receive,
+            WorkKind::Read,
+            WorkKind::Write,
+            WorkKind::Send,
+            WorkKind::Block,
+            WorkKind::CoveredSend,
+        ] {
+            for (slot, generation) in [(0, 0), (u32::MAX, u16::MAX), (1023, 7)] {
+                let id = WorkId::decode(WorkId::new(slot, kind, generation).encode());
+                assert_eq!(
+                    (id.slot(), id.kind(), id.generation()),
+                    (slot, kind, generation)
+                );
+                assert_eq!(id.encode() >> 56, 0);
+                let other = id.of_kind(WorkKind::Send);
+                assert_eq!(
+                    (other.slot(), other.kind(), other.generation()),
+                    (slot, WorkKind::Send, generation)
+                );
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "never posted")]
+    fn what_was_never_posted_cannot_complete() {
+        WorkId::decode(9 << KIND_SHIFT).kind();
+    }
+}
