@@ -115,7 +115,7 @@ pub(crate) struct TargetTable {
     ]))]
     pub(crate) dhchap_groups: Option<Vec<String>>,
     /// Log filter: off, error, warn, info, debug or trace, or a list such as
-    /// "info,cairn_target::qpair=debug".
+    /// "info,cairn_data_path::qpair=debug".
     #[schemars(extend("default" = "info"))]
     pub(crate) log: Option<String>,
     /// Format of log lines.

@@ -20,7 +20,7 @@ const ENGINE: &str = concat!(
 const OPTIMISED: [&str; 7] = [
     "nvme-proto",
     "cairn-disk",
-    "cairn-target",
+    "cairn-data-path",
     "cairn-roce-proto",
     "cairn-roce",
     "cairn-rdma",

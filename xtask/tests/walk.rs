@@ -28,7 +28,9 @@ fn code_words(text: &str) -> impl Iterator<Item = &str> {
 fn steps(section: &str) -> Vec<(&'static str, Vec<&'static str>)> {
     let (_, text) = WALK.split_once(section).expect("the section");
     let text = text.split("\n## ").next().unwrap();
-    let rows = text.lines().filter(|line| line.contains("| `target/src/"));
+    let rows = text
+        .lines()
+        .filter(|line| line.contains("| `target/data-path/src/"));
     rows.map(|row| {
         let (step, functions) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
         let (_, file) = step.rsplit_once(" | ").unwrap();
@@ -49,7 +51,7 @@ fn each_walk_goes_forward_and_its_functions_exist() {
         let steps = steps(section);
         let files: Vec<String> = ROOMS
             .iter()
-            .map(|room| format!("target/src/reactor/{room}.rs"))
+            .map(|room| format!("target/data-path/src/reactor/{room}.rs"))
             .collect();
         let walked: Vec<&str> = steps.iter().map(|(file, _)| *file).collect();
         assert_eq!(walked, files, "{section}");
@@ -76,7 +78,7 @@ fn every_name_on_the_page_exists() {
         }
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = root.join("target/src/reactor");
+    let folder = root.join("target/data-path/src/reactor");
     let files_of_reactor = common::rust_files(&folder);
     let sources: String = files_of_reactor
         .iter()
@@ -91,11 +93,12 @@ fn every_name_on_the_page_exists() {
             format!(" {name}: "),
         ];
         let found = found.iter().any(|text| sources.contains(text.as_str()))
-            || source("target/src/qpair/mod.rs").contains(&format!(" {name}: "));
+            || source("target/data-path/src/qpair/mod.rs").contains(&format!(" {name}: "));
         assert!(found, "docs/walk.md: {name}");
     }
     for file in files {
-        let exists = root.join(file).exists() || root.join("target/src").join(file).exists();
+        let exists =
+            root.join(file).exists() || root.join("target/data-path/src").join(file).exists();
         assert!(exists, "docs/walk.md: {file}");
     }
 }

@@ -245,9 +245,7 @@ enum Phase {
     Live,
     TearingDown(Teardown),
     Closing(Next),
-    Waiting {
-        until: Duration,
-    },
+    Waiting { until: Duration },
     Gone,
 }
 

@@ -302,7 +302,7 @@ impl Id {
                 }
             }
             Err(error) => {
-                // The cause is the removal of a device, so the message needs no rate limit.
+                // Cause: the removal of a device, which needs no rate limit.
                 tracing::warn!(%error, "cannot open /dev/null: the removal of the device waits; \
                                         raise the limit on open files");
             }

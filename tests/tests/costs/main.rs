@@ -467,7 +467,8 @@ impl Counted {
     }
 
     fn logic(&self, bounds: &Bounds) -> Cost {
-        let ours = |name: &str| name.contains("cairn_target::");
+        let ours =
+            |name: &str| name.contains("cairn_data_path::") || name.contains("cairn_target::");
         let endpoint = |name: &str| name.contains(" as cairn_rdma::provider::Endpoint>::");
         let provider = self.profile.calls(ours, endpoint);
         assert!(

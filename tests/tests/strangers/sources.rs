@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
+    "target/data-path/src",
     "target/src",
     "target/disk/src",
     "target/rbd/src",

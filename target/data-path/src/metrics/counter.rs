@@ -8,7 +8,7 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// For the writing thread only.
     #[inline]
-    pub(crate) fn add(&self, amount: u64) {
+    pub fn add(&self, amount: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(amount),
             Ordering::Relaxed,
@@ -26,7 +26,7 @@ pub struct Gauge(AtomicU64);
 impl Gauge {
     /// For the writing thread only.
     #[inline]
-    pub(crate) fn set(&self, value: u64) {
+    pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 

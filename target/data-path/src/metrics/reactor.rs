@@ -53,7 +53,7 @@ pub struct ReactorCounters {
 }
 
 impl ReactorCounters {
-    pub(crate) fn device(&self, name: &str, provider: &'static str) -> Arc<DeviceCounters> {
+    pub fn device(&self, name: &str, provider: &'static str) -> Arc<DeviceCounters> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = devices.iter().find(|known| known.name == name) {
             return Arc::clone(known);
@@ -154,17 +154,17 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    pub(crate) fn accepted(&self) {
+    pub fn accepted(&self) {
         self.events[QpEvent::Accepted as usize].add(1);
     }
 
-    pub(crate) fn count_event(&self, event: &Event) {
+    pub fn count_event(&self, event: &Event) {
         if let Some(event) = QpEvent::of(event) {
             self.events[event as usize].add(1);
         }
     }
 
-    pub(crate) fn work_failed(&self, status: WorkStatus) {
+    pub fn work_failed(&self, status: WorkStatus) {
         let place = match status {
             WorkStatus::Success => return,
             WorkStatus::LocalLength => 0,
