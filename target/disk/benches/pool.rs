@@ -1,3 +1,5 @@
+//! Time of taking and returning buffers of the pool, by threads.
+
 use std::hint::black_box;
 
 use cairn_disk::{Buffer, Pool};
