@@ -101,6 +101,7 @@ const FILE_MAX_BYTES: u64 = 16 << 20;
 impl Config {
     /// Reads the file at `path` and applies `flags`.
     ///
+    /// # Errors
     /// The file cannot be read; or all problems of the file and the flags.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;

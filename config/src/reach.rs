@@ -118,11 +118,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses each
-    /// host on the list.
+    /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses all
+    /// hosts of the list.
     ///
-    /// If the subsystem accepts a host of the list, members of groups are not returned: groups may
-    /// serve several subsystems.
+    /// Unless it refuses all, members of groups are not returned: groups may serve several
+    /// subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -122,8 +122,8 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// Returns the RoCE version of the soft provider; a table with `vlan` and without `roce` has the
-/// version of `otherwise`.
+/// Returns the RoCE version of the soft provider by `version` and `vlan`; without `version`, that
+/// of `otherwise`.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

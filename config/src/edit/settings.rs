@@ -48,7 +48,7 @@ pub struct NamespaceSettings {
 }
 
 impl Draft {
-    /// Changes a subsystem. ANA overrides at listeners that no longer lead to it disappear.
+    /// Changes a subsystem. Removes its ANA overrides at listeners that no longer lead to it.
     ///
     /// # Errors
     /// The subsystem is not in the file.

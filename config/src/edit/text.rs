@@ -23,7 +23,8 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// Returns the text after an addition to subsystem number `at`; `kept` is the former text.
+    /// Returns the text after a namespace was added to subsystem number `at` of the document;
+    /// `kept` is the text before, if known.
     pub(super) fn after_addition(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -56,7 +57,8 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last one that has a position.
+        // `toml_edit` writes tables without a position after the last one that has a position:
+        // these would move with its removal.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Maximum bytes of a user's connections; a single request may exceed it.
+/// Maximum bytes reserved for a user's requests and responses; a single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]

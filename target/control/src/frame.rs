@@ -31,7 +31,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns true within an incomplete value.
+    /// Returns true if part of the next value has arrived.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.bytes.is_empty()

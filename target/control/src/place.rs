@@ -198,7 +198,8 @@ impl Drop for Bound {
     }
 }
 
-/// Takes the lock. Its file stays, or two processes could both find the owner ended.
+/// Takes the lock. The lock file is never removed, or two processes could both find the owner
+/// ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

@@ -226,8 +226,8 @@ impl Client {
         }
     }
 
-    /// Executes a frame's requests. Each response precedes the next execution, so a connection
-    /// holds at most one.
+    /// Executes a frame's requests. Sends each response before the next execution, so that a
+    /// connection holds at most one.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

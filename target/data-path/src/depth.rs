@@ -10,7 +10,7 @@ struct Part {
 
 #[derive(Debug)]
 pub struct Depth {
-    /// In commands; 0 means no limit.
+    /// Limit in commands; 0 means none.
     most: AtomicU32,
     parts: Box<[Part]>,
 }

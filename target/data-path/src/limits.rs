@@ -12,7 +12,7 @@ use cairn_config::{BURST_DEFAULT, Limits};
 /// Minimum tokens taken at once, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Units per nanosecond: small commands at a high rate cost only few nanoseconds.
+/// Units of a cost per nanosecond: a small command at a high rate costs only a few nanoseconds.
 const PARTS: u64 = 64;
 
 const RATES: usize = 4;
@@ -21,7 +21,8 @@ const RATES: usize = 4;
 struct Bucket {
     /// Commands or bytes per second; 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which tokens are taken: `now - taken_ns`, at most the burst, are available.
+    /// Time up to which tokens are taken. `now - taken_ns` tokens, at most the burst, are
+    /// available.
     taken_ns: AtomicU64,
 }
 
@@ -147,7 +148,7 @@ pub(crate) struct Tokens {
     /// Unused tokens in units of 1/[`PARTS`] ns.
     left: [u64; RATES],
     from_ns: [u64; RATES],
-    /// Whether a queued command, which others must not bypass, waits for each bucket.
+    /// Buckets for which a queued command waits; other commands must not bypass it.
     awaited: [bool; RATES],
 }
 

@@ -1,8 +1,8 @@
 //! Marking of a connection's packets: by the first matching rule, else its listener, else the
 //! host's request.
 //!
-//! Rules for NQNs apply from the Connect on, for I/O queues from the CNTLID in the connection
-//! request on.
+//! Rules for NQNs apply once the NQN is known: by the Connect, or for I/O queues already by the
+//! CNTLID in the connection request.
 
 use std::net::IpAddr;
 use std::sync::Arc;

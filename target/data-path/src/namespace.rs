@@ -38,7 +38,8 @@ pub struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
-    /// Protection at the export, from the file or the replaced namespace of the same disk.
+    /// Protection with which the namespace is exported: from the file, or from the replaced
+    /// namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }

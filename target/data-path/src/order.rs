@@ -1,10 +1,10 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another, then sends newer ones, which no
-//! change of the lost association may follow. Changes of such a host therefore wait here for
-//! overlapping older ones of other associations. After [`OVERTAKEN_AFTER`], a change overtakes an
-//! older one that has not reached the disk; the older one fails. Namespaces on the same file or
-//! device share a [`DiskOrder`].
+//! A host that loses a connection repeats its writes over another, then sends newer ones; a late
+//! change of the lost association must not overwrite these. Changes of such a host therefore wait
+//! here for overlapping older ones of other associations. After [`OVERTAKEN_AFTER`], a change
+//! overtakes an older one that has not reached the disk; the older one fails. Namespaces on the
+//! same file or device share a [`DiskOrder`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -19,7 +19,7 @@ pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DiskKey {
-    /// (device, inode) of a file, or (device number, 0).
+    /// (device, inode) of a file, or (device number, 0) of a device.
     File(u64, u64),
     Named(Uuid),
 }
@@ -116,7 +116,7 @@ impl DiskOrders {
     }
 }
 
-/// Returns a key. Hosts with equal keys would only wait for each other.
+/// Returns the key of a host. Hosts with equal keys only wait for each other.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -294,7 +294,8 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // By arrival, so that the first association cannot block the second indefinitely.
+        // Changes run by arrival, so that the first association cannot block the second
+        // indefinitely.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);

@@ -1,5 +1,5 @@
-//! File with a namespace's write protection across restarts: one line with state and disk UUID. An
-//! unreadable file counts as protection: a fault must not make a disk writable.
+//! File that keeps a namespace's write protection across restarts: one line with state and disk
+//! UUID. An unreadable file counts as protection: a fault must not make a disk writable.
 
 #![expect(
     clippy::disallowed_methods,

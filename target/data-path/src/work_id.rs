@@ -48,7 +48,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// Generation 0: a slot is posted once at a time.
+    /// Receives have generation 0: a slot is posted once at a time.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }

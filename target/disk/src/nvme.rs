@@ -52,7 +52,7 @@ pub(crate) struct Blocks {
 /// Optional hints of a host about a command, used by NVMe drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// FUA of a command that does not write: returns data on the medium.
+    /// FUA of a command that does not write: the drive must use the data on the medium.
     pub fua: bool,
     /// LR: the drive should limit its retries.
     pub limited_retry: bool,

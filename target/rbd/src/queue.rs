@@ -13,7 +13,7 @@ use cairn_base::wake::Wake;
 use crate::image::{Handle, Image};
 use crate::sys::{self, Completion};
 
-/// Range of a mapping, which it keeps alive.
+/// Range of a mapping; keeps the mapping alive.
 #[derive(Debug, Clone)]
 pub struct Memory {
     mapping: Arc<Mapping>,

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
 use zeroize::Zeroizing;
 
-/// In bytes: the longest secret, and spaces.
+/// Maximum bytes of a file: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// Commands for secrets.
@@ -106,7 +106,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads into a buffer of fixed size: others would leave copies of the secret.
+/// Reads into a buffer of fixed size: a growing one would leave copies of the secret.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

@@ -12,9 +12,9 @@ use metrics::{
 
 use cairn_data_path::metrics::histogram::bounds_ns;
 
-/// Log2 of the first coarse bound in nanoseconds.
+/// Log2 of the first bound of coarse buckets, in nanoseconds.
 const COARSE_FIRST: u32 = 10;
-/// Log2 of the last coarse bound in nanoseconds.
+/// Log2 of the last bound of coarse buckets, in nanoseconds.
 const COARSE_LAST: u32 = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -76,7 +76,7 @@ impl Memory {
     ) -> Contents {
         let folder = &pool.folder;
         let examined = find(control, folder).and_then(|found| {
-            // The same directory in all steps, even if a link changes.
+            // Leads to the same directory in all steps, even if a link changes.
             let through = found.through();
             let listing = scan(&through);
             let listing =

@@ -25,8 +25,8 @@ const BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// Derived from the files, because the table cannot be written. Later files do not change
-    /// others' NSIDs.
+    /// NSIDs derived from the files, because the table cannot be written. Later files do not change
+    /// these NSIDs.
     Derived,
 }
 

@@ -77,8 +77,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches these folders and all changes in them before it returns, except in file systems that
-    /// do not answer.
+    /// Watches these folders for all changes. The watches exist on return, except in file systems
+    /// that do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -199,7 +199,7 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for path in paths {
-            // A folder may have many disks.
+            // One watch per folder, which may have many disks.
             let folder = path.parent().filter(|_| !is_whole).unwrap_or(path);
             let of_folder = folders.entry(folder.to_owned()).or_default();
             of_folder.push(path.clone());
@@ -298,7 +298,8 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Adds removals and files closed after writing, but not the frequent writes of hosts.
+/// Returns [`reports`], removals, and files closed after writing, but not the frequent writes of
+/// hosts.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }

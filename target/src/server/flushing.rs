@@ -130,8 +130,9 @@ impl Flushes {
         &mut self.under_way[last].waiting
     }
 
-    /// Flushes all namespaces once a host's earlier writes have ended. If a disk is late, the
-    /// command fails, but later writes are durable.
+    /// Flushes all namespaces once the host's earlier writes have ended, and completes its command
+    /// to disable the write cache. If a disk is late, the command fails, although later writes are
+    /// durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {

@@ -169,7 +169,7 @@ impl Handle {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let action = Order::Do(Box::new(move |control| {
-            // The client may no longer wait.
+            // The client may have stopped waiting.
             let _ = answer.send(action(control));
         }));
         // Fails only after the control plane's end, which drops the answer's sender.

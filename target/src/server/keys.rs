@@ -165,7 +165,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         .map_err(|source| KeyError::Secret { path, source })
 }
 
-/// Returns a random secret for a host that must authenticate without a key.
+/// Returns a random secret, unknown to any host: hosts of a removed key cannot authenticate.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());

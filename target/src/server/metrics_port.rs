@@ -27,7 +27,8 @@ impl MetricsPort {
         self.server.as_ref().map(MetricsServer::address)
     }
 
-    /// Closes the port, and serves metrics at another address, if any and unless in use.
+    /// Closes the port, and serves metrics at `listen`, if any. If that fails, the port is recorded
+    /// as missing.
     pub(super) fn serve(&mut self, listen: Option<SocketAddr>, missing: &mut MissingParts) {
         self.server = None;
         let Some(address) = listen else {

@@ -101,7 +101,7 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Failed disks that the configuration can do without.
+    /// Failed disks without which the configuration is applied.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }

@@ -2,7 +2,7 @@
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration
 //! file. Each step can fail, so the text in force and all texts possibly left in the file are
-//! recorded. Another program wrote any other text.
+//! recorded: any other text was written by another program.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -259,7 +259,8 @@ impl FileLocation {
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
             let kept = fchown(&file, Some(like.uid()), Some(like.gid()));
-            // Without privileges, a file of another user (root) becomes the target's user's.
+            // Without privileges, the target's user becomes the owner of another user's (root's)
+            // file.
             kept.or_else(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Ok(()),
                 _ => Err(error),

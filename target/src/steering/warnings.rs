@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_config::Config;
 
-/// In a status response; `cairn-target check` prints all.
+/// Maximum warnings in a status response; `cairn-target check` prints all.
 const SHOWN_MAX: usize = 64;
 
 /// Warnings of the latest configuration, computed once: monitors may request the status every

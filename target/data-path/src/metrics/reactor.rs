@@ -26,7 +26,7 @@ impl Doing {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ReactorCounters {
-    /// By [`Doing`]; a sleep counts when it ends.
+    /// Time by activity ([`Doing`]); a sleep counts when it ends.
     pub time_ns: [Counter; 3],
     pub rounds: Counter,
     pub sleeps: Counter,

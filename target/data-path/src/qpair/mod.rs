@@ -29,8 +29,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Exceeds [`CONNECT_TIMEOUT`]: all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit from posting work to its completion. A later host no longer reads responses, because
-/// a completion covers a bounded number of them ([`Outbox::cover`]).
+/// Time limit from posting work to its completion, which covers a bounded number of responses
+/// ([`Outbox::cover`]). A host beyond it no longer reads responses.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,7 +283,7 @@ impl QueuePair {
 
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            // Only the host's time counts.
+            // Only the host's time counts, not the authentication thread's.
             QpairState::Connecting { deadline }
                 if now >= deadline && self.has_claimant_at_rest() =>
             {

@@ -7,8 +7,8 @@ use crate::work_id::{WorkId, WorkKind};
 
 /// Work of a round in trains: a train is RDMA WRITEs followed by the other work.
 ///
-/// A train makes packets of equal size adjacent, for one batch of the network stack, which the host
-/// processes while the next is built. A long transfer fills batches without others; its response
+/// In a train, packets of equal size are adjacent: the network stack sends them as one batch, which
+/// the host processes while the next is built. A long transfer fills batches alone, so its response
 /// follows directly.
 ///
 /// The last response of a post is signaled, and also completes the covered ones before it. An
@@ -50,7 +50,7 @@ impl Outbox {
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            // Same capacity: exchanged with an empty `trains`.
+            // Same capacity as `trains`, with which it is exchanged.
             writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
@@ -80,8 +80,9 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Decides about the response of `request`, after its `bytes` of data and before the response.
-    /// Returns the response that completes with it, and whether it is signaled.
+    /// Decides whether the response of `request` is signaled. Must be called after its `bytes` of
+    /// data are added, and before the response. Returns the response that completes with it, and
+    /// the decision.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);

@@ -102,7 +102,8 @@ pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: 
     match posted {
         Ok(()) => {}
         Err(PostError::Full) => panic!("more posted than there were credits for"),
-        // The connection's event reports the reason; no work request of the chain was accepted.
+        // The connection's close event reports the reason; no work request of the chain was
+        // accepted.
         Err(PostError::Broken) => {
             let work = outbox.iter().map(|work| WorkId::decode(work.id));
             lost.extend(work);

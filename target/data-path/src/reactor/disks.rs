@@ -26,7 +26,8 @@ const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace of a reactor. Its size, a power of two, makes indexing one instruction.
+/// Namespace as used by one reactor. The size of the struct, a power of two, makes indexing one
+/// instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
@@ -68,7 +69,8 @@ impl Disk {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
-    /// Returns the log line for a failure, with the number of suppressed ones, unless suppressed.
+    /// Returns the log line for a failure, with the number of lines suppressed before; `None` if
+    /// this one is suppressed.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<LogLine> {
         let due = self
             .reported
@@ -163,7 +165,7 @@ pub(crate) struct Disks {
     reactor: usize,
     disks: Vec<Option<Disk>>,
     tables: Vec<Table>,
-    /// Changes of decisions, modulo 2^32; see [`super::stages::decisions`].
+    /// Number of changes of decisions, modulo 2^32; see [`super::stages::decisions`].
     epoch: u32,
     busy: Vec<u32>,
 }
@@ -209,7 +211,7 @@ impl Disks {
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);
-            // No I/O may allocate.
+            // Allocated here, because I/O must not allocate.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
         self.tables[index].source = Arc::clone(table);

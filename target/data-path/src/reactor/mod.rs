@@ -231,7 +231,7 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // An Abort must not find a later command.
+            // Executed before the next capsule, so that an Abort finds no later command.
             self.execute_commands();
         }
         self.batch = batch;
@@ -504,8 +504,8 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Resumes waiting requests. Queued capsules follow only after a round with work: others free
-    /// no requests.
+    /// Resumes waiting requests. Queued capsules follow only after a round with work: other rounds
+    /// free no requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

@@ -28,7 +28,8 @@ pub(crate) struct Port {
     counters: Arc<DeviceCounters>,
     slots_out: u32,
     reposts: Vec<RecvWork>,
-    /// By the endpoint's slot, possibly reused before the close event of its former queue pair.
+    /// Queue pairs by endpoint slot. A slot may be reused before the close event of its former
+    /// queue pair.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
     watched: Vec<bool>,
 }

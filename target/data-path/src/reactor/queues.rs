@@ -26,10 +26,10 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// At most the entries of all queue pairs.
+    /// Capsules that wait for a request, at most the entries of all queue pairs.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
-    /// Free requests from which shares need no check.
+    /// Number of free requests from which shares need no check.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
@@ -37,10 +37,10 @@ pub(super) struct Queues {
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host are registered in [`crate::order`].
     pub(super) awaiting_census: List,
-    /// At another thread, at most one per queue pair.
+    /// Authentication commands at another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Rejected by a broken queue pair; completed at the end of the round.
+    /// Work requests rejected by a broken queue pair; completed at the end of the round.
     pub(super) lost: Vec<WorkId>,
     pub(super) ended: Vec<QpairId>,
     pub(super) draining: bool,
@@ -50,7 +50,7 @@ pub(super) struct Queues {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
-    /// `None` if the connection's event has the reason.
+    /// `None` if the connection's close event reports the reason.
     pub(super) ending: Option<Ending>,
 }
 
@@ -183,7 +183,7 @@ impl Queues {
             port.counters().work_failed(status);
         }
         let ending = match status {
-            // Consequence of another failure, whose reason the connection's event has.
+            // Follows from another failure; the connection's close event reports the reason.
             WorkStatus::Flushed => None,
             _ => Some(Ending::Work(kind, status)),
         };

@@ -36,7 +36,7 @@ impl Stock {
     }
 
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // A host holds at most the amount that is not free.
+        // A host or namespace holds at most `total - free`, which from here on is within its share.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }
@@ -62,7 +62,7 @@ struct ShareQueue {
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
-    /// Held or reserved bytes, beyond the total while a host waits for its first buffer.
+    /// Held or reserved bytes; may exceed the total while a host waits for its first buffer.
     promised: usize,
     queues: VecDeque<ShareQueue>,
     eased: bool,

@@ -175,8 +175,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Lets the thread compute the answer for [`Message::Computed`], without one if the queue is
-    /// full.
+    /// Queues a job, whose answer the thread sends as [`Message::Computed`]. A job displaced from a
+    /// full queue ends without an answer.
     fn compute(&self, payer: Payer, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = queue.push(payer, job);

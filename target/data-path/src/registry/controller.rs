@@ -19,8 +19,8 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Maximum time by which the stored time of the last command is ahead, and an association may
-/// exceed KATO. Saves writes to shared memory.
+/// Maximum lead of the stored time of the last command over the real one, which saves writes to
+/// shared memory. An association may outlive KATO by as much.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

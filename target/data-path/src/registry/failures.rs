@@ -12,7 +12,7 @@ use nvme_proto::limits::ERROR_LOG_ENTRIES;
 /// Attempts to replace the oldest failure, whose entry another reactor may fill first.
 const ATTEMPTS: usize = 3;
 
-/// At most as many as the error log has entries.
+/// Latest failed commands, at most as many as the error log has entries.
 #[derive(Debug)]
 pub(super) struct Failures {
     sender: Sender<Failure>,

@@ -70,8 +70,8 @@ pub enum ControlMessage {
     Drained,
 }
 
-/// Disables the volatile write cache. Later writes complete durable, and the command completes once
-/// earlier writes are durable.
+/// Request to disable the volatile write cache. Later writes are durable on completion; the command
+/// completes once earlier writes are durable.
 #[derive(Debug)]
 pub struct WriteThrough {
     pub subsystem: u32,

@@ -225,7 +225,7 @@ impl AdmissionTable {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection for a new one, if `within` of the same network.
+    /// Displaces a stranger's connection for a new one; with `within`, one of the same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)

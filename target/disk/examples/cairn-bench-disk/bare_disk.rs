@@ -69,7 +69,7 @@ impl BareDisk {
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads or writes at full depth at the places of `next`, until it returns `None`. Passes
+    /// Reads or writes at full depth at offsets from `next`, until it returns `None`. Passes
     /// latencies to `done`. Returns the first error.
     pub(crate) fn run(
         &mut self,

@@ -44,7 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting: FUSE and NFS may lock the file meanwhile.
+    /// Whether workers do not wait for a write's completion: FUSE and NFS may lock the file
+    /// meanwhile.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -324,7 +325,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if the step could extend a truncated file, or confirm lost data as durable.
+    /// True if the size must be checked first: the step could extend a truncated file, or confirm
+    /// lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -409,8 +411,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation is a change and a sync: through the page cache, one call's
-    /// failure would not show whether other writes were lost.
+    /// True if a durable operation consists of a change and a sync: through the page cache, the
+    /// failure of a single call would not show whether other writes were lost.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

@@ -85,7 +85,7 @@ impl FoundPath {
         }
     }
 
-    /// Returns (device, inode) of a file, or (device number, 0).
+    /// Returns (device, inode) of a file, or (device number, 0) of a device.
     #[must_use]
     pub fn place(&self) -> (u64, u64) {
         match self.metadata.rdev() {

@@ -29,7 +29,7 @@ impl LockedFile {
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // The kernel has released the shared lock, and other processes hold one too.
+            // The failed upgrade has released the shared lock, and other processes hold one too.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
@@ -101,8 +101,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that has opened `own`. Returns the file for its I/O: the locked description for
-    /// a writer. Fails if the disk requires exclusive use of a shared file.
+    /// Adds a disk, which has opened the file as `own`. Returns the file for the disk's I/O: for a
+    /// writer, the locked one. Fails if the disk requires exclusive use of a shared file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();
@@ -141,7 +141,8 @@ impl Drop for Lock {
             (0, _) if self.exclusive => FlockOperation::NonBlockingLockShared,
             _ => return,
         };
-        // A ring, or a child process before exec, may keep the description open.
+        // Closing is not enough: a ring, or a child process before exec, may keep the description
+        // open.
         if let Err(error) = state.change(operation) {
             // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is in an unexpected state");

@@ -279,7 +279,7 @@ impl Backend {
         }
     }
 
-    /// Returns the globally unique names.
+    /// Returns the disk's globally unique names.
     pub fn names(&self) -> Names {
         match &self.0 {
             Kind::Drive(disk) => disk.names(),
@@ -287,7 +287,7 @@ impl Backend {
         }
     }
 
-    /// Returns the unique identity. A disk in memory gets a new one each time.
+    /// Returns the unique identity. A disk in memory gets a random one with each call.
     ///
     /// # Errors
     /// The identity cannot be determined.

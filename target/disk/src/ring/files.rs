@@ -45,7 +45,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Unregisters a fixed file without pending operations.
+    /// Unregisters a fixed file, which must have no pending operations.
     pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);

@@ -54,7 +54,7 @@ const SUBMISSIONS: u32 = 256;
 /// Operations gathered before submission: fewer cost more system calls, more leave the disk idle.
 const BATCH: usize = 8;
 
-/// Zeroes in bytes, for disks that cannot zero a range.
+/// Size in bytes of the zeroes, for disks that cannot zero a range.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
 const ZEROES_SLOT: u16 = 0;
@@ -246,7 +246,7 @@ impl Ring {
         self.push(&entry.user_data(POLL | u64::from(token)));
     }
 
-    /// Cancels a [`Self::poll_readable`], which never completes.
+    /// Cancels a [`Self::poll_readable`], which then never completes.
     pub fn cancel_poll(&mut self, token: u32) {
         let entry = opcode::PollRemove::new(POLL | u64::from(token)).build();
         self.push(&entry.user_data(IGNORED));
@@ -325,8 +325,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects all readable descriptors: the number collected by the loop depends on the
-        // workers' speed.
+        // Collects the remaining readable descriptors, too: how many the loop has collected depends
+        // on the workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);

@@ -134,8 +134,8 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the
-    /// start). Changes may begin for [`ROUND_GAP`].
+    /// Begins a round, before which the reactor has processed all connections closed by `now_ns`
+    /// (nanoseconds since the start). Changes may begin until [`ROUND_GAP`] after that time.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);

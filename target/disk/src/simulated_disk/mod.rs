@@ -74,16 +74,16 @@ pub struct Habits {
     pub hang: u64,
     /// Frequency of failures with EIO; a failing write may be executed in part.
     pub error: u64,
-    /// Writes and zeroing operations that fail with ENOSPC.
+    /// Frequency of writes and zeroing operations that fail with ENOSPC.
     pub no_space: u64,
-    /// Reads and writes shorter than requested.
+    /// Frequency of reads and writes shorter than requested.
     pub short: u64,
-    /// Operations that start a series of EAGAIN.
+    /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
     /// Frequency of flushes that fail with EIO: at random, all data or none is durable, and the
     /// cache drops or keeps the writes.
     pub flush_error: u64,
-    /// Injected bug and its frequency, to test checkers.
+    /// Bug injected to test checkers, and its frequency.
     pub lie: Option<(Lie, u64)>,
 }
 

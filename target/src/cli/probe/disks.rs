@@ -21,7 +21,7 @@ pub(super) struct Problem {
 
 const LATE_MAX: u32 = 3;
 
-/// (device, inode) of a file, or (device number, 0).
+/// (device, inode) of a file, or (device number, 0) of a device.
 type Place = (u64, u64);
 
 struct Opened<'a> {

@@ -9,7 +9,7 @@ use cairn_disk::{Backend, Claim};
 
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// A Ceph client waits 8 seconds for a monitor.
+    /// Time limit of an image; exceeds the 8 seconds that a Ceph client waits for a monitor.
     each: Duration,
     all: Duration,
 }

@@ -38,8 +38,8 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Returns the findings for a configuration. `serve` starts without the part of a warning; a
-/// running target may use the part of a note.
+/// Returns the findings for a configuration. A warning is about a part without which `serve`
+/// starts, a note about one that a running target may use.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);

@@ -102,8 +102,8 @@ impl Exports {
     /// Exports a subsystem with its opened disks, except those for which `is_missing` holds.
     ///
     /// # Errors
-    /// A namespace cannot be exported. If `is_patient`, the others are, and the reasons are
-    /// returned.
+    /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons are
+    /// returned instead.
     pub(crate) fn export(
         &mut self,
         (control, config): (&ControlSettings, &cairn_config::Subsystem),
@@ -202,8 +202,8 @@ impl Exports {
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Returns a job for any thread that opens a namespace, if `control` permits its disk, possibly
-    /// one of `formers`.
+    /// Returns a job, for any thread, that opens a namespace if `control` permits its disk. The
+    /// disk may take over the lock of one of `formers`.
     pub(crate) fn opener(
         &self,
         control: &ControlSettings,

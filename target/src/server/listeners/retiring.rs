@@ -1,8 +1,8 @@
 //! Retirement of removed or drained listeners.
 //!
-//! All ANA groups become inaccessible at the listener, as hosts learn from an event or a response;
-//! they move to other paths. Commands in flight complete. An association ends once its I/O queues
-//! are idle for [`SILENCE`], or at the deadline.
+//! All ANA groups become inaccessible at the listener. An event or a response reports this to
+//! hosts, which move to other paths. Commands in flight complete. An association ends once its I/O
+//! queues are idle for [`SILENCE`], or at the deadline.
 
 use cairn_base::Trid;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ impl Retirements {
         });
     }
 
-    /// Disconnects the hosts of due listeners. Returns these, and their commands in flight.
+    /// Disconnects the hosts of retired listeners that are idle or late. Returns each of these
+    /// listeners with its commands in flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {

@@ -32,8 +32,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of new censuses, which so include all arrived capsules: others could
-    /// execute after changes of the new association. Must not be called while completions are
+    /// Polls the devices of new censuses, so that these include all arrived capsules: a missed one
+    /// could execute after changes of the new association. Must not be called while completions are
     /// polled.
     pub(in crate::reactor) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
@@ -65,7 +65,8 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn take_censuses(&mut self) {
-        // In place: after a panic, the list has each census awaited by a Connect.
+        // Edited in place, so that after a panic the list still has each census awaited by a
+        // Connect.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));

@@ -2,8 +2,8 @@
 //!
 //! Capsules of the gap may be stale: their host may use another path by now. The reactor therefore
 //! first ends expired associations, by a clock that counts suspension, and handles connection
-//! events itself, because other threads may have been stopped too. The ring checks for stops within
-//! a round.
+//! events itself, because other threads may have been stopped too. The ring detects stops of the
+//! thread within a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;
@@ -28,7 +28,7 @@ impl Reactor {
     }
 
     /// Polls the devices, so that capsules of this gap restart keep alive timers before the next
-    /// gap: each is executed within twice KATO of its sending.
+    /// gap. Each capsule is then executed at most twice KATO after its host sent it.
     pub(in crate::reactor) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);

@@ -1,4 +1,4 @@
-//! Limit on a disk's commands in progress. Others wait in one queue per host.
+//! Limit on a disk's commands in progress. Further commands wait in one queue per host.
 //!
 //! The queue with the least use in bytes, divided by its host's weight, is served first.
 
@@ -7,7 +7,7 @@ use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Minimum bytes per command: smaller commands occupy a disk as long.
+/// Minimum bytes charged per command: smaller commands occupy a disk as long.
 const BYTES_MIN: u64 = 4096;
 
 /// Units per byte, for precision when a small command is divided by a large weight.
@@ -130,7 +130,7 @@ impl DepthQueues {
     fn queue_of(&mut self, host: HostShare) -> usize {
         let of = |queue: &HostQueue| queue.host.share == host.share;
         let Some(at) = self.queues.iter().position(of) else {
-            // An empty queue with less use would be raised anyway.
+            // Drops empty queues whose use would rise to `served` anyway.
             let served = self.served;
             self.queues
                 .retain(|queue| queue.count > 0 || queue.taken > served);

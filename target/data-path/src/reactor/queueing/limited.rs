@@ -7,10 +7,11 @@ use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// If 1/16 of all requests wait for limits, more capsules wait without a request.
+/// Part of all requests: once 1/16 wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum difference between the use of a newly filled queue and others, in nanoseconds.
+/// Maximum lag of a newly filled queue's use behind the least of the waiting queues, in
+/// nanoseconds: idle time gives little advantage.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]

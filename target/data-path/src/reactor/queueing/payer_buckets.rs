@@ -21,7 +21,7 @@ const BURST: u64 = 256;
 const EACH_NS: u64 = 500_000;
 /// Nanoseconds after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// More payers share a bucket.
+/// Maximum payers with a bucket of their own; further ones share a bucket.
 const PAYERS_MAX: usize = 4096;
 
 const COMMAND: u32 = 1;
@@ -199,8 +199,8 @@ impl PayerBuckets {
             let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
                 Ok(()) if matches!(first, AwaitingTokens::Capsule(capsule) if !may_go(capsule)) => {
-                    // May be late: requests become free only in rounds with work, which check
-                    // again.
+                    // Late, but harmless: requests become free only in rounds with work, and these
+                    // check again.
                     now_ns + IO_LASTS_NS
                 }
                 Ok(()) => {

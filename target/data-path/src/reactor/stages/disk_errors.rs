@@ -39,7 +39,8 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the status for a host, without Do Not Retry for path errors and others' aborts.
+/// Returns the status for a host. Path errors, and aborts that the host did not request, become
+/// Namespace Not Ready, without Do Not Retry.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
