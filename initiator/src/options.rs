@@ -111,7 +111,7 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, connecting fails later.
+        // Without a route, the choice has no effect: connecting fails later.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());

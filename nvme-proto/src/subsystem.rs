@@ -349,8 +349,8 @@ impl Subsystem {
 
     /// Returns the first free CNTLID from `from`, with wraparound. At least one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one: late reuse keeps a late message of an old association from a new
-    /// one.
+    /// Callers pass the last assigned CNTLID plus one: reuse as late as possible keeps delayed messages of an old
+    /// association away from a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;

@@ -49,7 +49,7 @@ pub(crate) struct Job {
     /// Ended I/Os that [`Job::wait`] last counted, for [`Job::event`].
     given: Vec<*mut IoUnit>,
     regions: HashMap<usize, Arc<Region>>,
-    /// True after the error about too large an I/O, printed once.
+    /// True after the error about an oversized I/O was printed; it is printed once.
     has_complained: bool,
     interrupted_at: Option<Instant>,
 }

@@ -29,7 +29,7 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
-/// Release whose glibc the engine is linked with. A changed variable links the engine again.
+/// Release whose glibc the engine is linked with. Reading the variable makes cargo link again when it changes.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 thread_local! {
@@ -158,7 +158,7 @@ fn start(td: usize) -> Result<Job, String> {
     Job::start(&plan.filename, Some(&plan.namespace))
 }
 
-/// The connection lasts as long as the job.
+/// Does nothing, because the connection lasts as long as the job.
 unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }

@@ -44,7 +44,7 @@ pub enum HostError {
         remote: SocketAddr,
         /// QID.
         qid: u16,
-        /// Reason of the fabric.
+        /// Error message of the RDMA provider.
         reason: String,
     },
     /// The controller completed a command with an error.

@@ -3,9 +3,8 @@
 //! A [`Multipath`] is polled like a [`Controller`], and gives each command exactly one result. Path selection and
 //! failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
 //!
-//! - [`Policy`] selects among paths in ANA Optimized state or, without such paths, in ANA Non-Optimized state. Other
-//!   paths
-//!   are never used.
+//! - [`Policy`] selects among paths in ANA Optimized state or, without such paths, in ANA Non-Optimized state. No other
+//!   path is used.
 //! - A command is sent on another path after a path related status, or if its connection breaks. The target may then
 //!   still execute a write; this write and others of its blocks wait before they are sent
 //!   ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).

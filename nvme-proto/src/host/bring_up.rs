@@ -402,7 +402,8 @@ impl Association {
         }))
     }
 
-    /// Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
+    /// Returns the parameters of I/O queues. Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ
+    /// limits the capsule.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);

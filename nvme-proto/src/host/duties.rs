@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // Two intervals, half of KATO, may pass without traffic: an interval counts as active if its only traffic was
-        // at its start.
+        // With traffic-based keep alive, an interval with traffic only at its start needs no Keep Alive. Up to two
+        // intervals, half of KATO, may thus pass without traffic.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),

@@ -84,7 +84,7 @@ fn a_namespace_is_protected_and_lifted() {
     assert!(rig.take_actions().is_empty());
     change(&mut rig, 1, NONE);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
-    // Only "until power cycle" may follow "protected" and "until power cycle".
+    // Hosts cannot leave the state "until power cycle"; to request it again succeeds.
     change(&mut rig, 1, PROTECTED);
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
     rig.succeed(set(1, UNTIL_POWER_CYCLE));

@@ -13,7 +13,7 @@ use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 pub(crate) struct Capsule {
     /// First packet, from 1.
     pub frame: usize,
-    /// Number of the connection by order of CM requests; equal CIDs may be on several.
+    /// Number of the connection, by order of CM requests. Several connections may use one CID.
     pub connection: usize,
     /// QID from the CM request.
     pub qid: u16,

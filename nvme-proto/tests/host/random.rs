@@ -30,7 +30,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// Step that may not have been requested.
+    /// Authentication step, possibly not requested.
     Authenticate(u8),
 }
 

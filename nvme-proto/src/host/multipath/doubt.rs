@@ -69,7 +69,7 @@ struct Doubt {
 /// Blocks that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// At most its initial capacity, so that it never reallocates.
+    /// Length is at most the initial capacity, so that the list never reallocates.
     list: Vec<Doubt>,
 }
 

@@ -10,8 +10,8 @@
 //! others return to the caller.
 //!
 //! A paused target executes such a write when it continues, possibly over newer data, but no longer after keep alive
-//! timeout and CQT. [`Doubts`] therefore delays commands that change the same blocks by [`time_in_doubt`] from the
-//! close of the lost connection, before which the target may have received further commands.
+//! timeout and CQT. [`Doubts`] therefore delays commands that change the same blocks. The delay, [`time_in_doubt`],
+//! starts when the lost connection is closed, because the target may receive commands until then.
 //!
 //! The delay does not protect from a target that ignores its timer, or from a write that stays in a disk longer than
 //! CQT.
