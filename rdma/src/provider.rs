@@ -94,7 +94,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Returns counters of devices that the operating system does not count.
+    /// Returns, for each device, the counters that the operating system does not have.
     fn counters(&self) -> Vec<DeviceCounters> {
         Vec::new()
     }

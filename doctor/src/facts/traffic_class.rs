@@ -17,7 +17,8 @@ pub struct ForcedClass {
     pub rules: Vec<ForcedRule>,
 }
 
-/// Rule such as "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
+/// Rule that forces a class on some queue pairs, such as
+/// "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForcedRule {
     /// Class of the queue pairs.

@@ -8,9 +8,9 @@ use crate::source::{Question, Source, Unknown, unless_absent};
 /// Socket on UDP port 4791.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// Path of the file with the socket.
+    /// Path of the file in /proc/net that lists the socket.
     pub path: String,
-    /// Line of the file.
+    /// Line of the socket in the file.
     pub line: String,
     /// User ID of the owner; 0 for the kernel.
     pub uid: u32,

@@ -95,7 +95,7 @@ fn option(tos: u8) -> Choice {
     }
 }
 
-/// All classes of rules are checked, except those for addresses of other adapters.
+/// The doctor checks the class of each marking rule, except rules for addresses of other adapters.
 #[test]
 fn every_class_in_use_is_held_against_pfc() {
     let by_rule = |text: &str| {

@@ -4,9 +4,9 @@ use core::net::IpAddr;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// The address of a host, which has a connection or had one recently, counts by itself. Any other
-/// address, a stranger, counts with its network (IPv4 /32, IPv6 /64), because one machine may own
-/// an IPv6 /64.
+/// A host has a connection, or had one recently: its address counts by itself. Any other address is
+/// a stranger, and counts with its network (IPv4 /32, IPv6 /64), because one machine may own an
+/// IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,
@@ -43,7 +43,7 @@ impl Payer {
         }
     }
 
-    /// Returns the first and the last address accounted together.
+    /// Returns the first and the last address of this payer.
     #[must_use]
     pub fn range(self) -> (IpAddr, IpAddr) {
         let last = match self.first {

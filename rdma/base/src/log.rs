@@ -32,7 +32,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All topics, in the order of the counters.
+    /// All topics, in declaration order: the discriminant of a topic indexes its counter.
     pub const ALL: [Self; 5] = [
         Self::Refused,
         Self::Fault,

@@ -111,8 +111,8 @@ impl Mapping {
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
-        // SAFETY: the range was checked. `bytes` is a live reference and cannot overlap memory to
-        // which no reference exists.
+        // SAFETY: the range was checked. `bytes` does not overlap it, because the rules of `slice`
+        // exclude writes to referenced bytes.
         unsafe { bytewise::store(bytes, self.base.add(offset)) };
     }
 
@@ -127,8 +127,8 @@ impl Mapping {
             return self.write(offset, bytes);
         }
         self.check(offset, bytes.len());
-        // SAFETY: the range was checked. `bytes` is a live reference and cannot overlap memory to
-        // which no reference exists.
+        // SAFETY: the range was checked. `bytes` does not overlap it, because the rules of `slice`
+        // exclude writes to referenced bytes.
         unsafe { bytewise::stream(bytes, self.base.add(offset)) };
     }
 
@@ -148,8 +148,8 @@ impl Mapping {
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
-        // SAFETY: the range was checked. `out` is a live reference and cannot overlap memory to
-        // which no reference exists.
+        // SAFETY: the range was checked. `out` does not overlap it, because the rules of `slice_mut`
+        // exclude other access to referenced bytes.
         unsafe { bytewise::load(self.base.cast_const().add(offset), out) };
     }
 

@@ -216,7 +216,7 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
 }
 
 impl From<SocketAddr> for Trid {
-    /// Looks up the interface's name in this network namespace; keeps the index without one.
+    /// Replaces the interface's index by its name, if this network namespace has such an interface.
     fn from(address: SocketAddr) -> Self {
         let scoped = ScopedAddr::from(address);
         let scope = match scoped.scope_id() {

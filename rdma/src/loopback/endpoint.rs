@@ -23,7 +23,7 @@ const ACTIVE_PORT: u16 = 49151;
 
 /// CM reject reason for a missing listener (IBTA 12.6.7.2).
 const REASON_INVALID_SERVICE_ID: u16 = 8;
-/// CM reject reason for a listener of another partition.
+/// CM reject reason for a request whose partition is not the listener's.
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
 pub(super) struct LoopbackEndpoint {

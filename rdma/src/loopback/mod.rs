@@ -155,7 +155,7 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Delays further work of one kind from peers at the device with `address`.
+    /// Makes the device with `address` delay its answers to one kind of work of its peers.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);

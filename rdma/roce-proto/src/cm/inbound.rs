@@ -273,7 +273,7 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // A REJ of a REQ may lack the sender's id; a REJ that withdraws a REQ has only that.
+        // A REJ of a REQ may lack the sender's id; a REJ that withdraws a REQ contains only the sender's id.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };

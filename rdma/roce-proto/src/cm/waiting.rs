@@ -17,7 +17,7 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum number of undecided requests of one unproven [`Payer`].
+/// Maximum number of undecided requests of one [`Payer`] whose address is unproven.
 ///
 /// An undecided request waits for the consumer's decision and cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;

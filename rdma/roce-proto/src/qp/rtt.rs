@@ -1,7 +1,8 @@
 //! Retransmission timeout from measured round trips.
 //!
 //! InfiniBand's fixed timeout is typically half a second. This timer instead retransmits when the measured round trip
-//! makes a loss likely (estimator of RFC 6298). The retry limit still applies to the fixed timeout.
+//! makes a loss likely (estimator of RFC 6298). The queue pair still breaks only after the fixed timeout has passed as
+//! often as the retry limit permits.
 
 use crate::time::Instant;
 use core::time::Duration;

@@ -203,7 +203,8 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // In an intact packet: the difference between actual and guessed identification, and possibly DF.
+        // For an intact packet, this quotient is the difference between actual and guessed identification, and possibly
+        // DF.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }

@@ -171,7 +171,7 @@ pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 impl Flows {
     /// Binds a flow to socket `turn`, unless it is bound. Returns true if the kernel delivers it there.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Packets of peers' connection management are rare, so their flows are not bound.
+        // Flows of peers' connection management stay unbound: they have few packets.
         if flow.port == ROCE_PORT {
             return false;
         }
