@@ -41,7 +41,7 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const IO_DEPTH: u16 = 512;
 /// Bytes of each read of [`Attack::Io`].
 const IO_BYTES: u32 = 64 << 10;
-/// Sleep in each turn, in which the target's authentication thread runs.
+/// Sleep in each turn, so that the target's authentication thread can run.
 const COMPUTED: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -80,7 +80,7 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Returns TOML that limits the attacking host in the preceding subsystem, and a subsystem with a key.
+/// Returns TOML: the attacking host's limits in the preceding subsystem, then a subsystem that requires a key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());

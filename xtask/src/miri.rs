@@ -26,7 +26,7 @@ const PARTS: [Part; 4] = [
     Part {
         package: "cairn-base",
         programs: "--lib",
-        // Others wait, use system calls or start processes.
+        // The crate's other tests wait, use system calls or start processes.
         tests: "address:: entropy:: mapping::",
     },
     Part {

@@ -59,7 +59,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // A build of the whole workspace has the features of other tests.
+    // Building the whole workspace selects the features of other tests, whose compiled output is
+    // then reused.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Seconds assumed for a step that never ran.
+/// Seconds assumed for any other step that never ran.
 const UNKNOWN_S: f32 = 60.0;
 
-/// Seconds on a machine with two cores and a fresh clone.
+/// Seconds of steps that never ran, on a machine with two cores and a fresh clone.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
 pub(crate) struct Times {

@@ -42,8 +42,8 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Returns mmdebstrap's error if Debian's server is out of reach. Called only after the build did
-/// without Debian 11: a filled cache needs no server.
+/// Returns mmdebstrap's error if Debian's server is out of reach. Called only if the build did not
+/// use Debian 11's glibc: a build with a filled cache needs no server.
 fn can_fetch_debian_11() -> Result<(), String> {
     let mut probe = Command::new("mmdebstrap");
     probe.args(["--simulate", "--variant=extract", "bullseye", "/dev/null"]);
@@ -121,7 +121,7 @@ fn name_of_container() -> String {
     format!("cairn-{}", std::process::id())
 }
 
-/// Returns the error of runc for a container that only has /bin/true.
+/// Returns runc's error if it cannot run a container with only /bin/true.
 fn may_run_containers(bundle: &Path) -> Result<(), String> {
     let root = bundle.join("rootfs");
     fs::create_dir_all(&root).unwrap();

@@ -67,7 +67,8 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
 fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    // Ports below Linux's ephemeral range, starting at an offset by process.
+    // The search covers ports below Linux's ephemeral range, and starts at a port that differs
+    // between processes.
     let start = (std::process::id() as u16)
         .wrapping_mul(37)
         .wrapping_add(turn * 301)

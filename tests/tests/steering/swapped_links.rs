@@ -16,12 +16,12 @@ use crate::target::{NQN, Steered, until};
 const EACCES: i64 = -13;
 const NSID: u32 = 7;
 
-/// Bytes of both disks, by which a client distinguishes them.
+/// Sizes of the two disks in bytes, by which a client distinguishes them.
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 
-/// Requests of a client while a link changes. If the target decided by the path, each would hit the secret disk with a
-/// probability of about one in four.
+/// Number of requests while a link changes. If the target checked only the path, each would reach the secret disk with
+/// a probability of about one in four.
 const TRIES: u32 = 48;
 
 /// Target that permits exports from the folder `images`, which anybody can change.

@@ -75,7 +75,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Maximum ratio of two sums of [`CONNECTS`] connection times: of a host whose address is claimed, and of another host.
+/// Maximum time for [`CONNECTS`] connections of a host whose address is claimed, relative to another host.
 const SLOWDOWN_MAX: u32 = 5;
 
 #[test]

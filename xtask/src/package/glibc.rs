@@ -37,17 +37,18 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // Other builds share compiled crates and keep their programs.
+    // Compiled crates are shared with other builds. Programs have their own folder, so that those
+    // of other builds stay.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
-    // Package names would select other features of dependencies.
+    // Targets are selected without package names, which would change the features of dependencies.
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", profile]);
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The programs read this variable when compiled, which links them again.
+        // The programs read this variable when compiled, so cargo links them again when it changes.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
@@ -123,7 +124,8 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Returns copies of the linker's files: links in the root are absolute.
+/// Copies the linker's files and returns their folder. Those in the root are behind absolute links,
+/// which lead out of the root.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

@@ -98,13 +98,14 @@ pub(crate) struct Options {
     pub(crate) disk: Option<String>,
     /// Physical block size of the second disk in bytes; logical blocks have 512.
     pub(crate) disk_physical: u32,
-    /// Namespaces of an NVMe drive from NSID 1; without any, no drive.
+    /// Namespaces of an NVMe drive from NSID 1; if empty, there is no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
     pub(crate) timeout_s: u64,
-    /// True if systemd is process 1, which can reboot.
+    /// True if process 1 of the guest is systemd, so that the guest can reboot.
     pub(crate) systemd: bool,
-    /// True if the clock counts instructions, on one processor.
+    /// True if the guest's clock counts instructions instead of time; the guest then has one
+    /// processor.
     pub(crate) counted: bool,
 }
 

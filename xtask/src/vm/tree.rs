@@ -106,8 +106,8 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds unit tests of libraries with the whole workspace, whose dependencies have the
-    /// features of other builds.
+    /// Builds the libraries' unit tests of the whole workspace: dependencies then have the features
+    /// of other builds, and are reused.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());
