@@ -34,7 +34,8 @@ pub struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     restricted: AtomicBool,
-    /// Whether some controllers get access later, because this namespace replaced one.
+    /// Whether some controllers get access later, because they used the namespace replaced by this
+    /// one.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,

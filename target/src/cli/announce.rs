@@ -87,7 +87,7 @@ fn reachable(listening: IpAddr) -> IpAddr {
     without_route(listening, &known)
 }
 
-/// Returns the address for a wildcard without a default route: an interface's or loopback.
+/// Returns the address for a wildcard without a default route: of an interface, or else loopback.
 fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
     let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut known = known

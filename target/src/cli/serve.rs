@@ -199,7 +199,7 @@ impl Signals {
     }
 }
 
-/// Raises the limit on open files, which is low for select(2).
+/// Raises the soft limit on open files, whose default is low only for the sake of select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -242,7 +242,8 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// The error has the reason, and whether the directory has no files for this target.
+/// Finds and admits a directory. The error has whether the directory has no files for this target,
+/// and the reason.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

@@ -53,7 +53,7 @@ pub(super) struct Pending {
     pub(super) answer: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// Bdev of a client. It backs a namespace once one with its name is added.
+/// Bdev created by a client and not yet behind a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
     pub(super) export: String,

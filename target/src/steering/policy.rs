@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::refused::errno_of;
 use crate::files;
 
-/// Decides whether a change is batched and may give hosts access.
+/// Kind of a change: decides whether it is batched and may give hosts access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Grows,

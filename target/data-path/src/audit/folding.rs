@@ -12,10 +12,10 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Per address and period.
+/// Maximum kinds of an address with lines of their own in a period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Per period.
+/// Maximum kinds of all addresses with lines of their own in a period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]

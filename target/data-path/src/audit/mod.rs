@@ -84,7 +84,7 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // With a full queue, the thread is writing or will retry.
+            // A full queue needs no wake-up: the thread is writing or will retry.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);

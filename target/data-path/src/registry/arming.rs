@@ -38,8 +38,8 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true after [`CONNECT_WAIT`]: queues then register even if capsules wait for a
-    /// request.
+    /// Returns true after [`CONNECT_WAIT`]: queues then register their changes even if capsules
+    /// wait for a request.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64
     }

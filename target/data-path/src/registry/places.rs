@@ -256,7 +256,7 @@ impl AdmissionTable {
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
-        // A displaced connection's address becomes known too.
+        // The address becomes known even if its connection was displaced.
         self.end_waiting(id);
         let host = self.host_or_new(address, now);
         if host.associated == 0 {

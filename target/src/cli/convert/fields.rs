@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object. Notes invalid members, without which the object is left out
-/// ([`are_readable`](Self::are_readable)), and unread ones ([`note_unknown`](Self::note_unknown)).
+/// Reader of a JSON object. Notes invalid members, which exclude the object from the conversion
+/// ([`are_readable`](Self::are_readable)), and unread members
+/// ([`note_unknown`](Self::note_unknown)).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,

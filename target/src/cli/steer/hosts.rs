@@ -97,8 +97,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes a key file's path absolute, but no name or inline key, which the target refuses without
-/// showing it.
+/// Makes the path of a key file absolute. Keeps names, and inline keys, which the target refuses
+/// without showing them.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

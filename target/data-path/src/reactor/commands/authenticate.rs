@@ -1,5 +1,5 @@
 //! Authentication of a queue after its Connect, and reauthentication begun by its host (Base,
-//! 8.13.5), by messages of [`Authenticator`](crate::registry::Authenticator)'s thread.
+//! 8.13.5). The thread of [`Authenticator`](crate::registry::Authenticator) computes the messages.
 //!
 //! Before authentication, a queue has no association and accepts no other commands. A live queue
 //! stays in use during reauthentication, and is closed if that fails.

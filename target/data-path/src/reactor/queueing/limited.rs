@@ -10,8 +10,8 @@ use crate::request::{List, Request, RequestId, RequestTable, Stage};
 /// Part of all requests: once 1/16 wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum lag of a newly filled queue's use behind the least of the waiting queues, in
-/// nanoseconds: idle time gives little advantage.
+/// Maximum nanoseconds by which the use of a queue that was empty may be below the least use of the
+/// waiting queues: idle time gives little advantage.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]

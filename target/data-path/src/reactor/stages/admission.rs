@@ -19,8 +19,8 @@ pub(in crate::reactor) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
 
-/// Time without progress of a host or disk until its queued capsules are stuck. Healthy disks are
-/// faster even with hundreds of commands.
+/// Time without progress of a host or disk after which its queued capsules count as stuck. Healthy
+/// disks are faster even with hundreds of commands.
 pub(in crate::reactor) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
 /// Posted receives are short below 1/`SHORT` of all.

@@ -176,7 +176,7 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     Handed::UnderWay
 }
 
-/// The error is the status of the refused request.
+/// Decides again on a command of an older epoch. The error is the command's status.
 #[cold]
 pub(in crate::reactor) fn decide_again(
     queues: &mut Queues,

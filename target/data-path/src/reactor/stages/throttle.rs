@@ -67,7 +67,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges the limits of a command. The error is the time of the next attempt, in nanoseconds.
+/// Charges a command to its limits. The error is the time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,
@@ -86,7 +86,7 @@ fn try_pay(
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // Most queues share the last limiter.
+        // The cost at the last limiter counts, because most queues share it.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,

@@ -76,7 +76,7 @@ impl SubsystemState {
 }
 
 impl SubsystemShared {
-    /// Connects a queue, or without effect claims it if the host must authenticate.
+    /// Connects a queue. If the host must authenticate, returns a claim instead, without effect.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
