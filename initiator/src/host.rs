@@ -67,7 +67,7 @@ impl Host {
         while host.state() == AssociationState::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
-        // Sends pending acknowledgements: the caller may not poll for some time.
+        // Sends pending acknowledgements now: the caller's next poll may be late.
         host.settle();
         match host.take_event() {
             Some(Event::Live { .. }) => Ok(host),

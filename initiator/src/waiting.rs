@@ -14,7 +14,7 @@ pub(crate) trait Waiting {
     /// Sleeps until a poll may find work, at most until `latest`.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends pending acknowledgements: the caller may not poll for some time.
+    /// Sends pending acknowledgements now: the caller's next poll may be late.
     fn settle(&mut self);
 }
 

@@ -23,7 +23,7 @@ use crate::interrupt;
 const QUEUE: IoQueue = IoQueue::FIRST;
 /// Requested queue depth.
 const DEPTH: u16 = 1023;
-/// Minimum time between polls in [`Job::commit`], to queue further I/Os.
+/// Minimum time between polls in [`Job::commit`]. I/Os queued between two polls share packets.
 const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
 /// Maximum sleep between polls, which send Keep Alives.
@@ -130,7 +130,7 @@ impl Job {
 
     /// Polls the host unless the last poll was less than [`GATHER`] ago.
     ///
-    /// fio commits each I/O; I/Os between two polls share packets.
+    /// fio calls this for each I/O.
     pub(crate) fn commit(&mut self) {
         let now = Instant::now();
         if now - self.polled_at >= GATHER {

@@ -1,4 +1,4 @@
-//! Submitted commands. A command keeps its slot on all paths until its result is taken.
+//! Submitted commands. A command keeps its slot until its result is taken, even if it moves to another path.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -39,7 +39,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Io {
     pub(super) sqe: Sqe,
-    /// Registered data, if any. A retry of in-capsule data would need a copy.
+    /// Registered data, if any. In-capsule data is not allowed, because a retry would need a copy of it.
     part: Option<Part>,
     /// Failures on connected paths, without failures by ANA status.
     pub(super) failovers: u8,

@@ -92,7 +92,7 @@ impl Multipath {
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // Identification comes before the ANA state. A path whose log lacks the namespace is unusable.
+            // While the namespace is in question, its ANA state is ignored. Without an ANA state, the path is unusable.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());

@@ -17,7 +17,7 @@ use crate::rig::settings;
 enum Event {
     /// Response to the oldest command: status, result, kind of data.
     Answer(u16, u64, u8),
-    /// Response to this step, which may not be in flight.
+    /// Response to this step, possibly not in flight.
     Stray(u32),
     Connected(u16),
     Lost(u16),

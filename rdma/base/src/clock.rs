@@ -28,7 +28,7 @@ enum Kind {
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
-    /// Remaining reads before the scheduled stop; [`NO_STOP`] if none is scheduled.
+    /// Number of clock reads before the scheduled stop; [`NO_STOP`] if none is scheduled.
     looks_left: AtomicU64,
     /// Length of the scheduled stop, in nanoseconds.
     stop_ns: AtomicU64,

@@ -1,4 +1,4 @@
-//! Identification of a Ceph image, as the configuration names it and librbd opens it.
+//! Parameters with which librbd opens a Ceph image: image, cluster, user and options.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub fn is_reserved(option: &str) -> bool {
     RESERVED.contains(&name.as_str())
 }
 
-/// Image, and Ceph user that opens it.
+/// Ceph image, and the cluster, user and options with which it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ImageSpec {
     /// Pool name.
@@ -38,7 +38,7 @@ pub struct ImageSpec {
     pub conf: Option<PathBuf>,
     /// User name without `client.`; `None`: `admin`.
     pub user: Option<String>,
-    /// Keyring; `None`: as configured.
+    /// Keyring; `None`: the keyring of the cluster configuration.
     pub keyring: Option<PathBuf>,
     /// Client options by name; none may be [reserved](is_reserved).
     pub options: Vec<(String, String)>,

@@ -115,9 +115,10 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs of the peer; the kernel has swapped this field of the message with `initiator_depth`.
+    /// Maximum outstanding READs that the peer sends: the initiator depth in its message. The kernel swaps the two
+    /// fields.
     pub(crate) responder_resources: u8,
-    /// Maximum outstanding READs to the peer.
+    /// Maximum outstanding READs that the peer answers: the responder resources in its message.
     pub(crate) initiator_depth: u8,
 }
 

@@ -300,7 +300,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Arming sends due acknowledgements; the case may not poll for some time.
+                // Arming sends due acknowledgements, because the next poll of the case may be late.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }

@@ -9,7 +9,8 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes a failed FUSE mount an error. Only root can mount faulty disks.
+/// Variable that makes a failed FUSE mount an error. It is set for root, because only root can
+/// mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
@@ -175,7 +176,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
-        // Takes a second; a dry run of `cargo publish` requires the registry.
+        // This check takes a second. A dry run of `cargo publish` would check more, but requires
+        // the registry.
         Step::cargo(
             "crate package",
             "package -p nvme-proto --no-verify --allow-dirty --offline --locked",

@@ -1,9 +1,9 @@
 //! Limits for connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
 //! A source address can be forged; an RTU with the communication id of the REP proves it. Requests of unproven
-//! addresses have few places; a new request replaces the oldest one of the largest [`Payer`] in the largest network. A
-//! genuine peer sends its RTU within a round trip, before a flood replaces its request. Proven addresses have separate
-//! places.
+//! addresses have few places; a new request replaces the oldest one of the [`Payer`] with most requests, in the network
+//! with most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its request. Proven
+//! addresses have separate places.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -83,8 +83,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new one replaces: the oldest decided request of the largest payer in the largest
-    /// network, by number of requests. Each proven address counts as a network.
+    /// Returns the request that a new one replaces: the oldest decided request of the payer with most requests, in the
+    /// network with most requests. Each proven address counts as a network.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {
@@ -129,7 +129,8 @@ impl RequestBacklog {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Adds a proven address. At the limit, it replaces the oldest address of the network with most proven addresses.
+    /// Adds a proven address. At the limit, the new address replaces the oldest one in the network with the most proven
+    /// addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {

@@ -194,7 +194,7 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // Last, because Linux changes the priority with the class.
+        // The priority is set last, because Linux changes it with the class.
         set_priority(self.raw(), traffic_class)
     }
 
