@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use cairn_base::slab::Key;
+
 /// Maximum scatter/gather elements of a work request.
 ///
 /// A command capsule needs two: submission queue entry and in-capsule data.
@@ -31,6 +33,24 @@ impl QpId {
     #[must_use]
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
+    }
+}
+
+impl From<Key<u16>> for QpId {
+    /// Returns the id of a queue pair in a slab of at most 2^16.
+    #[inline]
+    fn from(key: Key<u16>) -> Self {
+        Self::new(key.index as u16, key.generation)
+    }
+}
+
+impl From<QpId> for Key<u16> {
+    #[inline]
+    fn from(id: QpId) -> Self {
+        Self {
+            index: id.slot() as u32,
+            generation: id.generation(),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use nvme_proto::wire::{FromZeros, Sqe};
+use cairn_base::slab::{Key, Reuse, Slab};
+use nvme_proto::wire::Sqe;
 
 use crate::buffer::{Data, Part};
 use crate::error::HostError;
@@ -11,26 +12,21 @@ use crate::queue::{Ended, Response, Ticket};
 
 /// Handle of a submitted command, valid for one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PathTicket {
-    slot: u16,
-    generation: u32,
-}
+pub struct PathTicket(Key);
 
 impl PathTicket {
     /// Slot, unique until the result is taken, and less than
     /// [`MultipathOptions::depth`](super::MultipathOptions::depth): usable as an index.
     #[must_use]
     pub fn slot(&self) -> u16 {
-        self.slot
+        self.0.index as u16
     }
 }
 
 pub(super) type Answer = Result<Response, HostError>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Phase {
-    #[default]
-    Free,
     Waiting,
     Sent(usize, Ticket),
     Done(Answer),
@@ -45,7 +41,6 @@ pub(super) struct Io {
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
-    generation: u32,
     /// True if the owner gave the command up: it is not sent on another path.
     given_up: bool,
     /// True if the owner abandoned the result: the slot is freed when the command ends.
@@ -61,8 +56,7 @@ impl Io {
 
 #[derive(Debug)]
 pub(super) struct Ios {
-    slots: Vec<Io>,
-    free: Vec<u16>,
+    slots: Slab<Io>,
     /// Slots of commands waiting for a path, oldest first.
     waiting: VecDeque<u16>,
     /// Slots of ended commands, oldest first.
@@ -72,45 +66,45 @@ pub(super) struct Ios {
 impl Ios {
     pub(super) fn new(depth: u16) -> Self {
         let capacity = usize::from(depth);
-        let empty = |_| Io {
-            sqe: Sqe::new_zeroed(),
-            part: None,
-            failovers: 0,
-            not_before: Duration::ZERO,
-            phase: Phase::Free,
-            generation: 0,
-            given_up: false,
-            orphan: false,
-        };
         Self {
-            slots: (0..depth).map(empty).collect(),
-            free: (0..depth).rev().collect(),
+            slots: Slab::with_limit(depth.into(), Reuse::Latest),
             waiting: VecDeque::with_capacity(capacity),
             done: VecDeque::with_capacity(capacity),
         }
     }
 
     pub(super) fn add(&mut self, sqe: Sqe, part: Option<Part>) -> Option<PathTicket> {
-        let slot = self.free.pop()?;
-        let io = &mut self.slots[usize::from(slot)];
-        (io.sqe, io.part, io.failovers) = (sqe, part, 0);
-        (io.given_up, io.orphan, io.not_before) = (false, false, Duration::ZERO);
-        io.phase = Phase::Waiting;
-        self.waiting.push_back(slot);
-        let generation = io.generation;
-        Some(PathTicket { slot, generation })
+        self.slots.vacant()?;
+        let key = self.slots.insert(Io {
+            sqe,
+            part,
+            failovers: 0,
+            not_before: Duration::ZERO,
+            phase: Phase::Waiting,
+            given_up: false,
+            orphan: false,
+        });
+        let ticket = PathTicket(key);
+        self.waiting.push_back(ticket.slot());
+        Some(ticket)
     }
 
     pub(super) fn get(&self, slot: u16) -> &Io {
-        &self.slots[usize::from(slot)]
+        let (_, io) = self.slots.at(slot.into()).expect("the slot of a command");
+        io
+    }
+
+    fn get_mut(&mut self, slot: u16) -> &mut Io {
+        let io = self.slots.at_mut(slot.into());
+        io.expect("the slot of a command").1
     }
 
     pub(super) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len() - self.done.len()
+        self.slots.len() - self.done.len()
     }
 
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.slots.vacant().is_some()
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -131,12 +125,12 @@ impl Ios {
     }
 
     pub(super) fn pause_until(&mut self, slot: u16, moment: Duration) {
-        self.slots[usize::from(slot)].not_before = moment;
+        self.get_mut(slot).not_before = moment;
     }
 
     pub(super) fn sent(&mut self, slot: u16, path: usize, ticket: Ticket) {
         self.wait_no_more(slot);
-        self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
+        self.get_mut(slot).phase = Phase::Sent(path, ticket);
     }
 
     /// Gives a command up: no path sends it again. A waiting command ends with `why`; for a command in flight, returns
@@ -147,19 +141,19 @@ impl Ios {
         why: HostError,
     ) -> Option<(usize, Ticket)> {
         self.check(ticket);
-        let io = &mut self.slots[usize::from(ticket.slot)];
+        let io = self.get_mut(ticket.slot());
         io.given_up = true;
         match io.phase {
             Phase::Sent(path, there) => return Some((path, there)),
-            Phase::Waiting => self.fail(ticket.slot, why),
-            Phase::Done(_) | Phase::Free => {}
+            Phase::Waiting => self.fail(ticket.slot(), why),
+            Phase::Done(_) => {}
         }
         None
     }
 
     /// Moves a command in flight to the front of the waiting commands; a given-up command ends with `answer`.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
-        let io = &mut self.slots[usize::from(slot)];
+        let io = self.get_mut(slot);
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
         if io.given_up {
             return self.finish(slot, answer);
@@ -180,15 +174,16 @@ impl Ios {
     }
 
     pub(super) fn answer(&mut self, slot: u16, answer: Answer) {
-        let io = &self.slots[usize::from(slot)];
+        let io = self.get(slot);
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
         self.finish(slot, answer);
     }
 
     fn finish(&mut self, slot: u16, answer: Answer) {
-        let io = &mut self.slots[usize::from(slot)];
+        let io = self.get_mut(slot);
         if io.orphan {
-            self.release(slot);
+            let (key, _) = self.slots.at(slot.into()).expect("the slot of a command");
+            self.slots.remove(key);
         } else {
             io.phase = Phase::Done(answer);
             self.done.push_back(slot);
@@ -197,52 +192,49 @@ impl Ios {
 
     pub(super) fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.check(ticket);
-        let place = self.done.iter().position(|&slot| slot == ticket.slot)?;
+        let slot = ticket.slot();
+        let place = self.done.iter().position(|&done| done == slot)?;
         self.done.remove(place);
-        Some(self.take_done(ticket.slot))
+        Some(self.take_done(ticket))
     }
 
     pub(super) fn take_oldest(&mut self) -> Option<(PathTicket, Ended)> {
         let slot = self.done.pop_front()?;
-        let generation = self.slots[usize::from(slot)].generation;
-        Some((PathTicket { slot, generation }, self.take_done(slot)))
+        let (key, _) = self.slots.at(slot.into())?;
+        let ticket = PathTicket(key);
+        Some((ticket, self.take_done(ticket)))
     }
 
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;
         }
-        let io = &mut self.slots[usize::from(ticket.slot)];
+        let io = self.get_mut(ticket.slot());
         (io.given_up, io.orphan) = (true, true);
         if matches!(io.phase, Phase::Waiting) {
-            self.wait_no_more(ticket.slot);
-            self.release(ticket.slot);
+            self.wait_no_more(ticket.slot());
+            self.slots.remove(ticket.0);
         }
     }
 
-    fn take_done(&mut self, slot: u16) -> Ended {
-        let io = &mut self.slots[usize::from(slot)];
-        let phase = std::mem::take(&mut io.phase);
-        let Phase::Done(answer) = phase else {
-            unreachable!("slot {slot} is among those that are answered: {phase:?}")
-        };
-        let buffer = io.part.take().map(|part| part.buffer);
-        self.release(slot);
-        Ended { answer, buffer }
-    }
-
-    fn release(&mut self, slot: u16) {
-        let io = &mut self.slots[usize::from(slot)];
-        io.phase = Phase::Free;
-        io.part = None;
-        io.generation = io.generation.wrapping_add(1);
-        self.free.push(slot);
+    fn take_done(&mut self, ticket: PathTicket) -> Ended {
+        match self.slots.remove(ticket.0) {
+            Some(Io {
+                phase: Phase::Done(answer),
+                part,
+                ..
+            }) => Ended {
+                answer,
+                buffer: part.map(|part| part.buffer),
+            },
+            io => unreachable!("{ticket:?} is of an answered command: {io:?}"),
+        }
     }
 
     fn check(&self, ticket: PathTicket) {
-        let io = &self.slots[usize::from(ticket.slot)];
+        let io = self.slots.get(ticket.0);
         assert!(
-            io.generation == ticket.generation && !matches!(io.phase, Phase::Free) && !io.orphan,
+            io.is_some_and(|io| !io.orphan),
             "the ticket is void: {ticket:?}"
         );
     }
@@ -250,7 +242,7 @@ impl Ios {
 
 #[cfg(test)]
 mod tests {
-    use nvme_proto::wire::{Cqe, Status};
+    use nvme_proto::wire::{Cqe, FromZeros, Status};
 
     use super::*;
 

@@ -31,6 +31,7 @@ pub mod peer_limit;
 pub mod permission;
 #[cfg(feature = "std")]
 pub mod scope;
+pub mod slab;
 #[cfg(feature = "std")]
 pub mod sync;
 #[cfg(feature = "std")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cairn_base::Mapping;
 use cairn_base::entropy;
+use cairn_base::slab::{Reuse, Slab};
 use cairn_base::wake::Wake;
 
 use crate::access::Access;
@@ -71,11 +72,7 @@ impl Network {
                 self.break_peer(QpAddress { endpoint: key, qp }, DisconnectReason::Transport);
             }
             let endpoint = self.endpoint(key);
-            for qp in endpoint
-                .slots
-                .iter_mut()
-                .filter_map(|slot| slot.qp.as_mut())
-            {
+            for qp in endpoint.qps.values_mut() {
                 qp.phase = Phase::Broken;
             }
             endpoint.removed = true;
@@ -138,7 +135,7 @@ impl Network {
             receives: VecDeque::with_capacity(options.receives as usize),
             completions: VecDeque::with_capacity(options.completions as usize),
             events: VecDeque::new(),
-            slots: Vec::new(),
+            qps: Slab::with_limit(options.queue_pairs.into(), Reuse::Latest),
             wake,
             armed: false,
             removed: false,
@@ -237,11 +234,7 @@ impl Network {
         endpoint.posted.receive_posts += 1;
         endpoint.posted.receives += works.len() as u64;
         if was_empty {
-            let peers: Vec<_> = endpoint
-                .slots
-                .iter()
-                .filter_map(|slot| slot.qp.as_ref().and_then(|qp| qp.peer))
-                .collect();
+            let peers: Vec<_> = endpoint.qps.iter().filter_map(|(_, qp)| qp.peer).collect();
             for peer in peers {
                 self.pump(peer);
             }
@@ -348,12 +341,9 @@ impl Network {
             .filter(|(_, endpoint)| endpoint.device == device)
             .collect();
         endpoints.sort_unstable_by_key(|(key, _)| key.0);
-        let slots = endpoints
-            .into_iter()
-            .flat_map(|(_, endpoint)| endpoint.slots.iter());
-        slots
-            .filter_map(|slot| slot.qp.as_ref().and_then(|qp| qp.peer))
-            .collect()
+        let endpoints = endpoints.into_iter();
+        let qps = endpoints.flat_map(|(_, endpoint)| endpoint.qps.iter());
+        qps.filter_map(|(_, qp)| qp.peer).collect()
     }
 
     fn is_withheld(&self, peer: QpAddress, work: &SendWork) -> bool {
@@ -587,11 +577,8 @@ impl Network {
         let Some(endpoint) = self.endpoints.get(&key) else {
             return Vec::new();
         };
-        let slots = endpoint.slots.iter().enumerate();
-        slots
-            .filter(|(_, slot)| slot.qp.is_some())
-            .map(|(index, slot)| QpId::new(index as u16, slot.generation))
-            .collect()
+        let keys = endpoint.qps.iter().map(|(key, _)| key);
+        keys.map(QpId::from).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use cairn_base::slab::Slab;
 use cairn_base::wake::Wake;
 
 use crate::connection::{Event, QpOptions};
@@ -23,17 +24,11 @@ pub(super) struct EndpointState {
     pub(super) receives: VecDeque<RecvWork>,
     pub(super) completions: VecDeque<Completion>,
     pub(super) events: VecDeque<Event>,
-    pub(super) slots: Vec<Slot>,
+    pub(super) qps: Slab<Qp, u16>,
     pub(super) wake: Arc<Wake>,
     pub(super) armed: bool,
     pub(super) removed: bool,
     pub(super) posted: Posted,
-}
-
-#[derive(Default)]
-pub(super) struct Slot {
-    pub(super) generation: u16,
-    pub(super) qp: Option<Qp>,
 }
 
 pub(super) struct Qp {
@@ -58,20 +53,13 @@ pub(super) enum Phase {
 
 impl EndpointState {
     pub(super) fn insert(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
-        let free = self.slots.iter().position(|slot| slot.qp.is_none());
-        let index = free.unwrap_or(self.slots.len());
-        if index >= usize::from(self.options.queue_pairs) {
-            let limit = u64::from(self.options.queue_pairs);
+        if self.qps.vacant().is_none() {
             return Err(FabricError::Limit {
                 what: "queue pairs",
-                limit,
+                limit: u64::from(self.options.queue_pairs),
             });
         }
-        if free.is_none() {
-            self.slots.push(Slot::default());
-        }
-        let slot = &mut self.slots[index];
-        slot.qp = Some(Qp {
+        let key = self.qps.insert(Qp {
             phase: Phase::Connecting,
             peer: None,
             send_work: options.send_work as usize,
@@ -79,14 +67,11 @@ impl EndpointState {
             sends: VecDeque::with_capacity(options.send_work as usize),
             unpolled: 0,
         });
-        Ok(QpId::new(index as u16, slot.generation))
+        Ok(key.into())
     }
 
     pub(super) fn qp(&mut self, id: QpId) -> Option<&mut Qp> {
-        let slot = self.slots.get_mut(id.slot())?;
-        slot.qp
-            .as_mut()
-            .filter(|_| slot.generation == id.generation())
+        self.qps.get_mut(id.into())
     }
 
     pub(super) fn flush(&mut self, id: QpId) {
@@ -148,9 +133,7 @@ impl EndpointState {
     pub(super) fn take_events(&mut self, out: &mut Vec<Event>) {
         for event in &self.events {
             if let Event::Closed { qp } = event {
-                let slot = &mut self.slots[qp.slot()];
-                slot.qp = None;
-                slot.generation = slot.generation.wrapping_add(1);
+                self.qps.remove((*qp).into());
             }
         }
         out.extend(self.events.drain(..));

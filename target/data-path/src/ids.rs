@@ -1,14 +1,5 @@
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct QpairId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+use cairn_base::slab::Key;
 
-impl QpairId {
-    pub(crate) const NONE: Self = Self {
-        index: u32::MAX,
-        generation: 0,
-    };
-}
+pub type QpairId = Key;
 
 pub(crate) type ShareId = usize;

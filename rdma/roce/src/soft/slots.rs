@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use cairn_roce_proto::time::Instant;
 
+use cairn_base::slab::{Reuse, Slab};
 use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 
 use crate::phy::batch::BatchPosition;
@@ -94,21 +95,12 @@ pub(super) struct Slots {
     index: u32,
     entropy: Entropy,
     numbers: Numbers,
-    limit: usize,
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    turn: usize,
-    slots: Vec<Slot>,
+    /// Queue pairs. A slot without an entry waits until the owner polls `Closed` of its queue pair.
+    slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u16,
-    /// True until the owner has polled the `Closed` event of the last queue pair.
-    unheard: bool,
-    entry: Option<Entry>,
 }
 
 impl Slots {
@@ -120,21 +112,15 @@ impl Slots {
         entropy: Entropy,
         admitted: bool,
     ) -> Self {
-        let slots = (0..limit).map(|_| Slot {
-            generation: 0,
-            unheard: false,
-            entry: None,
-        });
         Self {
             index,
             entropy,
             numbers,
-            limit: usize::from(limit),
             drawn: Vec::new(),
             draw: if admitted { DRAWN.min(limit.into()) } else { 1 },
             ended: VecDeque::new(),
-            turn: 0,
-            slots: slots.collect(),
+            // The reuse of an id is delayed.
+            slots: Slab::with_limit(limit.into(), Reuse::Oldest),
             by_number: vec![NO_SLOT; SLOTS],
         }
     }
@@ -147,15 +133,10 @@ impl Slots {
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,
     ) -> Result<(QpId, u32), FabricError> {
-        // Starting behind the last slot delays the reuse of an id.
-        let order = (self.turn..self.limit).chain(0..self.turn);
-        let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
-        let free = { order }.find(is_free);
-        let slot = free.ok_or(FabricError::Limit {
+        let id = self.slots.vacant().ok_or(FabricError::Limit {
             what: "queue pairs",
-            limit: self.limit as u64,
+            limit: self.slots.slots() as u64,
         })?;
-        let id = QpId::new(slot as u16, self.slots[slot].generation);
         if self.drawn.is_empty() {
             self.draw_numbers();
             if let Err(error) = admit(&self.all_numbers()) {
@@ -164,7 +145,7 @@ impl Slots {
             }
         }
         let number = self.take_drawn();
-        Ok((id, number.expect("where a slot is free, a place is")))
+        Ok((id.into(), number.expect("where a slot is free, a place is")))
     }
 
     fn draw_numbers(&mut self) {
@@ -183,7 +164,7 @@ impl Slots {
     }
 
     pub(super) fn all_numbers(&self) -> Vec<u32> {
-        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        let entries = self.slots.iter().filter_map(|(_, slot)| slot.as_ref());
         let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();
         all.extend(self.drawn.iter().chain(&self.ended));
         all.sort_unstable();
@@ -205,48 +186,40 @@ impl Slots {
     }
 
     pub(super) fn insert(&mut self, id: QpId, entry: Entry) {
-        let slot = &mut self.slots[id.slot()];
-        assert!(slot.entry.is_none(), "a vacancy is free");
-        self.turn = id.slot() + 1;
         self.by_number[entry.qpn as usize & (SLOTS - 1)] = id.slot() as u16;
-        slot.entry = Some(entry);
+        let key = self.slots.insert(Some(entry));
+        assert_eq!(QpId::from(key), id, "the slot was vacant just now");
     }
 
     pub(super) fn get(&mut self, id: QpId) -> Option<&mut Entry> {
-        let slot = self.slots.get_mut(id.slot())?;
-        slot.entry
-            .as_mut()
-            .filter(|_| slot.generation == id.generation())
+        self.slots.get_mut(id.into())?.as_mut()
     }
 
     pub(super) fn by_qpn(&mut self, qpn: u32) -> Option<(QpId, &mut Entry)> {
         let at = self.by_number[qpn as usize & (SLOTS - 1)];
-        let slot = self.slots.get_mut(usize::from(at))?;
-        let entry = slot.entry.as_mut().filter(|entry| entry.qpn == qpn)?;
-        Some((QpId::new(at, slot.generation), entry))
+        self.by_slot(at).filter(|(_, entry)| entry.qpn == qpn)
     }
 
+    #[inline]
     pub(super) fn by_slot(&mut self, at: u16) -> Option<(QpId, &mut Entry)> {
-        let slot = self.slots.get_mut(usize::from(at))?;
-        let id = QpId::new(at, slot.generation);
-        slot.entry.as_mut().map(|entry| (id, entry))
+        let (key, slot) = self.slots.at_mut(at.into())?;
+        slot.as_mut().map(|entry| (key.into(), entry))
     }
 
     pub(super) fn remove(&mut self, id: QpId) {
-        let slot = &mut self.slots[id.slot()];
-        if let Some(entry) = slot.entry.take() {
+        let entry = self.slots.get_mut(id.into()).and_then(Option::take);
+        if let Some(entry) = entry {
             self.by_number[entry.qpn as usize & (SLOTS - 1)] = NO_SLOT;
             if self.ended.len() == ENDED {
                 self.ended.pop_front();
             }
             self.ended.push_back(entry.qpn);
         }
-        slot.unheard = true;
-        slot.generation = slot.generation.wrapping_add(1);
     }
 
     pub(super) fn closed_is_reported(&mut self, id: QpId) {
-        self.slots[id.slot()].unheard = false;
+        let closed = self.slots.remove(id.into()).flatten();
+        assert!(closed.is_none(), "{id} is reported before it was removed");
     }
 
     pub(super) fn take_numbers(&mut self) -> Numbers {
@@ -254,9 +227,8 @@ impl Slots {
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = ConnId> {
-        self.slots
-            .iter()
-            .filter_map(|slot| slot.entry.as_ref()?.conn)
+        let slots = self.slots.iter();
+        slots.filter_map(|(_, slot)| slot.as_ref()?.conn)
     }
 }
 

@@ -3,51 +3,37 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use cairn_base::slab::{Reuse, Slab};
 use cairn_rdma::QpId;
 
 use super::qp::Qp;
 
 pub(super) struct QpTable {
-    slots: Vec<Slot>,
-    free: Vec<u16>,
+    slab: Slab<Qp, u16>,
     /// Slots by the device's queue pair number, which each receive completion contains.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
-struct Slot {
-    generation: u16,
-    qp: Option<Qp>,
-}
-
 impl QpTable {
     pub(super) fn new(limit: u16) -> Self {
-        let slot = || Slot {
-            generation: 0,
-            qp: None,
-        };
         Self {
-            slots: std::iter::repeat_with(slot).take(limit.into()).collect(),
-            free: (0..limit).rev().collect(),
+            slab: Slab::with_limit(limit.into(), Reuse::Latest),
             numbers: HashMap::with_capacity_and_hasher(limit.into(), BuildHasherDefault::default()),
         }
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.slots.len()
+        self.slab.slots()
     }
 
     pub(super) fn vacant(&self) -> Option<QpId> {
-        let slot = *self.free.last()?;
-        Some(QpId::new(slot, self.slots[usize::from(slot)].generation))
+        self.slab.vacant().map(QpId::from)
     }
 
     pub(super) fn insert(&mut self, id: QpId, qp: Qp) {
-        assert_eq!(self.vacant(), Some(id), "the slot was vacant just now");
-        self.free.pop();
-        if let Some(pair) = &qp.pair {
-            self.numbers.insert(pair.number(), id.slot() as u16);
-        }
-        self.slots[id.slot()].qp = Some(qp);
+        let key = self.slab.insert(qp);
+        assert_eq!(QpId::from(key), id, "the slot was vacant just now");
+        self.number(id);
     }
 
     pub(super) fn number(&mut self, id: QpId) {
@@ -57,35 +43,24 @@ impl QpTable {
     }
 
     pub(super) fn remove(&mut self, id: QpId) -> Option<Qp> {
-        self.get(id)?;
-        let slot = &mut self.slots[id.slot()];
-        slot.generation = slot.generation.wrapping_add(1);
-        let qp = slot.qp.take()?;
+        let qp = self.slab.remove(id.into())?;
         if let Some(pair) = &qp.pair {
             self.numbers.remove(&pair.number());
         }
-        self.free.push(id.slot() as u16);
         Some(qp)
     }
 
     pub(super) fn get(&self, id: QpId) -> Option<&Qp> {
-        let slot = self.slots.get(id.slot())?;
-        slot.qp
-            .as_ref()
-            .filter(|_| slot.generation == id.generation())
+        self.slab.get(id.into())
     }
 
     pub(super) fn get_mut(&mut self, id: QpId) -> Option<&mut Qp> {
-        let slot = self.slots.get_mut(id.slot())?;
-        slot.qp
-            .as_mut()
-            .filter(|_| slot.generation == id.generation())
+        self.slab.get_mut(id.into())
     }
 
     pub(super) fn at(&self, slot: u16) -> Option<QpId> {
-        let entry = self.slots.get(usize::from(slot))?;
-        entry.qp.as_ref()?;
-        Some(QpId::new(slot, entry.generation))
+        let (key, _) = self.slab.at(slot.into())?;
+        Some(key.into())
     }
 
     pub(super) fn by_number(&self, number: u32) -> Option<QpId> {

@@ -1,75 +1,44 @@
+use cairn_base::slab::Slab;
+
 use super::QueuePair;
 use crate::ids::QpairId;
 
 #[derive(Debug)]
-struct Entry {
-    generation: u32,
-    qpair: Option<QueuePair>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Qpairs {
-    entries: Vec<Entry>,
-    free: Vec<u32>,
-    first_generation: u32,
-}
+pub(crate) struct Qpairs(Slab<QueuePair>);
 
 impl Qpairs {
+    pub(crate) fn new() -> Self {
+        Self(Slab::growing())
+    }
+
     /// Creates an empty table whose ids never equal those of `other`.
     pub(crate) fn after(other: &Self) -> Self {
-        let generations = other.entries.iter().map(|entry| entry.generation + 1);
-        Self {
-            first_generation: generations.fold(other.first_generation, u32::max),
-            ..Self::default()
-        }
+        Self(Slab::after(&other.0))
     }
 
     pub(crate) fn add(&mut self, qpair: QueuePair) -> QpairId {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry {
-                generation: self.first_generation,
-                qpair: None,
-            });
-            self.entries.len() as u32 - 1
-        });
-        let entry = &mut self.entries[index as usize];
-        entry.qpair = Some(qpair);
-        QpairId {
-            index,
-            generation: entry.generation,
-        }
+        self.0.insert(qpair)
     }
 
+    /// Removes a queue pair.
+    ///
+    /// # Panics
+    /// If the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
-        let entry = &mut self.entries[id.index as usize];
-        assert_eq!(entry.generation, id.generation, "{id:?} is gone");
-        entry.generation += 1;
-        self.free.push(id.index);
-        entry.qpair.take().expect("a queue pair of this generation")
+        self.0.remove(id).unwrap_or_else(|| is_gone(id))
     }
 
     #[inline]
     pub(crate) fn get(&self, id: QpairId) -> Option<&QueuePair> {
-        let entry = self.entries.get(id.index as usize)?;
-        entry
-            .qpair
-            .as_ref()
-            .filter(|_| entry.generation == id.generation)
+        self.0.get(id)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.0.len()
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = QpairId> + '_ {
-        self.entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.qpair.is_some())
-            .map(|(index, entry)| QpairId {
-                index: index as u32,
-                generation: entry.generation,
-            })
+        self.0.iter().map(|(id, _)| id)
     }
 }
 
@@ -83,17 +52,13 @@ impl std::ops::Index<QpairId> for Qpairs {
 
     #[inline]
     fn index(&self, id: QpairId) -> &QueuePair {
-        self.get(id).unwrap_or_else(|| is_gone(id))
+        self.0.get(id).unwrap_or_else(|| is_gone(id))
     }
 }
 
 impl std::ops::IndexMut<QpairId> for Qpairs {
     #[inline]
     fn index_mut(&mut self, id: QpairId) -> &mut QueuePair {
-        let entry = &mut self.entries[id.index as usize];
-        match &mut entry.qpair {
-            Some(qpair) if entry.generation == id.generation => qpair,
-            _ => is_gone(id),
-        }
+        self.0.get_mut(id).unwrap_or_else(|| is_gone(id))
     }
 }

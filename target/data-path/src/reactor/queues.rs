@@ -67,7 +67,7 @@ impl Queues {
     pub(super) fn new(requests: u32, reserve: usize, counters: Arc<ReactorCounters>) -> Self {
         Self {
             ports: Vec::new(),
-            qpairs: Qpairs::default(),
+            qpairs: Qpairs::new(),
             requests: RequestTable::new(requests),
             capsule_queues: CapsuleQueues::default(),
             payer_buckets: PayerBuckets::default(),
