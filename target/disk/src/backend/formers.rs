@@ -6,26 +6,16 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use super::block_file::BlockFile;
+use super::claim::Claim;
 use super::closing::{FormerFile, Guard, OpenFile, Place};
-use super::drive::{self, Drive};
-use super::found::AdmittedPath;
 use super::lock::Lock;
-use super::{Backend, Claim, Kind, OpenError};
 
 /// Weak references to open disks about to be replaced.
 #[derive(Debug, Default)]
 pub struct Formers(HashMap<Place, Vec<FormerFile>>);
 
 impl Formers {
-    /// Adds a disk.
-    pub fn add(&mut self, backend: &Backend) {
-        let file = match &backend.0 {
-            Kind::File(disk) => disk.former(),
-            Kind::Drive(disk) => disk.former(),
-            // An image's lock belongs to its Ceph client; disks in memory have none.
-            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => return,
-        };
+    pub(super) fn insert(&mut self, file: FormerFile) {
         self.0.entry(file.place()).or_default().push(file);
     }
 
@@ -66,43 +56,12 @@ impl Formers {
     }
 }
 
-impl Backend {
-    /// Opens a file, block device or NVMe character device, and takes over a former disk's lock or
-    /// claim.
-    ///
-    /// # Errors
-    /// The disk cannot be opened, or not with that block size.
-    pub fn open(
-        disk: &AdmittedPath,
-        block_bytes: Option<u32>,
-        claim: Claim,
-        formers: &Formers,
-    ) -> Result<Self, OpenError> {
-        if claim.expected.is_none() && drive::is_drive(disk) {
-            let disk = Drive::open(disk, block_bytes, claim, formers);
-            return disk.map(|disk| Self(Kind::Drive(disk)));
-        }
-        let disk = BlockFile::open(disk, block_bytes, claim, formers);
-        disk.map(|disk| Self(Kind::File(disk)))
-    }
-
-    /// Announces the removal. An open of the same disk waits until reactors have dropped this one
-    /// after its operations.
-    pub fn let_go(&self) {
-        match &self.0 {
-            Kind::File(disk) => disk.let_go(),
-            Kind::Drive(disk) => disk.let_go(),
-            Kind::Rbd(disk) => disk.let_go(),
-            Kind::Memory(_) | Kind::Null(_) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::closing::LEAVE_TIMEOUT;
     use crate::backend::open::wait_for_close;
+    use crate::backend::{Backend, OpenError};
     use std::path::Path;
     use std::time::{Duration, Instant};
 

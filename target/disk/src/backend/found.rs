@@ -10,8 +10,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
 use super::closing::Place;
+use super::error::OpenError;
 
 /// File, device or directory found at a path, held by a descriptor without I/O (`O_PATH`).
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::Claim;
+use super::claim::Claim;
 
 #[derive(Debug)]
 struct LockedFile {

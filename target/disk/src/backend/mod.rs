@@ -5,12 +5,14 @@
 //! check offsets and lengths, which are in bytes.
 
 mod block_file;
+mod claim;
 mod closing;
 #[cfg(test)]
 mod conformance;
 mod described;
 mod discard;
 mod drive;
+mod error;
 mod formers;
 mod found;
 mod health;
@@ -26,14 +28,16 @@ mod queue_limits;
 mod rbd;
 
 use std::io;
-use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use cairn_base::{ImageSpec, Mapping};
 use uuid::Uuid;
 
+pub use claim::Claim;
 pub use described::{Atomic, Geometry, Names, Preferred};
+pub use error::{OpenError, where_to_look};
 pub use formers::Formers;
 pub use found::{AdmittedPath, FoundPath};
 pub use identity::Scope;
@@ -51,90 +55,6 @@ use crate::ring::{FileSlot, Ring};
 
 /// Logical block size in bytes by default.
 const BLOCK_BYTES_DEFAULT: u32 = 512;
-
-/// Access to a disk, and sharing with other programs.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Claim {
-    /// Whether to open for reading only.
-    pub read_only: bool,
-    /// Whether other programs that set this too may write to the disk.
-    pub shared: bool,
-    /// Required device and inode.
-    pub expected: Option<(u64, u64)>,
-    /// Makes the open a check: locks as configured, opens for reading, and retries a disk in use
-    /// until this time.
-    pub trial_until: Option<Instant>,
-}
-
-/// Reason why a backend cannot be opened, with the remedy.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}")]
-pub struct OpenError {
-    what: String,
-    is_not_admitted: bool,
-}
-
-impl OpenError {
-    fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            is_not_admitted: false,
-        }
-    }
-
-    /// Returns the error for a path whose lookup failed.
-    pub fn lookup(path: &Path, error: &io::Error) -> Self {
-        open::explain_lookup(path, error)
-    }
-
-    fn not_admitted(path: &Path, location: io::Result<PathBuf>) -> Self {
-        let location = match location {
-            Ok(location) => location.display().to_string(),
-            Err(error) => format!("an object whose path is unknown ({error})"),
-        };
-        Self {
-            what: format!(
-                "{} leads to {location}, which [control] exports does not name: add its folder or \
-                 device there and restart the target, or remove the link",
-                path.display()
-            ),
-            is_not_admitted: true,
-        }
-    }
-
-    /// True if the disk exists, but `[control] exports` does not permit it.
-    #[must_use]
-    pub fn is_not_admitted(&self) -> bool {
-        self.is_not_admitted
-    }
-
-    /// Returns the error for a disk not open after `waited`.
-    pub fn late(path: &Path, waited: Duration) -> Self {
-        Self::new(format!(
-            "{} has not opened for {} seconds: {}",
-            path.display(),
-            waited.as_secs(),
-            where_to_look(path)
-        ))
-    }
-
-    /// Returns the error for a panicked open.
-    pub fn panicked(path: &Path) -> Self {
-        Self::new(format!(
-            "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
-             line, and reload to try again",
-            path.display()
-        ))
-    }
-
-    /// Returns the error for an open that cannot start a thread.
-    pub fn no_thread(error: &io::Error) -> Self {
-        Self::new(format!(
-            "cannot start a thread that opens the disk: {error}: raise the limit on tasks \
-             (TasksMax in the service, `ulimit -u`)"
-        ))
-    }
-}
 
 /// Storage of a namespace, shared by all threads. Each thread has its own [`Ring`].
 #[derive(Debug)]
@@ -167,6 +87,36 @@ impl Backend {
         formers: &Formers,
     ) -> Result<Self, OpenError> {
         Self::open(&AdmittedPath::any(path)?, block_bytes, claim, formers)
+    }
+
+    /// Opens a file, block device or NVMe character device, and takes over a former disk's lock or
+    /// claim.
+    ///
+    /// # Errors
+    /// The disk cannot be opened, or not with that block size.
+    pub fn open(
+        disk: &AdmittedPath,
+        block_bytes: Option<u32>,
+        claim: Claim,
+        formers: &Formers,
+    ) -> Result<Self, OpenError> {
+        if claim.expected.is_none() && drive::is_drive(disk) {
+            let disk = Drive::open(disk, block_bytes, claim, formers);
+            return disk.map(|disk| Self(Kind::Drive(disk)));
+        }
+        let disk = BlockFile::open(disk, block_bytes, claim, formers);
+        disk.map(|disk| Self(Kind::File(disk)))
+    }
+
+    /// Announces the removal. An open of the same disk waits until reactors have dropped this one
+    /// after its operations.
+    pub fn let_go(&self) {
+        match &self.0 {
+            Kind::File(disk) => disk.let_go(),
+            Kind::Drive(disk) => disk.let_go(),
+            Kind::Rbd(disk) => disk.let_go(),
+            Kind::Memory(_) | Kind::Null(_) => {}
+        }
     }
 
     /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
@@ -455,17 +405,18 @@ impl Backend {
     }
 }
 
-fn registered(file: Option<FileSlot>) -> FileSlot {
-    file.expect("a reactor registers a disk's file before its first operation")
+impl Formers {
+    /// Adds a disk.
+    pub fn add(&mut self, backend: &Backend) {
+        match &backend.0 {
+            Kind::File(disk) => self.insert(disk.former()),
+            Kind::Drive(disk) => self.insert(disk.former()),
+            // An image's lock belongs to its Ceph client; disks in memory have none.
+            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => {}
+        }
+    }
 }
 
-/// Returns a hint for the diagnosis of a disk that does not respond.
-#[must_use]
-pub fn where_to_look(path: &Path) -> &'static str {
-    if path.to_string_lossy().starts_with("rbd:") {
-        "look at the Ceph cluster by `ceph -s`, and whether this machine reaches all of its OSDs"
-    } else {
-        "look in the kernel's log for a disk, or a server of a network file system, that does \
-         not answer"
-    }
+fn registered(file: Option<FileSlot>) -> FileSlot {
+    file.expect("a reactor registers a disk's file before its first operation")
 }

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::claim::Claim;
 use super::closing::{self, Guard, OpenFile, Place};
+use super::error::{OpenError, permission};
 use super::formers::Formers;
 use super::found::AdmittedPath;
 use super::lock::{Lock, is_direct};
-use super::{Claim, OpenError, queue_limits};
+use super::queue_limits;
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
@@ -185,23 +187,6 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-pub(super) fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
-    let shown = path.display();
-    OpenError::new(match error.kind() {
-        io::ErrorKind::NotFound => format!(
-            "{shown} does not exist: check the path, or make a disk image, \
-             for example `truncate -s 1G {shown}`"
-        ),
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "no permission to reach {shown}: {}",
-                permission("as a user who may")
-            )
-        }
-        _ => format!("{shown}: {error}"),
-    })
-}
-
 fn check_kind(disk: &AdmittedPath) -> Result<(), OpenError> {
     let (shown, kind) = (disk.path().display(), disk.kind());
     if !kind.is_file() && !kind.is_block_device() {
@@ -238,15 +223,6 @@ fn open_direct(disk: &AdmittedPath, claim: Claim, is_claimed: bool) -> io::Resul
         }
         opened => opened,
     }
-}
-
-/// Returns the remedy for a missing permission: `otherwise` for users other than root.
-pub(super) fn permission(otherwise: &str) -> String {
-    cairn_base::permission(
-        otherwise,
-        "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
-         security module, or a service without the capability",
-    )
 }
 
 pub(super) fn refuse_open(path: &Path, error: &io::Error) -> Refusal {

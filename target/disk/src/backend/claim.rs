@@ -1,0 +1,17 @@
+//! Access requested from a disk.
+
+use std::time::Instant;
+
+/// Access to a disk, and sharing with other programs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Claim {
+    /// Whether to open for reading only.
+    pub read_only: bool,
+    /// Whether other programs that set this too may write to the disk.
+    pub shared: bool,
+    /// Required device and inode.
+    pub expected: Option<(u64, u64)>,
+    /// Makes the open a check: locks as configured, opens for reading, and retries a disk in use
+    /// until this time.
+    pub trial_until: Option<Instant>,
+}

@@ -1,0 +1,112 @@
+//! Errors of opening a disk, with remedies.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Reason why a backend cannot be opened, with the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct OpenError {
+    what: String,
+    is_not_admitted: bool,
+}
+
+impl OpenError {
+    pub(super) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            is_not_admitted: false,
+        }
+    }
+
+    /// Returns the error for a path whose lookup failed.
+    pub fn lookup(path: &Path, error: &io::Error) -> Self {
+        explain_lookup(path, error)
+    }
+
+    pub(super) fn not_admitted(path: &Path, location: io::Result<PathBuf>) -> Self {
+        let location = match location {
+            Ok(location) => location.display().to_string(),
+            Err(error) => format!("an object whose path is unknown ({error})"),
+        };
+        Self {
+            what: format!(
+                "{} leads to {location}, which [control] exports does not name: add its folder or \
+                 device there and restart the target, or remove the link",
+                path.display()
+            ),
+            is_not_admitted: true,
+        }
+    }
+
+    /// True if the disk exists, but `[control] exports` does not permit it.
+    #[must_use]
+    pub fn is_not_admitted(&self) -> bool {
+        self.is_not_admitted
+    }
+
+    /// Returns the error for a disk not open after `waited`.
+    pub fn late(path: &Path, waited: Duration) -> Self {
+        Self::new(format!(
+            "{} has not opened for {} seconds: {}",
+            path.display(),
+            waited.as_secs(),
+            where_to_look(path)
+        ))
+    }
+
+    /// Returns the error for a panicked open.
+    pub fn panicked(path: &Path) -> Self {
+        Self::new(format!(
+            "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
+             line, and reload to try again",
+            path.display()
+        ))
+    }
+
+    /// Returns the error for an open that cannot start a thread.
+    pub fn no_thread(error: &io::Error) -> Self {
+        Self::new(format!(
+            "cannot start a thread that opens the disk: {error}: raise the limit on tasks \
+             (TasksMax in the service, `ulimit -u`)"
+        ))
+    }
+}
+
+fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
+    let shown = path.display();
+    OpenError::new(match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "{shown} does not exist: check the path, or make a disk image, \
+             for example `truncate -s 1G {shown}`"
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "no permission to reach {shown}: {}",
+                permission("as a user who may")
+            )
+        }
+        _ => format!("{shown}: {error}"),
+    })
+}
+
+/// Returns the remedy for a missing permission: `otherwise` for users other than root.
+pub(super) fn permission(otherwise: &str) -> String {
+    cairn_base::permission(
+        otherwise,
+        "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
+         security module, or a service without the capability",
+    )
+}
+
+/// Returns a hint for the diagnosis of a disk that does not respond.
+#[must_use]
+pub fn where_to_look(path: &Path) -> &'static str {
+    if path.to_string_lossy().starts_with("rbd:") {
+        "look at the Ceph cluster by `ceph -s`, and whether this machine reaches all of its OSDs"
+    } else {
+        "look in the kernel's log for a disk, or a server of a network file system, that does \
+         not answer"
+    }
+}
