@@ -9,11 +9,12 @@ use cairn_rdma::FabricError;
 
 use crate::error::HostError;
 
-/// Receives a result. Dropped, it discards the result; the work continues.
+/// Receiving end. If it is dropped, the result is discarded, but the work continues.
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Cell<T>>);
 
-/// Sends a result. Dropped unused, it reports that the host's thread has ended.
+/// Sending end. If it is dropped without a result, the task learns that the host's thread has
+/// ended.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 

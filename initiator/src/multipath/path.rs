@@ -241,7 +241,7 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // After a loss of the controller, queries are repeated.
+        // An error means that the controller was lost; queries are repeated after its reconnection.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;

@@ -388,7 +388,7 @@ mod tests {
     use super::*;
     use crate::wire::property::offset;
 
-    /// Expected are the offsets of the Linux target.
+    /// The Linux target reports the same offsets.
     #[test]
     fn invalid_parameter_offsets() {
         assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);

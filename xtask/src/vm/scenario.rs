@@ -139,7 +139,7 @@ pub(crate) enum Network {
     None,
     /// Card on a tap interface in a network namespace.
     Tap {
-        /// Script in `tests/vm/beside` for the namespace.
+        /// Script in `tests/vm/beside` that runs in the network namespace.
         beside: String,
     },
 }

@@ -17,8 +17,8 @@ const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// Maximum time in which a controller executes commands after their connection closed.
 ///
-/// KATO, rounded up to KAS, plus CQT. CTRATT.TBKAS doubles KATO: the controller may check for traffic only once per
-/// interval. Valid only if the controller enforces its keep alive timer.
+/// The time is KATO, rounded up to KAS, plus CQT. With CTRATT.TBKAS, KATO counts twice, because the controller may
+/// check for traffic only once per interval. The time is valid only if the controller enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;

@@ -14,7 +14,7 @@ const COST: Duration = Duration::from_secs(10);
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum number of addresses with a penalty; a new one replaces the one with the smallest.
+/// Maximum number of addresses with a penalty; a new address replaces the one with the smallest penalty.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
