@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cairn_doctor::rules::RULES;
-use cairn_trouble::{self as trouble, Next, Trouble};
+use cairn_trouble as trouble;
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -94,7 +94,6 @@ fn each_topic_has_a_page_with_a_command() {
         "lag",
         "counters",
         "troubleshooting",
-        "errors",
     ] {
         let name = format!("{topic}.md");
         let (_, text) = pages.iter().find(|(page, _)| *page == name).unwrap();
@@ -178,70 +177,5 @@ fn every_error_name_has_a_line_in_troubleshooting() {
         let what = trouble::of_completion(status).what;
         let (name, _) = what.split_once(':').unwrap();
         assert!(page.contains(name), "{name}");
-    }
-}
-
-fn error_cell(Trouble { name, code, .. }: &Trouble) -> String {
-    match name.contains(&code.to_string()) {
-        true => (*name).to_owned(),
-        false => format!("{name} ({code})"),
-    }
-}
-
-/// Returns the name of a command in the page's first table, or the command itself.
-fn next_cell(next: Next) -> String {
-    match next {
-        Next::Path => "path".to_owned(),
-        Next::KernelLog => "kernel log".to_owned(),
-        Next::OtherLog => "log".to_owned(),
-        Next::Report => "report".to_owned(),
-        Next::Here | Next::Counters | Next::Own { .. } => {
-            next.command(common::CALLER, "ADDR").replace('|', "\\|")
-        }
-    }
-}
-
-/// Returns true for an error that the page omits, because its only cause is a bug.
-fn is_only_a_bug(trouble: &Trouble) -> bool {
-    trouble.next == Next::Report && trouble.causes.len() == 1
-}
-
-fn error_tables() -> String {
-    let mut text = String::new();
-    for (title, table) in trouble::tables() {
-        text.push_str(&format!(
-            "\n## {}{}\n\n",
-            title[..1].to_uppercase(),
-            &title[1..]
-        ));
-        text.push_str("| error | what it means | causes, the likeliest first | next |\n");
-        text.push_str("|---|---|---|---|\n");
-        for trouble in table
-            .iter()
-            .filter(|trouble| trouble.name != "IBV_WC_SUCCESS" && !is_only_a_bug(trouble))
-        {
-            text.push_str(&format!(
-                "| {} | {} | {} | {} |\n",
-                error_cell(trouble),
-                trouble.what,
-                trouble.causes.join("; "),
-                next_cell(trouble.next)
-            ));
-        }
-    }
-    text
-}
-
-/// `BLESS=1 cargo test -p cairn-doctor --test documents` writes the tables to the page.
-#[test]
-fn the_page_of_errors_has_the_programs_own_tables() {
-    const MARK: &str = "<!-- from rdma/trouble/src -->\n";
-    let path = workspace().join("docs/roce/errors.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let (head, tables) = page.split_once(MARK).expect("the mark");
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, format!("{head}{MARK}{}", error_tables())).unwrap();
-    } else {
-        assert_eq!(tables, error_tables(), "run this test with BLESS=1");
     }
 }
