@@ -52,7 +52,7 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
         copy.read_next(&mut host, buffer)?;
     }
     copy.finish(&mut host)?;
-    host.run(to.flush(), Data::None)?;
+    to.flush(&mut host)?;
     host.shutdown()?;
     Ok(from.blocks)
 }
@@ -102,7 +102,7 @@ impl Copy<'_> {
         let slba = self.next;
         self.next += u64::from(blocks);
         let data = Data::start_of(buffer, blocks * self.from.block_bytes);
-        let ticket = host.submit(self.from.read(slba, blocks), data)?;
+        let ticket = host.submit(self.from.read_command(slba, blocks), data)?;
         self.parts.push(Part {
             slba,
             blocks,
@@ -114,7 +114,7 @@ impl Copy<'_> {
 
     fn write(&mut self, host: &mut Host, part: Part, buffer: Buffer) -> Result<(), HostError> {
         let data = Data::start_of(buffer, part.blocks * self.to.block_bytes);
-        let ticket = host.submit(self.to.write(part.slba, part.blocks), data)?;
+        let ticket = host.submit(self.to.write_command(part.slba, part.blocks), data)?;
         self.parts.push(Part {
             written: true,
             ticket,

@@ -5,11 +5,11 @@
 //! cargo run -p cairn-initiator --example hello -- 192.0.2.1:4420 nqn.2024-01.com.example:db
 //! ```
 
-use std::error::Error;
+use cairn_initiator::{Host, HostOptions, Identity, Nqn, Provider, Soft};
 
-use cairn_initiator::{Data, Host, HostOptions, Identity, Nqn, Provider, Soft};
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let (Some(remote), Some(subnqn)) = (args.next(), args.next()) else {
         return Err("usage: hello ADDRESS:PORT SUBNQN".into());
@@ -23,22 +23,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<String, Box<dyn Error>> {
+pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<String> {
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;
     let disk = namespaces.first().ok_or("there is no namespace")?;
-    let length = disk.block_bytes;
 
-    // The controller reads and writes this buffer by RDMA.
-    let mut buffer = host.buffer(length as usize)?;
     let hello = b"hello over RDMA";
-    buffer.write(0, hello);
-    host.run(disk.write(0, 1), Data::start_of(&mut buffer, length))?;
+    let mut block = vec![0; disk.block_bytes as usize];
+    block[..hello.len()].copy_from_slice(hello);
+    disk.write(&mut host, 0, &block)?;
 
-    buffer.write(0, &[0; 15]);
-    host.run(disk.read(0, 1), Data::start_of(&mut buffer, length))?;
-    let came_back = String::from_utf8(buffer.bytes(0, hello.len()))?;
-
+    let came_back = disk.read(&mut host, 0, 1)?;
     host.shutdown()?;
-    Ok(came_back)
+    Ok(String::from_utf8(came_back[..hello.len()].to_vec())?)
 }

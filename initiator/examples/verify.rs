@@ -74,10 +74,14 @@ async fn verify_blocks(
             .flat_map(|word| (slba << 16 ^ word).to_le_bytes())
             .collect();
         buffer.write(0, &pattern);
-        let written = host.run(disk.write(slba, 1), Data::whole(buffer)).await;
+        let written = host
+            .run(disk.write_command(slba, 1), Data::whole(buffer))
+            .await;
         buffer = written.into_buffer()?;
         buffer.write(0, &vec![0; length as usize]);
-        let read = host.run(disk.read(slba, 1), Data::whole(buffer)).await;
+        let read = host
+            .run(disk.read_command(slba, 1), Data::whole(buffer))
+            .await;
         buffer = read.into_buffer()?;
         if buffer.bytes(0, length as usize) != pattern {
             return Err(HostError::Unsupported(format!(

@@ -20,7 +20,7 @@ use nvme_proto::wire::SglDescriptor;
 /// # fn main() {}
 /// # use cairn_initiator::{Buffer, Data, Host, HostError, Namespace};
 /// # fn example(host: &mut Host, disk: &Namespace, mut buffer: Buffer) -> Result<(), HostError> {
-/// let ticket = host.submit(disk.write(0, 1), Data::whole(buffer))?;
+/// let ticket = host.submit(disk.write_command(0, 1), Data::whole(buffer))?;
 /// buffer.write(0, b"other data");
 /// # Ok(())
 /// # }
@@ -30,7 +30,7 @@ use nvme_proto::wire::SglDescriptor;
 /// # fn main() {}
 /// # use cairn_initiator::{Buffer, Data, Host, HostError, Namespace};
 /// # fn example(host: &mut Host, disk: &Namespace, buffer: Buffer) -> Result<(), HostError> {
-/// let ticket = host.submit(disk.write(0, 1), Data::whole(buffer.clone()))?;
+/// let ticket = host.submit(disk.write_command(0, 1), Data::whole(buffer.clone()))?;
 /// # Ok(())
 /// # }
 /// ```
@@ -41,7 +41,7 @@ use nvme_proto::wire::SglDescriptor;
 /// # fn main() {}
 /// # use cairn_initiator::{Buffer, Data, Host, HostError, Namespace};
 /// # fn example(host: &mut Host, disk: &Namespace, buffer: Buffer) -> Result<(), HostError> {
-/// let ticket = host.submit(disk.write(0, 1), Data::whole(buffer))?;
+/// let ticket = host.submit(disk.write_command(0, 1), Data::whole(buffer))?;
 /// let mut buffer = host.wait(ticket).into_buffer()?;
 /// buffer.write(0, b"other data");
 /// # Ok(())

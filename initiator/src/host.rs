@@ -1,11 +1,11 @@
 //! Blocking host: a controller with a clock.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{Device, Provider, sleep_until_ready};
 use nvme_proto::host::AssociationState;
+use nvme_proto::wire::identify::IdentifyController;
 use nvme_proto::wire::{AdminOpcode, FabricsType, NvmOpcode, Sqe};
 
 use crate::buffer::{Buffer, Data};
@@ -14,7 +14,7 @@ use crate::error::HostError;
 use crate::event::Event;
 use crate::namespace::Command;
 use crate::options::HostOptions;
-use crate::queue::{Ended, IoQueue, Response, Ticket};
+use crate::queue::{Ended, IoQueue, Response, Ticket, Unsent};
 use crate::waiting::{self, Waiting};
 
 /// Size of the buffer for admin commands, in bytes.
@@ -26,19 +26,6 @@ pub struct Host {
     controller: Controller,
     pub(crate) scratch: Buffer,
     timeout: Duration,
-}
-
-impl Deref for Host {
-    type Target = Controller;
-    fn deref(&self) -> &Controller {
-        &self.controller
-    }
-}
-
-impl DerefMut for Host {
-    fn deref_mut(&mut self) -> &mut Controller {
-        &mut self.controller
-    }
 }
 
 impl Host {
@@ -76,10 +63,23 @@ impl Host {
         }
     }
 
-    /// Returns the controller, for programs with their own clock.
+    /// Returns the controller, for a program that polls it with its own clock.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller
+    }
+
+    /// Controller of the host.
+    #[must_use]
+    #[inline]
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Controller of the host, for calls that do not block.
+    #[inline]
+    pub fn controller_mut(&mut self) -> &mut Controller {
+        &mut self.controller
     }
 
     /// Sets the timeout of blocking calls.
@@ -105,14 +105,14 @@ impl Host {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(ended) => return ended,
                 // A live controller holds the command and will send it.
-                Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
+                Err(HostError::Timeout { .. }) if self.controller.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
         }
     }
 
     fn end(&mut self, ticket: Ticket, why: HostError) -> Ended {
-        self.give_up(ticket);
+        self.controller.give_up(ticket);
         loop {
             if let Some(ended) = self.take(ticket) {
                 let answer = ended.answer.map_err(|_| why);
@@ -222,9 +222,9 @@ impl Host {
     /// # Errors
     /// The queue does not exist, or its connection does not close in time.
     pub fn close_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
-        self.release_queue(queue)?;
+        self.controller.release_queue(queue)?;
         self.wait_until(format!("the end of queue {}", queue.qid()), |host| {
-            host.is_closed(queue).then_some(())
+            host.controller.is_closed(queue).then_some(())
         })
     }
 
@@ -252,7 +252,9 @@ impl Host {
         if self.is_live() {
             return Ok(());
         }
-        Err(self.gone().unwrap_or_else(|| self.lost_for_good()))
+        Err(self
+            .gone()
+            .unwrap_or_else(|| self.controller.lost_for_good()))
     }
 
     fn wait_gone(&mut self) -> Result<(), HostError> {
@@ -279,19 +281,186 @@ impl Host {
     }
 }
 
+/// Methods of the controller.
+impl Host {
+    /// As [`Controller::submit`].
+    ///
+    /// # Errors
+    /// As [`Controller::submit`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
+    #[inline]
+    pub fn submit(
+        &mut self,
+        command: impl Into<Command>,
+        data: Data<'_>,
+    ) -> Result<Ticket, Unsent> {
+        self.controller.submit(command, data)
+    }
+
+    /// As [`Controller::submit_on`].
+    ///
+    /// # Errors
+    /// As [`Controller::submit_on`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
+    #[inline]
+    pub fn submit_on(
+        &mut self,
+        queue: IoQueue,
+        command: impl Into<Command>,
+        data: Data<'_>,
+    ) -> Result<Ticket, Unsent> {
+        self.controller.submit_on(queue, command, data)
+    }
+
+    /// As [`Controller::submit_admin`].
+    ///
+    /// # Errors
+    /// As [`Controller::submit_admin`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
+    pub fn submit_admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Ticket, Unsent> {
+        self.controller.submit_admin(sqe, data)
+    }
+
+    /// As [`Controller::take`].
+    ///
+    /// # Panics
+    /// If the ticket is void.
+    #[inline]
+    pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
+        self.controller.take(ticket)
+    }
+
+    /// As [`Controller::reap`].
+    #[inline]
+    pub fn reap(&mut self, queue: IoQueue) -> Option<(Ticket, Ended)> {
+        self.controller.reap(queue)
+    }
+
+    /// As [`Controller::forget`].
+    ///
+    /// # Panics
+    /// If the ticket is void.
+    pub fn forget(&mut self, ticket: Ticket) {
+        self.controller.forget(ticket);
+    }
+
+    /// As [`Controller::io_queues`].
+    #[must_use]
+    pub fn io_queues(&self) -> impl ExactSizeIterator<Item = IoQueue> + use<> {
+        self.controller.io_queues()
+    }
+
+    /// As [`Controller::io_queue`].
+    #[must_use]
+    #[inline]
+    pub fn io_queue(&self, turn: usize) -> IoQueue {
+        self.controller.io_queue(turn)
+    }
+
+    /// As [`Controller::depth`].
+    #[must_use]
+    pub fn depth(&self, queue: IoQueue) -> u16 {
+        self.controller.depth(queue)
+    }
+
+    /// As [`Controller::in_capsule_max`].
+    #[must_use]
+    #[inline]
+    pub fn in_capsule_max(&self, queue: IoQueue) -> usize {
+        self.controller.in_capsule_max(queue)
+    }
+
+    /// As [`Controller::prefers_capsule`].
+    #[must_use]
+    #[inline]
+    pub fn prefers_capsule(&mut self, queue: IoQueue, bytes: usize) -> bool {
+        self.controller.prefers_capsule(queue, bytes)
+    }
+
+    /// As [`Controller::state`].
+    #[must_use]
+    pub fn state(&self) -> AssociationState {
+        self.controller.state()
+    }
+
+    /// As [`Controller::is_live`].
+    #[must_use]
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        self.controller.is_live()
+    }
+
+    /// As [`Controller::take_event`].
+    #[inline]
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.controller.take_event()
+    }
+
+    /// As [`Controller::cntlid`].
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.controller.cntlid()
+    }
+
+    /// As [`Controller::identity`].
+    #[must_use]
+    pub fn identity(&self) -> &IdentifyController {
+        self.controller.identity()
+    }
+
+    /// As [`Controller::transfer_max`].
+    #[must_use]
+    pub fn transfer_max(&self) -> u32 {
+        self.controller.transfer_max()
+    }
+
+    /// As [`Controller::options`].
+    #[must_use]
+    pub fn options(&self) -> &HostOptions {
+        self.controller.options()
+    }
+
+    /// As [`Controller::device`].
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        self.controller.device()
+    }
+
+    /// As [`Controller::buffer`].
+    ///
+    /// # Errors
+    /// The memory cannot be allocated or locked.
+    pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
+        self.controller.buffer(length)
+    }
+}
+
 impl Waiting for Host {
     fn poll_now(&mut self) -> bool {
         self.poll()
     }
 
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError> {
-        let wake = self.next_deadline().unwrap_or(latest).min(latest);
-        Ok(sleep_until_ready(self.endpoint(), wake)?)
+        let wake = self
+            .controller
+            .next_deadline()
+            .unwrap_or(latest)
+            .min(latest);
+        Ok(sleep_until_ready(self.controller.endpoint(), wake)?)
     }
 
     fn settle(&mut self) {
         // Arming sends acknowledgements; it fails only if the device is removed.
-        let _ = self.endpoint().arm();
+        let _ = self.controller.endpoint().arm();
     }
 }
 

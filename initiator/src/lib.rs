@@ -1,7 +1,7 @@
 //! An NVMe over Fabrics host on RDMA, in user space.
 //!
 //! ```no_run
-//! use cairn_initiator::{Data, Host, HostOptions, Identity, Nqn, Soft};
+//! use cairn_initiator::{Host, HostOptions, Identity, Nqn, Soft};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let options = HostOptions::new(
@@ -11,9 +11,8 @@
 //! );
 //! let mut host = Host::connect(&Soft::default(), options)?;
 //! let disk = host.open_namespace(1)?;
-//! let mut buffer = host.buffer(disk.block_bytes as usize)?;
-//! host.run(disk.read(0, 1), Data::whole(&mut buffer))?;
-//! println!("{:?}", buffer.bytes(0, 16));
+//! let block = disk.read(&mut host, 0, 1)?;
+//! println!("{:?}", &block[..16]);
 //! host.shutdown()?;
 //! # Ok(())
 //! # }
@@ -28,7 +27,8 @@
 //!
 //! # Commands
 //!
-//! A [`Namespace`] creates commands for a disk, the [`command`] module [`Sqe`]s of the admin queue.
+//! [`Namespace::read`] and the like run one command and copy its data. For the others, a [`Namespace`] builds commands
+//! ([`Namespace::read_command`]), and the [`command`] module [`Sqe`]s of the admin queue.
 //! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns its result. Programs
 //! with several I/O queues name one by its handle ([`IoQueue`]). Data is in a registered [`Buffer`] or in the capsule
 //! ([`Data`]). The data path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
@@ -73,6 +73,7 @@
 //! [`Sqe`]: nvme_proto::wire::Sqe
 
 mod admin;
+mod blocks;
 mod buffer;
 pub mod command;
 mod controller;
@@ -96,7 +97,7 @@ pub use cairn_roce::{Soft, SoftOptions};
 pub use cairn_verbs::VerbsProvider;
 pub use nvme_proto::wire::{self, Nqn, Sqe, Status};
 
-pub use buffer::{Buffer, Data, Part};
+pub use buffer::{Buffer, Data};
 pub use controller::Controller;
 pub use discovery::{
     Discovered, Discovery, DiscoveryLog, Route, SERVICES_MAX, Service, discover, discover_all,

@@ -184,45 +184,45 @@ impl Namespace {
         alike && self.block_bytes == other.block_bytes
     }
 
-    /// Read of `blocks` logical blocks from `slba`.
+    /// Builds a Read of `blocks` logical blocks from `slba`.
     #[must_use]
-    pub fn read(&self, slba: u64, blocks: u32) -> Command {
+    pub fn read_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::read(self.nsid, slba, blocks))
     }
 
-    /// Write of `blocks` logical blocks from `slba`.
+    /// Builds a Write of `blocks` logical blocks from `slba`.
     #[must_use]
-    pub fn write(&self, slba: u64, blocks: u32) -> Command {
+    pub fn write_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::write(self.nsid, slba, blocks))
     }
 
-    /// Compare of `blocks` logical blocks from `slba` with the command's data.
+    /// Builds a Compare of `blocks` logical blocks from `slba` with the command's data.
     #[must_use]
-    pub fn compare(&self, slba: u64, blocks: u32) -> Command {
+    pub fn compare_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::compare(self.nsid, slba, blocks))
     }
 
-    /// Verify of `blocks` logical blocks from `slba`.
+    /// Builds a Verify of `blocks` logical blocks from `slba`.
     #[must_use]
-    pub fn verify(&self, slba: u64, blocks: u32) -> Command {
+    pub fn verify_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Write Zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
+    /// Builds a Write Zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
     #[must_use]
-    pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
+    pub fn write_zeroes_command(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
     }
 
-    /// Flush of the namespace.
+    /// Builds a Flush.
     #[must_use]
-    pub fn flush(&self) -> Command {
+    pub fn flush_command(&self) -> Command {
         self.command(command::flush(self.nsid))
     }
 
-    /// Dataset Management that deallocates `ranges` ranges, each with 16 bytes of data.
+    /// Builds a Dataset Management that deallocates `ranges` ranges, each with 16 bytes of data.
     #[must_use]
-    pub fn deallocate(&self, ranges: u32) -> Command {
+    pub fn deallocate_command(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))
     }
 }

@@ -20,11 +20,11 @@ impl Host {
     /// As [`run`](Self::run); or the namespace is inactive or has an unsupported format.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         for _ in 0..OPEN_TRIES {
-            let changes = self.changes();
+            let changes = self.controller().changes();
             let namespace = self.identify_namespace(nsid)?;
             // After a change between the Identify commands, the results may be of two disks.
-            if self.changes() == changes {
-                self.expect_disk(&namespace)?;
+            if self.controller().changes() == changes {
+                self.controller_mut().expect_disk(&namespace)?;
                 return Ok(namespace);
             }
         }
@@ -84,7 +84,7 @@ impl Host {
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
         // The controller reads the page itself while namespaces are open.
         let what = "the list of changed namespaces";
-        let mut changes = self.wait_until(what, |host| host.take_changes())?;
+        let mut changes = self.wait_until(what, |host| host.controller_mut().take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;
         changes.add(bytes[..].try_into().expect("as long as was asked for"));
         Ok(changes.into_list())

@@ -7,8 +7,7 @@ use cairn_rdma::Device;
 
 use super::lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
 use cairn_initiator::{
-    Buffer, Controller, Data, Ended, Event, Host, HostError, HostOptions, IoQueue, Namespace,
-    Ticket, Unsent,
+    Buffer, Data, Ended, Event, Host, HostError, HostOptions, IoQueue, Namespace, Ticket, Unsent,
 };
 
 const QUEUE: IoQueue = IoQueue::FIRST;
@@ -124,7 +123,7 @@ impl NvmeLane {
             && self.host.is_live()
         {
             *next = now + *interval;
-            Controller::reset(&mut self.host);
+            self.host.controller_mut().reset();
         }
     }
 
@@ -189,7 +188,7 @@ impl Lane for NvmeLane {
         let mut in_place = |length| Data::start_of(buffers[slot].take().expect(IDLE), length);
         let (sqe, data) = match operation.direction {
             Direction::Read => (
-                self.namespace.read(slba, blocks),
+                self.namespace.read_command(slba, blocks),
                 in_place(operation.length),
             ),
             Direction::Write => {
@@ -201,7 +200,7 @@ impl Lane for NvmeLane {
                 } else {
                     in_place(operation.length)
                 };
-                (self.namespace.write(slba, blocks), data)
+                (self.namespace.write_command(slba, blocks), data)
             }
         };
         match self.host.submit_on(QUEUE, sqe, data) {

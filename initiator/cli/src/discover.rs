@@ -177,7 +177,7 @@ impl ConnectCheck {
             .with("in_capsule_bytes", host.in_capsule_max(IoQueue::FIRST))
             .with("transfer_max_bytes", host.transfer_max())
             .with("pkey", host.options().pkey.to_string());
-        if let Some(marked) = host.marked(IoQueue::FIRST) {
+        if let Some(marked) = host.controller_mut().marked(IoQueue::FIRST) {
             let tos = Tos(marked.traffic_class);
             object = object
                 .with("tos", tos.0)

@@ -239,8 +239,7 @@ pub(super) struct Flush {
 impl Flush {
     pub(super) fn run(&self) -> Result<()> {
         let mut disk = self.target.open()?;
-        let flush = disk.namespace.flush();
-        disk.host.run(flush, Data::None).map_err(text)?;
+        disk.namespace.flush(&mut disk.host).map_err(text)?;
         print(&format!(
             "flush: namespace {}: Success",
             disk.namespace.nsid
@@ -280,7 +279,7 @@ impl ReadBlocks {
         let block = disk.format.block_bytes;
         for (slba, blocks, _) in disk.pieces(slba, count) {
             let length = blocks * block;
-            let read = disk.namespace.read(slba, blocks);
+            let read = disk.namespace.read_command(slba, blocks);
             disk.host
                 .run(read, Data::start_of(&mut buffer, length))
                 .map_err(text)?;
@@ -330,7 +329,8 @@ impl Write {
         let mut disk = self.target.open()?;
         let file = self.data.as_deref();
         let mut source = Source::open(&disk, &self.blocks, file, self.data_size)?;
-        disk.send(Namespace::write, &mut source).map_err(text)?;
+        disk.send(Namespace::write_command, &mut source)
+            .map_err(text)?;
         let (count, slba) = (source.blocks, source.slba);
         print(&format!("write: {count} blocks from {slba}: Success"));
         disk.close()
@@ -358,7 +358,7 @@ impl Compare {
         let mut source = Source::open(&disk, &self.blocks, file, self.data_size)?;
         let (count, slba) = (source.blocks, source.slba);
         let what = format!("compare: {count} blocks from {slba}");
-        let code = match disk.send(Namespace::compare, &mut source) {
+        let code = match disk.send(Namespace::compare_command, &mut source) {
             Ok(()) => {
                 print(&format!("{what}: they are the same"));
                 ExitCode::SUCCESS
@@ -402,7 +402,9 @@ impl WriteZeroes {
         let (slba, count) = disk.stretch(&self.blocks, None)?;
         for first in (0..count).step_by(BLOCKS_MAX as usize) {
             let blocks = BLOCKS_MAX.min(count - first) as u32;
-            let zeroes = disk.namespace.write_zeroes(slba + first, blocks, self.deac);
+            let zeroes = disk
+                .namespace
+                .write_zeroes_command(slba + first, blocks, self.deac);
             disk.host.run(zeroes, Data::None).map_err(text)?;
         }
         print(&format!(
@@ -456,7 +458,7 @@ impl Dsm {
         let mut disk = self.target.open()?;
         let mut buffer = disk.host.buffer(data.len()).map_err(text)?;
         buffer.write(0, &data);
-        let deallocate = disk.namespace.deallocate(self.slbs.len() as u32);
+        let deallocate = disk.namespace.deallocate_command(self.slbs.len() as u32);
         let part = Data::start_of(&mut buffer, data.len() as u32);
         disk.host.run(deallocate, part).map_err(text)?;
         print(&format!("dsm: {} ranges: Success", self.slbs.len()));

@@ -165,7 +165,7 @@ impl Nvme<'_> {
         let blocks = bytes / self.format.block_bytes;
         let places = self.format.blocks / u64::from(blocks);
         let place = self.random.u64(..places.max(1));
-        self.disk.read(place * u64::from(blocks), blocks)
+        self.disk.read_command(place * u64::from(blocks), blocks)
     }
 
     /// Size of a large read in bytes: [`raw::DATA_BYTES`], limited by controller and namespace.

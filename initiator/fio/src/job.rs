@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cairn_base::Mapping;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{
-    Buffer, Command, Controller, Data, Host, HostError, HostOptions, IoQueue, Namespace, Ticket,
+    Buffer, Command, Data, Host, HostError, HostOptions, IoQueue, Namespace, Ticket,
 };
 use cairn_rdma::{Access, Region, sleep_until_ready};
 use nvme_proto::wire::Status;
@@ -167,7 +167,7 @@ impl Job {
                 idle_since = now;
             } else if now - idle_since > SPIN {
                 let left = patience.map_or(NAP, |patience| patience - waited);
-                sleep_until_ready(self.host.endpoint(), now + left.min(NAP))?;
+                sleep_until_ready(self.host.controller_mut().endpoint(), now + left.min(NAP))?;
             }
         }
     }
@@ -180,7 +180,7 @@ impl Job {
         }
         let since = *self.interrupted_at.get_or_insert(now);
         if now - since >= LAST_CALL {
-            Controller::disconnect(&mut self.host);
+            self.host.controller_mut().disconnect();
         }
     }
 
@@ -196,8 +196,8 @@ impl Job {
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
             // fio no longer expects these I/Os; the closed connection ends access to their data.
-            Controller::disconnect(&mut self.host);
-            while !self.host.is_closed(QUEUE) {
+            self.host.controller_mut().disconnect();
+            while !self.host.controller().is_closed(QUEUE) {
                 self.host.poll();
             }
             self.collect();
@@ -207,27 +207,30 @@ impl Job {
 
     fn submit(&mut self, request: &Request) -> Result<Ticket, Refused> {
         if request.direction == Direction::Sync {
-            return self.send(self.namespace.flush(), Data::None);
+            return self.send(self.namespace.flush_command(), Data::None);
         }
         let (slba, blocks) = self.range(request)?;
         match request.direction {
             Direction::Trim => {
                 let range = dsm_range(slba, blocks);
-                self.send(self.namespace.deallocate(1), Data::InCapsule(&range))
+                self.send(
+                    self.namespace.deallocate_command(1),
+                    Data::InCapsule(&range),
+                )
             }
             Direction::Write if self.host.prefers_capsule(QUEUE, request.length as usize) => {
                 // SAFETY: `data` and `length` are fio's buffer, which fio does not modify until the write has ended.
                 let data =
                     unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
-                let write = self.namespace.write(slba, blocks);
+                let write = self.namespace.write_command(slba, blocks);
                 self.send(write, Data::InCapsule(data))
             }
             direction => {
                 let region = self.region(request)?;
                 let command = if direction == Direction::Read {
-                    self.namespace.read(slba, blocks)
+                    self.namespace.read_command(slba, blocks)
                 } else {
-                    self.namespace.write(slba, blocks)
+                    self.namespace.write_command(slba, blocks)
                 };
                 // fio does not access the buffer before the I/O ends.
                 let data = Data::start_of(Buffer::of(region), request.length as u32);

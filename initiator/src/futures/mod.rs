@@ -113,7 +113,7 @@ impl AsyncHost {
     /// # fn main() {}
     /// # use cairn_initiator::{AsyncHost, Buffer, Data, Namespace};
     /// # fn example(host: &AsyncHost, disk: &Namespace, mut buffer: Buffer) {
-    /// drop(host.submit(disk.write(0, 1), Data::whole(buffer)));
+    /// drop(host.submit(disk.write_command(0, 1), Data::whole(buffer)));
     /// buffer.write(0, b"other data");
     /// # }
     /// ```

@@ -126,9 +126,14 @@ impl Worker {
                 idle_since = now;
             } else if now - idle_since > SPIN {
                 let latest = now + SLEEP_MAX;
-                let wake = host.next_deadline().unwrap_or(latest).min(latest);
+                let wake = host
+                    .controller()
+                    .next_deadline()
+                    .unwrap_or(latest)
+                    .min(latest);
                 // Sleeping fails if the device is removed, as the next poll reports.
-                let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
+                let _ =
+                    sleep_until_ready_or_woken(host.controller_mut().endpoint(), &self.wake, wake);
             }
         }
     }
@@ -148,7 +153,7 @@ impl Worker {
     }
 
     fn submit_to(&mut self, host: &mut Host, qid: usize) {
-        while !host.has_no_room(qid as u16) {
+        while !host.controller().has_no_room(qid as u16) {
             let Some(submission) = self.backlogs[qid].pop_front() else {
                 return;
             };
@@ -175,7 +180,7 @@ impl Worker {
     fn reap(&mut self, host: &mut Host) -> bool {
         let mut any = false;
         for qid in 0..self.waiting.len() as u16 {
-            while let Some((ticket, ended)) = host.reap_from(qid) {
+            while let Some((ticket, ended)) = host.controller_mut().reap_from(qid) {
                 any = true;
                 let queue = &mut self.waiting[usize::from(qid)];
                 let promise = queue.get_mut(usize::from(ticket.cid()));

@@ -195,7 +195,7 @@ fn a_host_that_loses_its_leave_is_thrown_out() {
     let (mut a, mut b) = (target.connect("a"), target.connect("b"));
     target.reload(&allowed(&["a"]));
     b.wait_until("b to be thrown out", |b| {
-        (!b.is_admin_up() && !b.is_up(IoQueue::FIRST)).then_some(())
+        (!b.controller().is_admin_up() && !b.controller().is_up(IoQueue::FIRST)).then_some(())
     })
     .unwrap();
     a.run(command::flush(1), cairn_initiator::Data::None)

@@ -222,3 +222,41 @@ fn transfers_beyond_mdts_are_refused() {
     assert!(disk.read(0, mdts, Transfer::Keyed) == bytes(1, mdts));
     host.shutdown().unwrap();
 }
+
+#[test]
+fn a_namespace_reads_and_changes_its_blocks() {
+    const BLOCK: usize = 512;
+    // Each transfer takes several commands.
+    const BLOCKS: usize = 300;
+    let file = Scratch::new("blocks", 1 << 20);
+    let target = TestTarget::with_namespaces(&[&file.export(512)]);
+    let mut host = target.connect("a");
+    let disk = host.open_namespace(1).unwrap();
+    let mut expected = bytes(1, (BLOCKS + 2) * BLOCK);
+    disk.write(&mut host, 9, &expected).unwrap();
+    let changed = bytes(2, BLOCKS * BLOCK);
+    disk.write(&mut host, 10, &changed).unwrap();
+    expected[BLOCK..][..changed.len()].copy_from_slice(&changed);
+    let read = disk.read(&mut host, 9, BLOCKS as u32 + 2).unwrap();
+    assert!(read == expected);
+    assert!(disk.compare(&mut host, 9, &expected).unwrap());
+
+    let last = expected.len() - 1;
+    expected[last] ^= 1;
+    assert!(!disk.compare(&mut host, 9, &expected).unwrap());
+    disk.verify(&mut host, 9, BLOCKS as u32).unwrap();
+    expected[last] ^= 1;
+    disk.write_zeroes(&mut host, 10, 1, false).unwrap();
+    expected[BLOCK..][..BLOCK].fill(0);
+    // A page: the file keeps data of smaller ranges.
+    disk.deallocate(&mut host, 16, 8).unwrap();
+    expected[(16 - 9) * BLOCK..][..8 * BLOCK].fill(0);
+    disk.flush(&mut host).unwrap();
+    assert!(disk.read(&mut host, 9, BLOCKS as u32 + 2).unwrap() == expected);
+
+    assert!(disk.read(&mut host, 0, 0).unwrap().is_empty());
+    let beyond = status(disk.read(&mut host, disk.blocks, 1));
+    assert_eq!(beyond.code(), Status::LBA_OUT_OF_RANGE);
+    host.shutdown().unwrap();
+    target.stop();
+}

@@ -132,10 +132,10 @@ fn a_task_that_errs_ends_no_other() {
         let host = AsyncHost::connect(target.provider(), target.options("a")).await;
         let host = Arc::new(host.unwrap());
         let disk = host.open_namespace(1).await.unwrap();
-        let read = || host.run(disk.read(0, 1), Data::whole(host.buffer(512).unwrap()));
+        let read = || host.run(disk.read_command(0, 1), Data::whole(host.buffer(512).unwrap()));
         read().await.answer.unwrap();
         let long = Data::InCapsule(&[0; 1 << 20]);
-        let refused = host.run(disk.write(0, 1), long).await.answer.unwrap_err();
+        let refused = host.run(disk.write_command(0, 1), long).await.answer.unwrap_err();
         assert!(
             refused.to_string().contains("do not fit a capsule"),
             "{refused}"

@@ -19,7 +19,7 @@ const EXPORTS: [&str; 3] = [
 fn the_controller_is_one_that_linux_takes() {
     let target = TestTarget::with_namespaces(&EXPORTS);
     let mut host = target.connect("a");
-    let cap = host.cap();
+    let cap = host.controller().cap();
     assert!(cap.css() & Cap::CSS_NVM != 0 && cap.mpsmin() == 0 && cap.mqes() >= 127);
     let id = host
         .identify::<IdentifyController>(Cns::CONTROLLER, 0)

@@ -24,10 +24,11 @@ fn a_silent_host_is_let_go_and_others_stay() {
     }
     silent
         .wait_until("the end of the silent host", |silent| {
-            (!silent.is_admin_up() && !silent.is_up(IoQueue::FIRST)).then_some(())
+            (!silent.controller().is_admin_up() && !silent.controller().is_up(IoQueue::FIRST))
+                .then_some(())
         })
         .unwrap();
-    assert!(talkative.is_admin_up() && talkative.is_up(IoQueue::FIRST));
+    assert!(talkative.controller().is_admin_up() && talkative.controller().is_up(IoQueue::FIRST));
     talkative.run(command::flush(1), Data::None).unwrap();
     talkative.shutdown().unwrap();
     target.stop();
@@ -126,7 +127,8 @@ fn a_target_that_stops_disconnects_its_hosts() {
     target.stop();
     for host in &mut hosts {
         host.wait_until("the disconnect", |host| {
-            (!host.is_admin_up() && !host.is_up(IoQueue::FIRST)).then_some(())
+            (!host.controller().is_admin_up() && !host.controller().is_up(IoQueue::FIRST))
+                .then_some(())
         })
         .unwrap();
         let late = host.run(command::flush(1), Data::None);
@@ -154,7 +156,8 @@ fn a_device_can_be_pulled_out_and_put_back() {
         let in_flight = host.submit(read, data).unwrap();
         network.unplug(address);
         host.wait_until("the end of the connections", |host| {
-            (!host.is_admin_up() && !host.is_up(IoQueue::FIRST)).then_some(())
+            (!host.controller().is_admin_up() && !host.controller().is_up(IoQueue::FIRST))
+                .then_some(())
         })
         .unwrap();
         let _ = host.wait(in_flight);

@@ -46,7 +46,7 @@ impl<'a> Storm<'a> {
             self.start(lane);
         }
         for queue in self.host.io_queues() {
-            assert!(self.host.outstanding(queue) <= self.depth);
+            assert!(self.host.controller().outstanding(queue) <= self.depth);
         }
         for _ in 0..commands {
             let lane = self.finish_one();

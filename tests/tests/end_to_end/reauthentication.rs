@@ -153,7 +153,8 @@ fn our_host_takes_new_keys_while_its_queues_are_full() {
             let queue = host.io_queue(queue);
             fill_queue(&mut host, queue, seed)
         });
-        host.reauthenticate(Some(secrets(&new, &controller)))
+        host.controller_mut()
+            .reauthenticate(Some(secrets(&new, &controller)))
             .unwrap();
         let event = next_event(&mut host);
         assert!(matches!(event, Event::Reauthenticated), "{event:?}");
@@ -186,7 +187,7 @@ fn our_host_is_shut_out_with_an_old_key_and_leaves_a_target_that_proves_nothing(
     let mut deceived = connect();
     keys.write("host", 3);
     target.reload(&config);
-    shut_out.reauthenticate(None).unwrap();
+    shut_out.controller_mut().reauthenticate(None).unwrap();
     let event = next_event(&mut shut_out);
     let Event::Lost(HostError::NotAuthenticated { .. } | HostError::LostAuthenticating { .. }) =
         event
@@ -196,7 +197,7 @@ fn our_host_is_shut_out_with_an_old_key_and_leaves_a_target_that_proves_nothing(
     keys.write("host", 1);
     keys.write("controller", 4);
     target.reload(&config);
-    deceived.reauthenticate(None).unwrap();
+    deceived.controller_mut().reauthenticate(None).unwrap();
     let event = next_event(&mut deceived);
     let Event::Lost(HostError::NotAuthenticated { why, .. }) = event else {
         panic!("{event:?}");
@@ -237,13 +238,17 @@ fn a_target_without_a_key_any_more_keeps_our_host() {
     let target = TestTarget::start(&for_everyone(&keys));
     let mut host = connect(&target, Some(host), None).unwrap();
     target.reload(&(table + &namespace(1, "mem:1MiB")));
-    host.reauthenticate(None).unwrap();
+    host.controller_mut().reauthenticate(None).unwrap();
     let event = next_event(&mut host);
     assert!(matches!(event, Event::NotReauthenticated(_)), "{event:?}");
     check_io(&mut host);
     host.shutdown().unwrap();
     let mut bare = connect(&target, None, None).unwrap();
-    let error = bare.reauthenticate(None).unwrap_err().to_string();
+    let error = bare
+        .controller_mut()
+        .reauthenticate(None)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("--dhchap-secret"), "{error}");
     bare.shutdown().unwrap();
     target.stop();

@@ -435,7 +435,7 @@ fn a_command_that_timed_out_sends_nothing_of_its_reused_buffer() {
     host.set_timeout(Duration::from_millis(300));
     let late = host.run(command::write(1, 5, 1), Data::whole(&mut buffer));
     assert!(matches!(late, Err(HostError::Timeout { .. })), "{late:?}");
-    assert_eq!(host.outstanding(IoQueue::FIRST), 0);
+    assert_eq!(host.controller().outstanding(IoQueue::FIRST), 0);
     buffer.write(0, &[b'B'; BLOCK]);
     one.kill();
     one.resume();

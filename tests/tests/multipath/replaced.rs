@@ -18,7 +18,7 @@ fn write_until_refused(host: &mut Host, namespace: &cairn_initiator::Namespace) 
     loop {
         assert!(Instant::now() < end, "the other disk is written for ever");
         let data = Data::start_of(&mut buffer, BLOCK as u32);
-        if let Err(error) = host.run(namespace.write(0, 1), data) {
+        if let Err(error) = host.run(namespace.write_command(0, 1), data) {
             return error;
         }
     }
@@ -30,7 +30,7 @@ fn every_replacement_is_noticed_and_not_only_the_first() {
     let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
     for disk in 0..4 {
         let namespace = host.open_namespace(1).unwrap();
-        host.run(namespace.flush(), Data::None).unwrap();
+        host.run(namespace.flush_command(), Data::None).unwrap();
         target.replace();
         let error = write_until_refused(&mut host, &namespace);
         assert!(
@@ -38,8 +38,8 @@ fn every_replacement_is_noticed_and_not_only_the_first() {
             "disk {disk}: {error}"
         );
         let other = host.open_namespace(1).unwrap();
-        host.run(other.flush(), Data::None).unwrap();
-        let former = host.run(namespace.flush(), Data::None).unwrap_err();
+        host.run(other.flush_command(), Data::None).unwrap();
+        let former = host.run(namespace.flush_command(), Data::None).unwrap_err();
         assert!(
             matches!(former, HostError::Replaced { .. }),
             "disk {disk}: {former}"
@@ -91,7 +91,7 @@ fn a_namespace_that_was_not_opened_is_not_reached() {
     let namespace = other.open_namespace(1).unwrap();
     other.shutdown().unwrap();
     let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
-    let refused = host.run(namespace.flush(), Data::None).unwrap_err();
+    let refused = host.run(namespace.flush_command(), Data::None).unwrap_err();
     assert!(
         matches!(refused, HostError::NotOpened { nsid: 1 }),
         "{refused}"
@@ -114,7 +114,7 @@ fn a_command_that_fails_for_a_while_is_sent_again() {
     buffer.write(0, &[0xaa; BLOCK]);
     let mut write = |host: &mut Host| {
         let data = Data::start_of(&mut buffer, BLOCK as u32);
-        host.run(namespace.write(3, 1), data)
+        host.run(namespace.write_command(3, 1), data)
     };
     target.fail(0, 2, not_ready);
     let begun = Instant::now();

@@ -174,6 +174,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     let mut other = mirrored.connect(&target, "b", 0x88);
     assert_eq!(
         first
+            .controller_mut()
             .marked(IoQueue::FIRST)
             .map(|marked| marked.traffic_class),
         Some(0x60)

@@ -1,0 +1,152 @@
+//! Blocking reads and changes of a namespace's blocks, with the data in plain bytes.
+
+use nvme_proto::io::DatasetRange;
+use nvme_proto::wire::{IntoBytes, Status, U32, U64};
+
+use crate::buffer::Data;
+use crate::error::HostError;
+use crate::host::{Host, SCRATCH_BYTES};
+use crate::namespace::Namespace;
+
+/// Commands on the first I/O queue, which copy the data. [`Host::run`] with a [`Buffer`](crate::Buffer) copies nothing.
+///
+/// A transfer of more than 64 KiB, or than the controller's maximum, takes several commands and is not atomic.
+impl Namespace {
+    /// Reads `blocks` logical blocks from `slba`.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    pub fn read(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
+        let length = blocks as usize * self.block_bytes as usize;
+        let mut bytes = Vec::with_capacity(length);
+        for piece in self.pieces(host, slba, length) {
+            let mut scratch = host.scratch.lend();
+            let data = Data::start_of(&mut scratch, piece.bytes);
+            host.run(self.read_command(piece.slba, piece.blocks), data)?;
+            bytes.extend_from_slice(&scratch.bytes(0, piece.bytes as usize));
+        }
+        Ok(bytes)
+    }
+
+    /// Writes `bytes` to the blocks from `slba`. After an error, a part may be written.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    ///
+    /// # Panics
+    /// If the length of `bytes` is not a multiple of the block size.
+    pub fn write(&self, host: &mut Host, slba: u64, bytes: &[u8]) -> Result<(), HostError> {
+        let mut rest = bytes;
+        for piece in self.pieces(host, slba, bytes.len()) {
+            let (next, others) = rest.split_at(piece.bytes as usize);
+            rest = others;
+            let mut scratch = host.scratch.lend();
+            scratch.write(0, next);
+            let data = Data::start_of(&mut scratch, piece.bytes);
+            host.run(self.write_command(piece.slba, piece.blocks), data)?;
+        }
+        Ok(())
+    }
+
+    /// Compares `bytes` with the blocks from `slba`; returns true if they are equal.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    ///
+    /// # Panics
+    /// If the length of `bytes` is not a multiple of the block size.
+    pub fn compare(&self, host: &mut Host, slba: u64, bytes: &[u8]) -> Result<bool, HostError> {
+        let mut rest = bytes;
+        for piece in self.pieces(host, slba, bytes.len()) {
+            let (next, others) = rest.split_at(piece.bytes as usize);
+            rest = others;
+            let mut scratch = host.scratch.lend();
+            scratch.write(0, next);
+            let data = Data::start_of(&mut scratch, piece.bytes);
+            match host.run(self.compare_command(piece.slba, piece.blocks), data) {
+                Ok(_) => {}
+                Err(HostError::Status { status, .. })
+                    if status.code() == Status::COMPARE_FAILURE =>
+                {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has the controller read `blocks` logical blocks from `slba` without a transfer.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    pub fn verify(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
+        let verify = self.verify_command(slba, blocks);
+        host.run(verify, Data::None).map(drop)
+    }
+
+    /// Writes zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    pub fn write_zeroes(
+        &self,
+        host: &mut Host,
+        slba: u64,
+        blocks: u32,
+        deallocate: bool,
+    ) -> Result<(), HostError> {
+        let zeroes = self.write_zeroes_command(slba, blocks, deallocate);
+        host.run(zeroes, Data::None).map(drop)
+    }
+
+    /// Deallocates `blocks` logical blocks from `slba`.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    pub fn deallocate(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
+        let range = DatasetRange {
+            context_attributes: U32::new(0),
+            nlb: U32::new(blocks),
+            slba: U64::new(slba),
+        };
+        let bytes = range.as_bytes();
+        let mut scratch = host.scratch.lend();
+        scratch.write(0, bytes);
+        let data = Data::start_of(&mut scratch, bytes.len() as u32);
+        host.run(self.deallocate_command(1), data).map(drop)
+    }
+
+    /// Makes completed writes durable.
+    ///
+    /// # Errors
+    /// As [`Host::run`].
+    pub fn flush(&self, host: &mut Host) -> Result<(), HostError> {
+        host.run(self.flush_command(), Data::None).map(drop)
+    }
+
+    /// Divides a transfer into commands whose data fit the host's buffer and the controller's maximum.
+    fn pieces(&self, host: &Host, slba: u64, length: usize) -> impl Iterator<Item = Piece> + use<> {
+        let block = self.block_bytes as usize;
+        assert!(
+            length.is_multiple_of(block),
+            "{length} bytes are not whole blocks of {block} bytes"
+        );
+        let most = SCRATCH_BYTES.min(host.transfer_max() as usize) / block;
+        let blocks = length / block;
+        (0..blocks).step_by(most.max(1)).map(move |first| {
+            let blocks = most.max(1).min(blocks - first);
+            Piece {
+                slba: slba + first as u64,
+                blocks: blocks as u32,
+                bytes: (blocks * block) as u32,
+            }
+        })
+    }
+}
+
+struct Piece {
+    slba: u64,
+    blocks: u32,
+    bytes: u32,
+}
