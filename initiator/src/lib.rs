@@ -93,7 +93,9 @@ mod reading;
 mod waiting;
 
 pub use cairn_rdma::{Device, Provider};
+#[cfg(feature = "soft")]
 pub use cairn_roce::{Soft, SoftOptions};
+#[cfg(feature = "verbs")]
 pub use cairn_verbs::VerbsProvider;
 pub use nvme_proto::wire::{self, Nqn, Sqe, Status};
 

@@ -4,8 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use cairn_rdma::{Device, FabricError, Listener, Provider};
+#[cfg(feature = "soft")]
 use cairn_roce::phy::Network;
+#[cfg(feature = "soft")]
 use cairn_roce::{Soft, SoftOptions};
+#[cfg(feature = "verbs")]
 use cairn_verbs::VerbsProvider;
 #[cfg(feature = "clap")]
 use clap::{Args, ValueEnum};
@@ -50,15 +53,59 @@ pub struct RdmaOptions {
 }
 
 impl RdmaOptions {
-    fn network(self) -> Result<Network, String> {
-        match (self.roce, self.vlan) {
-            (Version::V1, vlan) => Ok(Network::Ethernet { vlan }),
-            (Version::V2, None) => Ok(Network::System),
-            (Version::V2, Some(_)) => Err(
+    /// Returns the result of `work` with the first provider for which it succeeds, RDMA devices first.
+    fn first<T>(
+        self,
+        failure: &str,
+        work: impl Fn(Arc<dyn Provider>) -> Result<T, FabricError>,
+    ) -> Result<T, String> {
+        if self.roce == Version::V2 && self.vlan.is_some() {
+            return Err(
                 "RoCE v2 writes no VLAN tags: use an address of a VLAN interface, or RoCE v1"
                     .to_owned(),
-            ),
+            );
         }
+        let with = |provider: Result<Arc<dyn Provider>, String>| {
+            work(provider?).map_err(|error| error.to_string())
+        };
+        let (verbs, soft) = (|| with(Self::verbs()), || with(self.soft()));
+        match self.provider {
+            Choice::Verbs => verbs(),
+            Choice::Soft => soft(),
+            Choice::Auto => verbs().or_else(|verbs| {
+                soft().map_err(|soft| {
+                    format!("{failure}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}")
+                })
+            }),
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    fn verbs() -> Result<Arc<dyn Provider>, String> {
+        let provider = VerbsProvider::new().map_err(|error| error.to_string())?;
+        Ok(Arc::new(provider))
+    }
+
+    #[cfg(not(feature = "verbs"))]
+    fn verbs() -> Result<Arc<dyn Provider>, String> {
+        Err("this program was built without the feature `verbs` of cairn-initiator".to_owned())
+    }
+
+    #[cfg(feature = "soft")]
+    fn soft(self) -> Result<Arc<dyn Provider>, String> {
+        let network = match self.roce {
+            Version::V1 => Network::Ethernet { vlan: self.vlan },
+            Version::V2 => Network::System,
+        };
+        Ok(Arc::new(Soft::new(SoftOptions {
+            network,
+            ..SoftOptions::default()
+        })))
+    }
+
+    #[cfg(not(feature = "soft"))]
+    fn soft(self) -> Result<Arc<dyn Provider>, String> {
+        Err("this program was built without the feature `soft` of cairn-initiator".to_owned())
     }
 }
 
@@ -81,27 +128,7 @@ pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
 ) -> Result<Box<dyn Listener>, String> {
-    let network = rdma.network()?;
-    let verbs = || {
-        let provider = VerbsProvider::new().map_err(|error| error.to_string())?;
-        listen(&provider).map_err(|error| error.to_string())
-    };
-    let soft = || {
-        let soft = Soft::new(SoftOptions {
-            network: network.clone(),
-            ..SoftOptions::default()
-        });
-        listen(&soft).map_err(|error| error.to_string())
-    };
-    match rdma.provider {
-        Choice::Verbs => verbs(),
-        Choice::Soft => soft(),
-        Choice::Auto => verbs().or_else(|verbs| {
-            soft().map_err(|soft| {
-                format!("cannot listen:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}")
-            })
-        }),
-    }
+    rdma.first("cannot listen", |provider| listen(&*provider))
 }
 
 impl Provided {
@@ -114,50 +141,18 @@ impl Provided {
         remote: SocketAddr,
         local: Option<IpAddr>,
     ) -> Result<Self, String> {
-        let network = rdma.network()?;
-        match rdma.provider {
-            Choice::Verbs => Self::verbs(remote, local),
-            Choice::Soft => Self::soft(network, remote, local),
-            Choice::Auto => Self::verbs(remote, local).or_else(|verbs| {
-                Self::soft(network, remote, local).map_err(|soft| {
-                    format!(
-                        "no provider reaches {remote}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}"
-                    )
-                })
-            }),
-        }
+        rdma.first(&format!("no provider reaches {remote}"), |provider| {
+            Ok(Self {
+                name: provider.name(),
+                device: provider.device_for(remote, local)?,
+                provider,
+            })
+        })
     }
 
     /// Provider of the device.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider
-    }
-
-    fn verbs(remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
-        let provider = VerbsProvider::new().map_err(|error| error.to_string())?;
-        Self::by(Arc::new(provider), remote, local)
-    }
-
-    fn soft(network: Network, remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
-        let soft = Soft::new(SoftOptions {
-            network,
-            ..SoftOptions::default()
-        });
-        Self::by(Arc::new(soft), remote, local)
-    }
-
-    fn by(
-        provider: Arc<dyn Provider>,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-    ) -> Result<Self, String> {
-        let device = provider.device_for(remote, local);
-        let device = device.map_err(|error| error.to_string())?;
-        Ok(Self {
-            name: provider.name(),
-            device,
-            provider,
-        })
     }
 }

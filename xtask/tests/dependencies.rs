@@ -11,11 +11,11 @@ const OF_PROGRAMS: [&str; 5] = [
     "tokio",
 ];
 
-fn crates_of(package: &str) -> Vec<String> {
+fn crates_of(package: &str, features: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
         .args(["--format", "{lib}", "--package", package])
-        .args(["--no-default-features"])
+        .args(["--no-default-features", "--features", features])
         .output()
         .expect("cargo runs");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -31,7 +31,7 @@ fn crates_of(package: &str) -> Vec<String> {
 
 #[test]
 fn the_initiators_library_brings_no_command_line() {
-    let crates = crates_of("cairn-initiator");
+    let crates = crates_of("cairn-initiator", "soft,verbs");
     assert!(crates.iter().any(|name| name == "cairn-rdma"), "{crates:?}");
     for name in OF_PROGRAMS {
         assert!(
@@ -42,8 +42,20 @@ fn the_initiators_library_brings_no_command_line() {
 }
 
 #[test]
+fn the_initiators_library_brings_only_the_wanted_provider() {
+    for (feature, with, without) in [
+        ("soft", "cairn-roce", "cairn-verbs"),
+        ("verbs", "cairn-verbs", "cairn-roce"),
+    ] {
+        let crates = crates_of("cairn-initiator", feature);
+        let has = |wanted: &str| crates.iter().any(|name| name == wanted);
+        assert!(has(with) && !has(without), "{feature}: {crates:?}");
+    }
+}
+
+#[test]
 fn block_io_stands_alone() {
-    let crates = crates_of("cairn-disk");
+    let crates = crates_of("cairn-disk", "");
     assert!(crates.iter().any(|name| name == "cairn-rbd"), "{crates:?}");
     let above = [
         "nvme-proto",
@@ -62,7 +74,7 @@ fn block_io_stands_alone() {
 
 #[test]
 fn the_protocol_stands_alone() {
-    let crates = crates_of("nvme-proto");
+    let crates = crates_of("nvme-proto", "");
     for name in ["cairn-base", "libc", "rustix", "tokio"] {
         assert!(!crates.iter().any(|one| one == name), "{name}");
     }

@@ -174,6 +174,11 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             "clippy",
             "clippy --workspace --all-targets --locked -- -D warnings",
         ),
+        // A user of RoCE in user space alone compiles neither verbs nor a command line.
+        Step::cargo(
+            "one provider",
+            "check -p cairn-initiator --no-default-features --features soft --locked",
+        ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
         // This check takes a second. A dry run of `cargo publish` would check more, but requires
