@@ -94,7 +94,7 @@ pub async fn serve<H: Handler>(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let users = Arc::new(Users::default());
-    // Dropped, it aborts the tasks of the connections.
+    // A dropped set aborts the tasks of the connections.
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}

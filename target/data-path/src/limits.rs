@@ -82,7 +82,8 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // [`crate::depth`] enforces `outstanding`, also off the fast path.
+        // `outstanding` also requires leaving the fast path: [`crate::depth`] enforces it
+        // elsewhere.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();

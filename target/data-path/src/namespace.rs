@@ -207,7 +207,7 @@ pub fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
 
-/// Immutable; each change sends a new table to the reactors.
+/// Namespaces of a subsystem. Immutable: each change sends a new table to the reactors.
 #[derive(Debug, Default, Clone)]
 pub struct NamespaceTable {
     pub namespaces: Vec<Entry>,

@@ -31,7 +31,7 @@ impl Handover {
         writes: true,
     };
 
-    /// Determines the behaviour of a file. `direct` bypasses the page cache.
+    /// Determines which operations on a file may block. `direct` bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));

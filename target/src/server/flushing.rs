@@ -186,7 +186,7 @@ impl Flushes {
         });
     }
 
-    /// Stores the protection. No writes from before the change may be at the disk.
+    /// Stores the protection. Must be called when no write from before the change is at the disk.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,

@@ -60,7 +60,7 @@ pub use stepped::SteppedTarget;
 /// Time limit for the close of Ceph images, which requires OSDs.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Running target, stopped like by [`Target::stop`] when dropped.
+/// Running target. A drop stops it like [`Target::stop`].
 #[derive(Debug)]
 pub struct Target {
     thread: ControlThread,

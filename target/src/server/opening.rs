@@ -396,7 +396,7 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // Another failed disk may have ended the wait.
+        // Before the time limit, another failed disk has ended the wait: this one is not late.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(

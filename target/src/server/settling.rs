@@ -54,8 +54,8 @@ impl<O> Waits<O> {
         self.waiting.iter().any(|wait| wait.id == id)
     }
 
-    /// Registers a continuation, for [`Self::end`] or, after [`SETTLE_TIMEOUT`], [`Self::late`].
-    /// Returns the wait's ID.
+    /// Registers a continuation, returned by [`Self::end`] or, after [`SETTLE_TIMEOUT`], by
+    /// [`Self::late`]. Returns the wait's ID.
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;

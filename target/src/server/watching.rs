@@ -101,7 +101,7 @@ type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 /// Exported files. Keeps no namespace alive, and allocates only for changed namespaces.
 struct Files {
     registry: Weak<Registry>,
-    /// Source of `all`. A `Weak` prevents reuse of the address.
+    /// Sources of `all`. Each `Weak` prevents reuse of its table's address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
     /// Reused allocation.

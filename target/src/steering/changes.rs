@@ -33,7 +33,7 @@ const TOGETHER_MAX: usize = 256;
 
 const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
-/// May run more than once, on different stages.
+/// Change of the configuration. May run more than once, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
 pub(super) enum Job {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 
-/// As many as SPDK keeps.
+/// Maximum notices, as many as SPDK keeps.
 const NOTICES_MAX: usize = 1024;
 
 const REGISTER: &str = "bdev_register";
@@ -19,7 +19,7 @@ pub(super) struct Notices {
     disks: Disks,
 }
 
-/// By name: block count of the last disk, and number of disks.
+/// Bdevs by name: block count of the last disk, and number of disks.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {

@@ -79,7 +79,7 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     if !exports.name_path(path) {
         return Err(not_allowed(&shown));
     }
-    // For an early error; checked again at each opening, because links may change.
+    // Checked here for an early error, and again at each opening, because links may change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::errno(errno_of(&error), message)

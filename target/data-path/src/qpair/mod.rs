@@ -41,7 +41,7 @@ pub(crate) enum QpairState {
     Live,
     /// Disconnected by either side, with incomplete work.
     Closing {
-        /// Whether the reason was logged; if not, the connection's event has it.
+        /// Whether the reason was logged; if not, the connection's close event reports it.
         explained: bool,
     },
     /// Closed by the device; a backend may execute its requests.

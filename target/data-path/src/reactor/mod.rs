@@ -372,7 +372,7 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // Completions caused by an admin command precede the command's own.
+                    // Completions caused by an admin command precede its own completion.
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }

@@ -25,18 +25,18 @@ use strangers::Strangers;
 pub const DISPLACED: &str = "waiting without an association while all places of strangers \
                                     are taken: replaced by a newer connection";
 
-/// Places of a stranger: an IPv4 address or IPv6 /64.
+/// Maximum places of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Places of strangers in a network: twice those that user-space RoCE admits, so that new
+/// Maximum places of strangers in a network: twice those that user-space RoCE admits, so that new
 /// connections find one while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Places of a known address: enough for hosts that connect 128 I/O queues at once.
+/// Maximum places of a known address: enough for hosts that connect 128 I/O queues at once.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time that an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Known addresses without an association. Beyond it, the one with the least total association time
-/// is dropped.
+/// Maximum known addresses without an association. Beyond it, the address with the least total
+/// association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

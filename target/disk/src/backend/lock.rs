@@ -206,7 +206,7 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// The open descriptor stands for a write of a killed process.
+    /// Keeps a descriptor open like the pending write of a killed process.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();

@@ -224,8 +224,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration. Namespaces in `added` may replace just removed
-    /// ones; others are changed.
+    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, possibly
+    /// in place of ones just removed (`former`), and changes the others.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

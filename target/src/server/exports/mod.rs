@@ -190,7 +190,7 @@ impl Exports {
         let id = self.next_id;
         self.next_id += 1;
         let subsystem = Arc::new(self.parts.nvm(id, config));
-        // Hosts find the subsystem from its registration on.
+        // Set before the registration, because hosts find the subsystem from then on.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_ana(&config.ana);

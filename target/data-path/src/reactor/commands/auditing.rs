@@ -120,7 +120,8 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // Only discovery is cheap to cause: namespaces require an allowed host name.
+        // Only associations with discovery are cheap to cause: namespaces require an allowed host
+        // name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }

@@ -26,7 +26,7 @@ use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Outstanding RDMA READs per queue pair; most adapters support 16.
+/// Maximum outstanding RDMA READs per queue pair; most adapters support 16.
 const READS_MAX: u8 = 16;
 
 const SHUTTING_DOWN: &str = "the target is shutting down";
@@ -304,7 +304,8 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request has a better reason; without one, `closed` logs its own.
+            // A failed work request has a better reason; without one, `closed` logs the reason of
+            // the close.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));

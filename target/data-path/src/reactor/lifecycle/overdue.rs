@@ -86,7 +86,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     if request.stage() == Stage::InBackend {
         return io.stop_block(request, id);
     }
-    // Another path may reach the disk.
+    // Both statuses make the host retry: another path may reach the disk.
     let status = match request.stage() {
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,

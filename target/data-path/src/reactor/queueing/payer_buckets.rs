@@ -15,9 +15,9 @@ use crate::registry::{Admitted, PlaceId};
 
 /// Maximum work of a payer in a round, in commands.
 const ROUND: u32 = 4;
-/// In commands: enough for a host that connects all its queues.
+/// Maximum burst in commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
-/// Nanoseconds per command: 2000 a second.
+/// Cost of a command in nanoseconds: 2000 a second.
 const EACH_NS: u64 = 500_000;
 /// Nanoseconds after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
@@ -25,7 +25,7 @@ const IO_LASTS_NS: u64 = 1_000_000;
 const PAYERS_MAX: usize = 4096;
 
 const COMMAND: u32 = 1;
-/// In commands; a connection creates and destroys a queue pair.
+/// Cost of a connection in commands: it creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
 
 pub(in crate::reactor) enum AwaitingTokens {
