@@ -15,7 +15,7 @@ use crate::identity;
 use crate::key_path::KeyPath;
 use crate::limits::Limits;
 
-/// Sizes of the SN and MN fields of Identify Controller, in bytes (NVMe Base 2.0, figure 275).
+/// Maximum lengths of SN and MN of Identify Controller, in bytes (NVMe Base 2.0, figure 275).
 const SERIAL_MAX: usize = 20;
 const MODEL_MAX: usize = 40;
 const MODEL_DEFAULT: &str = "Cairn";

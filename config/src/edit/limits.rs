@@ -9,13 +9,13 @@ const LIMITED_HOST: &str = "limited_host";
 /// Scope of limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitsOf {
-    /// All hosts together, on the namespace with this NSID.
+    /// Limits of all hosts together, on the namespace with this NSID.
     Namespace(u32),
-    /// All hosts together, on all namespaces of the subsystem.
+    /// Limits of all hosts together, on all namespaces of the subsystem.
     Subsystem,
-    /// Each host of the subsystem.
+    /// Limits of each host of the subsystem.
     EachHost,
-    /// Host with this NQN, instead of `EachHost`.
+    /// Limits of the host with this NQN, instead of `EachHost`.
     Host(String),
 }
 

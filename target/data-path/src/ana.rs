@@ -36,7 +36,8 @@ impl AnaShared {
         shared
     }
 
-    /// `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as the configuration's check ensures.
+    /// Returns the state of a group. `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as the
+    /// configuration's check ensures.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }

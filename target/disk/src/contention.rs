@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Gap between polls after which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Time lost to other threads from which the core counts as shared.
+/// Maximum time lost to other threads; from then on, the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
 /// Fraction of all time that may be lost: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;

@@ -52,9 +52,9 @@ pub(crate) struct Blocks {
 /// Optional hints of a host about a command, used by NVMe drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// FUA of a command that does not write: the drive must use the data on the medium.
+    /// Whether a command that does not write must use the data on the medium (FUA).
     pub fua: bool,
-    /// LR: the drive should limit its retries.
+    /// Whether the drive should limit its retries (LR).
     pub limited_retry: bool,
     /// Bits 7:0 are DSM of a Read or Write (NVM, figure 43). Bits 1:0 are IDR and IDW of Dataset
     /// Management (NVM, 3.2.3).

@@ -22,7 +22,7 @@ pub(crate) type Ended = Result<u32, i32>;
 pub(crate) enum Outcome<J> {
     Ended(Ended),
     Begun,
-    /// Not started; the owner must decide again.
+    /// Job that was not started; its owner must decide again.
     Undone(J),
 }
 

@@ -239,7 +239,7 @@ fn report(findings: &[probe::Finding]) -> u8 {
     codes.max().unwrap_or(0)
 }
 
-/// A closed stdout is no error.
+/// Prints a line. A closed stdout is no error.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

@@ -42,7 +42,7 @@ pub(super) fn report(reporter: &Reporter<'_>) {
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // Without the descriptor of this directory.
+        // Does not count the descriptor of the directory that is read here.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }

@@ -139,7 +139,7 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns NSIDs, former ones if possible. Returns the files left without.
+    /// Assigns NSIDs, former ones if possible. Returns the files that get none.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -227,7 +227,7 @@ fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u
     chosen.collect()
 }
 
-/// FNV-1a. Must not change: stored NSIDs depend on it.
+/// Returns the FNV-1a hash. Must not change: stored NSIDs depend on it.
 fn hash(text: &str) -> u64 {
     let bytes = text.bytes();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

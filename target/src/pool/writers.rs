@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
+/// Command that sets the signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
 /// Returns whether a program has the file open for writing; false if unknown, in file systems

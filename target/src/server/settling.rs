@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
-/// Time for commands from before a change.
+/// Time limit for commands from before a change to complete.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Continuation; receives the owner of the [`Waits`], and whether the change is settled.

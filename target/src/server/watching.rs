@@ -256,7 +256,7 @@ impl<F: Checked> Checker<F> {
             let at = self.at.load(Ordering::Relaxed);
             match ended {
                 Ok(()) => return Ok(()),
-                // The checks are slow, but return.
+                // The checks are slow, but make progress.
                 Err(RecvTimeoutError::Timeout)
                     if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(at),

@@ -55,7 +55,7 @@ pub(super) struct SubsystemSet {
     pub(super) controller_ids: Option<String>,
     pub(super) require_key: Option<bool>,
     pub(super) listeners: Option<Vec<Trid>>,
-    /// Uses every listener; excludes `listeners`.
+    /// Whether to use every listener; excludes `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
 }
@@ -97,7 +97,7 @@ pub(super) struct NamespaceSet {
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,
-    /// Shows the namespace to every host; excludes `hosts`.
+    /// Whether every host sees the namespace; excludes `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }

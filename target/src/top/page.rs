@@ -33,7 +33,7 @@ impl Page {
 
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // Not `sum`, which is -0 for no values and would be displayed as such.
+        // `sum` is -0 for no values, and would be displayed as such.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 
-/// Ascending upper bounds with non-cumulative counts.
+/// Histogram buckets: ascending upper bounds with non-cumulative counts.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Buckets {
     counts: Vec<(f64, f64)>,

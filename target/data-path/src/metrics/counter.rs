@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// For the writing thread only.
+    /// Must be called by the writing thread only.
     #[inline]
     pub fn add(&self, amount: u64) {
         self.0.store(
@@ -24,7 +24,7 @@ impl Counter {
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// For the writing thread only.
+    /// Must be called by the writing thread only.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl<const PLACES: usize> Default for CodeCounts<PLACES> {
 }
 
 impl<const PLACES: usize> CodeCounts<PLACES> {
-    /// For the writing thread only.
+    /// Must be called by the writing thread only.
     pub fn add(&self, code: u16) {
         let tag = u32::from(code) + 1;
         for place in &self.places {

@@ -83,7 +83,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// For the writing thread only.
+    /// Must be called by the writing thread only.
     #[inline]
     pub(crate) fn record(&self, time: Time) {
         self.counts[time.bucket].add(1);

@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers do not wait for a write's completion: FUSE and NFS may lock the file
-    /// meanwhile.
+    /// Whether workers only submit a write: during a wait for its completion, FUSE and NFS may lock
+    /// the file.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,

@@ -25,10 +25,10 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Empty queues kept, so that a write does not allocate.
+/// Maximum empty queues kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Unused [`Fate`]s kept, so that a write does not allocate.
+/// Maximum unused [`Fate`]s kept, so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;

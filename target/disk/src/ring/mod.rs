@@ -45,7 +45,7 @@ use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
 
-/// Fixed buffers: the zeroes, the arena, and receive slots for each device.
+/// Maximum fixed buffers: the zeroes, the arena, and receive slots for each device.
 pub const BUFFERS_MAX: usize = 10;
 
 /// Queue entries; a full queue is submitted early.
@@ -160,7 +160,7 @@ pub struct Ring {
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may use.
     retired: Vec<Arc<Mapping>>,
-    /// Not dropped while operations are pending, because that would release the files' locks.
+    /// Fixed files, not dropped while operations are pending: that would release the files' locks.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,

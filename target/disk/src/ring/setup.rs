@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SUBMISSIONS;
 
-/// Fixed files of a ring: one per disk.
+/// Maximum fixed files of a ring: one per disk.
 const FILES_MAX: usize = 16 << 10;
 
 /// Descriptors reserved for sockets, rings, devices and logs.

@@ -54,7 +54,7 @@ impl Methods {
             "nvmf_subsystem_add_listener" => {
                 // A listener of the command line is not in the file.
                 let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
-                // New listeners are optimized.
+                // New listeners are optimized by default: that state is no change.
                 let state = state.filter(|state| new.is_none() || *state != "optimized");
                 self.change(Kind::Grows, move |stage| {
                     match new.as_ref().map(|new| stage.draft.add_listener(new)) {

@@ -117,7 +117,7 @@ fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// As in SPDK, a missing object gives -32602.
+/// Returns the response for a failed edit. As in SPDK, a missing object gives -32602.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),

@@ -99,7 +99,7 @@ impl Methods {
             "framework_start_init" | "framework_wait_init" => Ok(json!(true)),
             "framework_get_pci_devices" => {
                 read::<Nothing>(params)?;
-                // Kernel drivers own the devices.
+                // Empty, because kernel drivers own all PCI devices.
                 Ok(json!([]))
             }
             "framework_get_reactors" => {

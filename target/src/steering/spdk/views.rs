@@ -147,7 +147,7 @@ pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
             "max_namespaces": cairn_config::NSID_MAX,
             "passthrough": false,
             "dmrsl": 0,
-            // In log2 of pages, as in Identify Controller.
+            // Log2 of the size in pages, as in Identify Controller.
             "wzsl": (config.target.max_transfer_bytes / PAGE_BYTES).max(1).ilog2(),
             "min_cntlid": subsystem.controller_ids.start(),
             "max_cntlid": subsystem.controller_ids.end(),

@@ -8,7 +8,7 @@ const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct SerialQueues {
-    /// During a flush, later flushes wait; those in `joined` complete with it.
+    /// Whether a flush is in progress. Later flushes wait; those in `joined` complete with it.
     flushing: bool,
     joined: List,
     flushes: List,

@@ -382,7 +382,7 @@ fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
     let block = queues.requests[id].block.expect("block I/O was planned");
-    // The cancellation was logged.
+    // A cancellation was already logged.
     if errno != Errno(libc::ECANCELED) {
         let subsystem = &queues.association(id).subsystem;
         subsystem.counters(io.disks.reactor()).media_errors.add(1);
