@@ -40,9 +40,9 @@ pub(crate) struct Job {
     polled_at: Instant,
     /// I/Os in flight, by CID.
     underway: Vec<*mut IoUnit>,
-    /// I/Os beyond the queue depth, oldest first.
+    /// I/Os beyond the queue depth, which fio's iodepth may exceed; oldest first.
     ///
-    /// fio would refill the buffer of an I/O that the engine returns as busy.
+    /// The engine returns no I/O as busy, because fio would then refill its buffer.
     backlog: VecDeque<*mut IoUnit>,
     /// Ended I/Os that [`Job::wait`] has not counted.
     over: Vec<*mut IoUnit>,

@@ -67,7 +67,7 @@ pub enum Reuse {
 #[derive(Debug)]
 pub struct Slab<T, G = u32> {
     slots: Vec<Slot<T, G>>,
-    /// Vacant slots in the order of their vacation.
+    /// Vacant slots, in the order in which they became vacant.
     vacant: VecDeque<u32>,
     reuse: Reuse,
     first_generation: G,

@@ -135,7 +135,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // Answers would double the traffic of a flood.
+            // Dropped without an answer, because answers would double the traffic of a flood.
             self.dropped_requests += 1;
             return;
         }

@@ -306,6 +306,7 @@ impl ConnectionManager {
         let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
+            // An error is ignored: the socket reports it only once.
             let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
             state.inner.dispatch();
