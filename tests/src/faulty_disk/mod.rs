@@ -250,7 +250,7 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // A live caretaker could unmount the next disk at this path.
+        // The caretaker ends now, because it could unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

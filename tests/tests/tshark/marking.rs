@@ -216,7 +216,8 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// Connect gives the admin queue's host NQN; the REQ of an I/O queue names the controller.
+/// The rule applies to the admin queue after Connect, which contains the host NQN, and to I/O queues from the start,
+/// because their REQ names the controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");

@@ -1,4 +1,4 @@
-//! Linking with the glibc of the oldest supported release, for all later ones.
+//! Linking with the glibc of the oldest supported release, so that programs run on all later ones.
 
 use std::ffi::OsString;
 use std::fs;
@@ -124,8 +124,8 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the linker's files and returns their folder. Those in the root are behind absolute links,
-/// which lead out of the root.
+/// Copies the linker's files to a folder, and returns it. Symbolic links in the root are absolute,
+/// so they would lead out of it.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

@@ -181,8 +181,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
-        // This check takes a second. A dry run of `cargo publish` would check more, but requires
-        // the registry.
+        // This step replaces a dry run of `cargo publish`, which requires the registry.
         Step::cargo(
             "crate package",
             "package -p nvme-proto --no-verify --allow-dirty --offline --locked",
