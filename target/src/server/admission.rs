@@ -196,7 +196,8 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // One more queue pair is open until the displaced one is closed.
+            // A part of the reserve is for this: one more queue pair is open until the displaced
+            // one is closed.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;

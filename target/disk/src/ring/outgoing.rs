@@ -16,7 +16,7 @@ use crate::timely::Look;
 struct Change {
     tag: u64,
     entry: squeue::Entry,
-    /// Nanoseconds since the target's start.
+    /// End of the lease, in nanoseconds since the target's start.
     until_ns: u64,
 }
 
@@ -138,8 +138,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // Entries in `queued` are submitted with these changes. After the end of a lease,
-        // `look_again` must remove its entry first.
+        // The reading of the clock is void if a lease of `queued`, submitted with these changes,
+        // has ended: `look_again` then removes that entry first.
         if self.first_end() <= now_ns {
             self.look = None;
         }
