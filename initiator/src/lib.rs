@@ -27,8 +27,8 @@
 //!
 //! # Commands
 //!
-//! [`Namespace::read`] and the like run one command and copy its data. For the others, a [`Namespace`] builds commands
-//! ([`Namespace::read_command`]), and the [`command`] module [`Sqe`]s of the admin queue.
+//! [`Namespace::read`], [`Namespace::write`] and the others block and copy data. To copy none, submit the commands built
+//! by a [`Namespace`] ([`Namespace::read_command`]); the [`command`] module builds [`Sqe`]s of the admin queue.
 //! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns its result. Programs
 //! with several I/O queues name one by its handle ([`IoQueue`]). Data is in a registered [`Buffer`] or in the capsule
 //! ([`Data`]). The data path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.

@@ -1,9 +1,15 @@
 #[allow(dead_code)] // the example's main function
+#[path = "../../../initiator/examples/async_copy.rs"]
+mod async_copy;
+#[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/copy.rs"]
 mod copy;
 #[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/hello.rs"]
 mod hello;
+#[allow(dead_code)] // the example's main function
+#[path = "../../../initiator/examples/multipath.rs"]
+mod multipath;
 #[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/verify.rs"]
 mod verify;
@@ -29,6 +35,32 @@ fn hello_comes_back() {
 
 #[test]
 fn copies_are_alike() {
+    copy_is_alike(|target| copy::run(&*target.provider(), target.options("b")).unwrap());
+}
+
+#[test]
+fn copies_of_tasks_are_alike() {
+    copy_is_alike(|target| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let copy = async_copy::run(target.provider(), target.options("b"));
+        runtime.unwrap().block_on(copy).unwrap()
+    });
+}
+
+#[test]
+fn every_block_is_verified_over_two_paths() {
+    let target = TestTarget::with_namespaces(&["mem:256KiB block_size = 512"]);
+    let paths = vec![target.options("a"), target.options("a")];
+    let (verified, by_path) = multipath::run(&*target.provider(), paths).unwrap();
+    assert_eq!(verified, 512);
+    assert!(
+        by_path.len() == 2 && by_path.iter().all(|&commands| commands > 0),
+        "{by_path:?}"
+    );
+    target.stop();
+}
+
+fn copy_is_alike(copy: impl FnOnce(&TestTarget) -> u64) {
     const BYTES: usize = 1000 * 512;
     let disk = format!("mem:{BYTES} block_size = 512");
     let target = TestTarget::with_namespaces(&[&disk, &disk]);
@@ -36,8 +68,7 @@ fn copies_are_alike() {
     for at in 0..10 {
         Disk::new(&mut host, 1).write(at * 100, &bytes(at, 51_200), Transfer::Keyed);
     }
-    let copied = copy::run(&*target.provider(), target.options("b")).unwrap();
-    assert_eq!(copied, 1000);
+    assert_eq!(copy(&target), 1000);
     for at in 0..10 {
         let found = Disk::new(&mut host, 2).read(at * 100, 51_200, Transfer::Keyed);
         assert!(found == bytes(at, 51_200), "part {at}");
@@ -132,10 +163,19 @@ fn a_task_that_errs_ends_no_other() {
         let host = AsyncHost::connect(target.provider(), target.options("a")).await;
         let host = Arc::new(host.unwrap());
         let disk = host.open_namespace(1).await.unwrap();
-        let read = || host.run(disk.read_command(0, 1), Data::whole(host.buffer(512).unwrap()));
+        let read = || {
+            host.run(
+                disk.read_command(0, 1),
+                Data::whole(host.buffer(512).unwrap()),
+            )
+        };
         read().await.answer.unwrap();
         let long = Data::InCapsule(&[0; 1 << 20]);
-        let refused = host.run(disk.write_command(0, 1), long).await.answer.unwrap_err();
+        let refused = host
+            .run(disk.write_command(0, 1), long)
+            .await
+            .answer
+            .unwrap_err();
         assert!(
             refused.to_string().contains("do not fit a capsule"),
             "{refused}"
