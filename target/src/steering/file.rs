@@ -216,7 +216,7 @@ struct FileLocation {
 impl FileLocation {
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn of(path: &Path) -> io::Result<Self> {
-        // A symbolic link stays a link.
+        // The rename replaces the target of a symbolic link, not the link.
         let path = fs::canonicalize(path)?;
         // Opened first: if this fails, nothing has changed.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;

@@ -106,8 +106,8 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk. Clones share the state. The file is ordinary again without clones and rings that
-/// use the disk.
+/// Simulated disk. Clones share the state. The file is ordinary again once no clone exists and no
+/// ring uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
