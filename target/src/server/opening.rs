@@ -366,6 +366,8 @@ impl Running {
         }
     }
 
+    /// Returns true if `task` must wait for this call: for the same path, or, if this call is late,
+    /// for the same folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

@@ -103,6 +103,7 @@ impl Rig {
         self.buffer.write(0, bytes);
         let span = self.span(bytes.len() as u32);
         assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
+        // Overwritten, so that data read back must come from the disk.
         self.buffer.fill(0, bytes.len(), 0x5a);
     }
 

@@ -261,6 +261,7 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
+    /// Returns true if worker threads or the kernel execute changes, so that waiting ends.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }

@@ -304,8 +304,9 @@ impl Ring {
     }
 
     /// Waits for all pending operations; [`Self::pop`] then returns them in the order of their
-    /// tags, for simulations. Later completions are kept for the next call, and changes returned by
-    /// workers after a gap ([`ROUND_GAP`]) for the next round.
+    /// tags, so that simulations do not depend on the kernel's order. Later completions are kept
+    /// for the next call, and changes returned by workers after a gap ([`ROUND_GAP`]) for the next
+    /// round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();

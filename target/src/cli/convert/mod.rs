@@ -142,6 +142,7 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(converted.text.trim_end());
+    // The text is printed even if invalid, so that the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
         Ok(_) => refuse_opened(&converted),
@@ -184,6 +185,7 @@ fn json(file: &Path) -> Result<Value, String> {
     Ok(value)
 }
 
+/// Decides by the file type if the path exists here, otherwise by its name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),

@@ -186,7 +186,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleQueue,
 ) -> bool {
-    // Connects and admin commands depend on no disk.
+    // Connects and admin commands depend on no disk, so they are never stuck.
     if queue.nsid == 0 {
         return false;
     }

@@ -95,6 +95,8 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<AwaitingTokens> {
     next
 }
 
+/// Schedules a non-I/O command if its payer's bucket allows it; otherwise queues its capsule and
+/// frees the request.
 pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.payer_buckets.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);

@@ -175,7 +175,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
         match try_pay(queues, io, now, id, &bill) {
             Ok(cost_ns) => {
-                // Queues with a larger weight are served more often.
+                // Divided by the weight, so that queues with a larger weight are served more often.
                 let weight = queues.association(id).controller.limiter.weight();
                 io.limited
                     .pop(&mut queues.requests, at, cost_ns / u64::from(weight));

@@ -155,6 +155,7 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
+/// Returns the atomic write units of the namespace if it has its own, otherwise of the controller.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {
