@@ -137,7 +137,8 @@ impl BlockFile {
         })
     }
 
-    /// Warns if a power failure can tear a block: AWUPF is at least one block.
+    /// Warns if a power failure can tear a block, although AWUPF reports at least one block as
+    /// atomic.
     fn warn_of_torn_blocks(&self) {
         let keeps = |limits: &QueueLimits| limits.keeps_blocks_whole(self.block_bytes);
         if self.limits.as_ref().is_none_or(keeps) {

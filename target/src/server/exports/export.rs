@@ -82,7 +82,8 @@ impl Export {
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // With a configured UUID, hosts see another disk than the one with these names.
+        // A namespace with a configured UUID is another disk to hosts, and must not have the
+        // drive's names.
         let names = if namespace.is_named {
             Names::default()
         } else {
