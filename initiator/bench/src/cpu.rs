@@ -4,17 +4,15 @@ use std::fs;
 
 /// Resource usage of a thread since its start.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CpuUse {
-    /// User time in seconds.
-    pub user_s: f64,
-    /// Kernel time in seconds.
-    pub system_s: f64,
-    /// Number of context switches.
-    pub switches: u64,
-    /// Number of page faults that read from disk.
-    pub major_faults: u64,
-    /// Number of page faults without disk access.
-    pub minor_faults: u64,
+pub(super) struct CpuUse {
+    pub(super) user_s: f64,
+    pub(super) system_s: f64,
+    /// Context switches.
+    pub(super) switches: u64,
+    /// Page faults that read from disk.
+    pub(super) major_faults: u64,
+    /// Page faults without disk access.
+    pub(super) minor_faults: u64,
 }
 
 /// USER_HZ: clock ticks per second in /proc/PID/stat.
@@ -22,8 +20,7 @@ const TICKS_A_SECOND: f64 = 100.0;
 
 impl CpuUse {
     /// Usage of the calling thread; all zeroes if /proc is unavailable.
-    #[must_use]
-    pub fn of_this_thread() -> Self {
+    pub(super) fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         Self::parse(&stat, &status)

@@ -50,45 +50,31 @@ impl Workload {
     }
 }
 
-/// Benchmark job. Fields are fio's keys.
+/// Benchmark job. Fields are [`KEYS`].
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Directions and order of commands (`rw`).
+    /// Directions and order of commands.
     pub rw: Workload,
-    /// Minimum block size in bytes (`bs` or `bsrange`).
+    /// Minimum block size in bytes.
     pub bs_min: u64,
-    /// Maximum block size in bytes (`bs` or `bsrange`).
-    pub bs_max: u64,
-    /// Maximum number of commands in flight.
-    pub iodepth: u16,
-    /// Number of copies, each on a separate thread and queue pair.
-    pub numjobs: u16,
-    /// Bytes to use at the start of the namespace; `None` for the whole namespace.
-    pub size: Option<Size>,
-    /// Time limit.
-    pub runtime: Option<Duration>,
-    /// True if the job repeats its passes until `runtime` is over.
-    pub time_based: bool,
-    /// Duration at the start that is excluded from measurements.
-    pub ramp_time: Duration,
-    /// Percentage of reads in a mixed workload.
-    pub rwmixread: u8,
-    /// Maximum commands per second of each direction.
-    pub rate_iops: Option<u64>,
-    /// Number of passes over the region.
-    pub loops: u64,
-    /// True if written blocks have headers to verify (`verify=crc32c`).
-    pub verify: bool,
-    /// True if written blocks are read back and verified at the end.
-    pub do_verify: bool,
-    /// Seed of offsets, directions and data; `None` for a random seed.
-    pub randseed: Option<u64>,
-    /// True if random offsets may repeat before the whole region was accessed.
-    pub norandommap: bool,
-    /// True if the copies are combined in the report.
-    pub group_reporting: bool,
+    pub(super) bs_max: u64,
+    pub(super) iodepth: u16,
+    pub(super) numjobs: u16,
+    /// Size of the region; `None` for the whole namespace.
+    pub(super) size: Option<Size>,
+    pub(super) runtime: Option<Duration>,
+    pub(super) time_based: bool,
+    pub(super) ramp_time: Duration,
+    pub(super) rwmixread: u8,
+    pub(super) rate_iops: Option<u64>,
+    pub(super) loops: u64,
+    pub(super) verify: bool,
+    pub(super) do_verify: bool,
+    pub(super) randseed: Option<u64>,
+    pub(super) norandommap: bool,
+    pub(super) group_reporting: bool,
     /// All keys set, with their values as text.
-    pub options: Vec<(&'static str, String)>,
+    pub(super) options: Vec<(&'static str, String)>,
 }
 
 impl Default for Job {

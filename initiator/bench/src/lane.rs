@@ -1,6 +1,5 @@
 //! Interface between a job and its queue to a namespace.
 
-use std::fmt;
 use std::time::Instant;
 
 /// Block size and size of a namespace.
@@ -73,18 +72,8 @@ pub struct Done {
     pub slot: usize,
     /// Time at which the completion was seen.
     pub at: Instant,
-    /// Result of the command.
-    pub result: Result<(), LaneError>,
-}
-
-/// Error of a command, or of the whole lane, as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneError(pub String);
-
-impl fmt::Display for LaneError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    /// Error of the command as text.
+    pub result: Result<(), String>,
 }
 
 /// Factory of lanes.
@@ -99,7 +88,7 @@ pub trait Lanes: Sync {
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
-/// Queue to a namespace with data memory for each slot. Slots are numbered from 0 to the depth minus 1.
+/// Queue to a namespace with data memory for each slot. Slots are numbered from 0 to the depth minus 1. Errors are texts.
 pub trait Lane {
     /// Copies `bytes` into a slot's memory at offset `at`.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);
@@ -111,17 +100,17 @@ pub trait Lane {
     ///
     /// # Errors
     /// The command cannot be sent; the lane is unusable.
-    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError>;
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String>;
 
     /// Appends completed commands to `done`. Blocks until there is at least one, or until `deadline`.
     ///
     /// # Errors
     /// The lane is unusable.
-    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError>;
+    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String>;
 
     /// Shuts the controller down and closes the lane.
     ///
     /// # Errors
     /// The controller did not confirm the shutdown.
-    fn close(self: Box<Self>) -> Result<(), LaneError>;
+    fn close(self: Box<Self>) -> Result<(), String>;
 }

@@ -1,7 +1,7 @@
 //! Expected content of the region of a verified job.
 
 use super::lane::{Direction, Operation};
-use super::pattern::{self, Expected, Identity, Mismatch};
+use super::pattern::{self, Expected, Identity};
 use super::plan::Plan;
 
 #[derive(Debug)]
@@ -54,13 +54,13 @@ impl Ledger {
         }
     }
 
-    /// Checks the units of a read, except units never written, and returns the number checked. Calls `bad` for each
-    /// mismatch.
+    /// Checks the units of a read, except units never written, and returns the number checked. Calls `bad` with the
+    /// description of each mismatch.
     pub(super) fn check(
         &mut self,
         operation: Operation,
         mut unload: impl FnMut(usize, &mut [u8]),
-        mut bad: impl FnMut(Mismatch),
+        mut bad: impl FnMut(String),
     ) -> u64 {
         let mut checked = 0;
         for (index, offset) in units(self.unit, operation) {
@@ -87,26 +87,25 @@ impl Ledger {
     }
 
     /// Returns reads of at most `length` bytes that cover all units written by this run.
-    pub(super) fn reads(&self, length: u64) -> Vec<Operation> {
+    pub(super) fn reads(&self, length: u64) -> impl Iterator<Item = Operation> + use<> {
         let Known::Generations(generations) = &self.known else {
             unreachable!("a job that only reads checks each read");
         };
-        let mut reads = Vec::new();
+        let written: Vec<bool> = generations.iter().map(|&count| count > 0).collect();
+        let unit = self.unit as u64;
+        let most = (length / unit) as usize;
         let mut at = 0;
-        for run in generations.chunk_by(|a, b| (*a > 0) == (*b > 0)) {
-            let end = at + run.len() * self.unit;
-            while run[0] > 0 && at < end {
-                let bytes = (end - at).min(length as usize);
-                reads.push(Operation {
-                    direction: Direction::Read,
-                    offset: at as u64,
-                    length: bytes as u32,
-                });
-                at += bytes;
-            }
-            at = end;
-        }
-        reads
+        std::iter::from_fn(move || {
+            let from = at + written[at..].iter().position(|&written| written)?;
+            let run = written[from..].iter().take(most);
+            let units = run.take_while(|&&written| written).count();
+            at = from + units;
+            Some(Operation {
+                direction: Direction::Read,
+                offset: from as u64 * unit,
+                length: (units as u64 * unit) as u32,
+            })
+        })
     }
 }
 
@@ -150,7 +149,7 @@ mod tests {
             let checked = ledger.check(
                 operation(Direction::Read, 8704, 1536),
                 |at, unit| unit.copy_from_slice(&disk[at - 512..at]),
-                |mismatch| bad.push(mismatch.to_string()),
+                |mismatch| bad.push(mismatch),
             );
             // The read covers three units, and the first was never written.
             assert_eq!(checked, 2);
@@ -163,7 +162,7 @@ mod tests {
         assert!(stale[0].contains(expected), "{}", stale[0]);
         ledger.write(operation(Direction::Write, 10240, 512), |_, _| {});
         ledger.write(operation(Direction::Write, 0, 512), |_, _| {});
-        let reads = ledger.reads(1024).into_iter();
+        let reads = ledger.reads(1024);
         assert_eq!(
             reads.map(|r| (r.offset, r.length)).collect::<Vec<_>>(),
             [(0, 512), (9216, 1024), (10240, 512)]

@@ -24,7 +24,7 @@ mod tests;
 mod worker;
 
 pub use job::{FIO_ITSELF, Job, KEYS, Key, Workload};
-pub use lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
+pub use lane::{Direction, Done, Format, Lane, Lanes, Operation};
 pub use meter::{Count, Phase};
 pub use multipath::MultipathLanes;
 pub use nvme::NvmeLanes;

@@ -9,7 +9,7 @@ use cairn_rdma::Provider;
 use cairn_initiator::multipath::{Multipath, MultipathOptions, Namespace, PathTicket};
 use cairn_initiator::{Buffer, Data, Ended, HostError, HostOptions, command};
 
-use super::lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
+use super::lane::{Direction, Done, Format, Lane, Lanes, Operation};
 
 /// Namespace, and options of its paths. Each lane connects one controller for each path.
 pub struct MultipathLanes {
@@ -127,8 +127,8 @@ impl MultipathLane {
         }
         let result = match ended.answer {
             Ok(response) if response.cqe.status().is_success() => Ok(()),
-            Ok(response) => Err(LaneError(response.cqe.status().to_string())),
-            Err(error) => Err(LaneError(error.to_string())),
+            Ok(response) => Err(response.cqe.status().to_string()),
+            Err(error) => Err(error.to_string()),
         };
         Done {
             slot,
@@ -148,7 +148,7 @@ impl Lane for MultipathLane {
         self.buffers[slot].as_ref().expect(IDLE).read(at, out);
     }
 
-    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String> {
         let blocks = operation.length / self.block_bytes;
         let slba = operation.offset / u64::from(self.block_bytes);
         let buffers = &mut self.buffers;
@@ -158,24 +158,24 @@ impl Lane for MultipathLane {
             Direction::Write => (command::write(0, slba, blocks), in_place(operation.length)),
         };
         let ticket = self.disk.submit(sqe, data);
-        let ticket = ticket.map_err(|error| LaneError(error.to_string()))?;
+        let ticket = ticket.map_err(|error| error.to_string())?;
         self.slots[usize::from(ticket.slot())] = slot;
         Ok(())
     }
 
-    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String> {
         let patience = deadline.saturating_duration_since(Instant::now());
         let next = self.disk.wait_any(patience);
-        if let Some((ticket, ended)) = next.map_err(|error| LaneError(error.to_string()))? {
+        if let Some((ticket, ended)) = next.map_err(|error| error.to_string())? {
             done.push(self.landed(ticket, ended));
         }
         self.take(done);
         Ok(())
     }
 
-    fn close(mut self: Box<Self>) -> Result<(), LaneError> {
+    fn close(mut self: Box<Self>) -> Result<(), String> {
         self.disk.set_timeout(Duration::from_secs(10));
         let closed = self.disk.close();
-        closed.map_err(|error| LaneError(error.to_string()))
+        closed.map_err(|error| error.to_string())
     }
 }

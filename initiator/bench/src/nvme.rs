@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::Device;
 
-use super::lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
+use super::lane::{Direction, Done, Format, Lane, Lanes, Operation};
 use cairn_initiator::{
     Buffer, Data, Ended, Event, Host, HostError, HostOptions, IoQueue, Namespace, Ticket, Unsent,
 };
@@ -66,12 +66,6 @@ impl Lanes for NvmeLanes {
         }
         let lane = NvmeLane::new(host, self, depth, slot_bytes);
         Ok(Box::new(lane.map_err(|error| error.to_string())?))
-    }
-}
-
-impl From<HostError> for LaneError {
-    fn from(error: HostError) -> Self {
-        Self(error.to_string())
     }
 }
 
@@ -140,8 +134,8 @@ impl NvmeLane {
         self.keep(slot, ended.buffer);
         let result = match ended.answer {
             Ok(response) if response.cqe.status().is_success() => Ok(()),
-            Ok(response) => Err(LaneError(response.cqe.status().to_string())),
-            Err(error) => Err(error.into()),
+            Ok(response) => Err(response.cqe.status().to_string()),
+            Err(error) => Err(error.to_string()),
         };
         Done {
             slot,
@@ -156,11 +150,11 @@ impl NvmeLane {
         }
     }
 
-    fn print_events(&mut self) -> Result<(), LaneError> {
+    fn print_events(&mut self) -> Result<(), String> {
         while let Some(event) = self.host.take_event() {
             (self.on_event)(&event);
             if let Event::Gone(Some(error)) = event {
-                return Err(error.into());
+                return Err(error.to_string());
             }
         }
         Ok(())
@@ -181,7 +175,7 @@ impl Lane for NvmeLane {
         self.buffers[slot].as_ref().expect(IDLE).read(at, out);
     }
 
-    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String> {
         let blocks = operation.length / self.block_bytes;
         let slba = operation.offset / u64::from(self.block_bytes);
         let buffers = &mut self.buffers;
@@ -207,19 +201,20 @@ impl Lane for NvmeLane {
             Ok(ticket) => self.tickets[slot] = Some(ticket),
             Err(Unsent { error, buffer }) => {
                 self.keep(slot, buffer);
-                return Err(error.into());
+                return Err(error.to_string());
             }
         }
         Ok(())
     }
 
-    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String> {
         self.reset_if_due();
         self.host.poll();
         self.take(done);
         if done.is_empty() {
             let patience = deadline.saturating_duration_since(Instant::now());
-            if let Some((ticket, ended)) = self.host.wait_any(QUEUE, patience)? {
+            let next = self.host.wait_any(QUEUE, patience);
+            if let Some((ticket, ended)) = next.map_err(|error| error.to_string())? {
                 done.push(self.landed(ticket, ended));
             }
             self.take(done);
@@ -227,8 +222,8 @@ impl Lane for NvmeLane {
         self.print_events()
     }
 
-    fn close(mut self: Box<Self>) -> Result<(), LaneError> {
+    fn close(mut self: Box<Self>) -> Result<(), String> {
         self.host.set_timeout(GOODBYE);
-        Ok(self.host.shutdown()?)
+        self.host.shutdown().map_err(|error| error.to_string())
     }
 }

@@ -19,11 +19,10 @@ const CRC: std::ops::Range<usize> = 8..12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     /// Offset in the namespace in bytes.
-    pub offset: u64,
+    pub(super) offset: u64,
     /// Number of writes to this unit by the run, including this one.
-    pub generation: u32,
-    /// Seed of the run.
-    pub seed: u64,
+    pub(super) generation: u32,
+    pub(super) seed: u64,
 }
 
 impl fmt::Display for Identity {
@@ -57,46 +56,54 @@ pub(super) fn fill(unit: &mut [u8], identity: Identity) {
 /// Expected identity of a unit. `None` accepts any value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
-    /// Offset in the namespace in bytes.
-    pub offset: u64,
-    /// Generation, if known.
-    pub generation: Option<u32>,
-    /// Seed of the run, if known.
-    pub seed: Option<u64>,
+    pub(super) offset: u64,
+    pub(super) generation: Option<u32>,
+    pub(super) seed: Option<u64>,
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.generation {
+            Some(generation) => write!(f, "generation {generation}")?,
+            None => write!(f, "a verified block")?,
+        }
+        self.seed
+            .map_or(Ok(()), |seed| write!(f, " of seed {seed:#x}"))
+    }
 }
 
 /// Checks a unit.
 ///
 /// # Errors
 /// A description of the unexpected content.
-pub(super) fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
-    let Some(found) = identity(unit) else {
-        let wrong = if unit.iter().all(|&byte| byte == 0) {
-            Wrong::Zeroes
-        } else {
-            Wrong::Foreign
-        };
-        return Err(Mismatch { expected, wrong });
-    };
+pub(super) fn check(unit: &[u8], expected: Expected) -> Result<(), String> {
     let stored = u32::from_le_bytes(unit[CRC].try_into().expect("4 bytes"));
     let computed = crc32c::crc32c(&unit[CRC.end..]);
-    let wrong = if stored != computed {
-        Wrong::Torn {
-            found,
-            stored,
-            computed,
-            first: first_difference(unit, found),
+    let wrong = match identity(unit) {
+        None if unit.iter().all(|&byte| byte == 0) => {
+            "zeroes: never written, or deallocated".to_owned()
         }
-    } else if found.offset != expected.offset {
-        Wrong::Misplaced(found)
-    } else if expected.seed.is_some_and(|seed| seed != found.seed) {
-        Wrong::OtherRun(found)
-    } else if expected.generation.is_some_and(|g| g != found.generation) {
-        Wrong::Stale(found)
-    } else {
-        return Ok(());
+        None => {
+            "bytes of something else: no verified run wrote them, or one with another block size"
+                .to_owned()
+        }
+        Some(found) if stored != computed => format!(
+            "a corrupt block ({found}): crc32c {stored:08x} stored, {computed:08x} found; {}",
+            first_difference(unit, found)
+        ),
+        Some(found) if found.offset != expected.offset => format!("a misplaced block ({found})"),
+        Some(found) if expected.seed.is_some_and(|seed| seed != found.seed) => {
+            format!("a block of another run ({found})")
+        }
+        Some(found) if expected.generation.is_some_and(|g| g != found.generation) => {
+            format!("a stale block ({found})")
+        }
+        Some(_) => return Ok(()),
     };
-    Err(Mismatch { expected, wrong })
+    let offset = expected.offset;
+    Err(format!(
+        "verify: bad block at offset {offset}: expected {expected}, got {wrong}"
+    ))
 }
 
 /// Parses the header of a unit; `None` if the unit has no valid header.
@@ -112,103 +119,24 @@ fn identity(unit: &[u8]) -> Option<Identity> {
     })
 }
 
-/// Finds the first byte that differs from the content determined by the header. Returns its position, the expected byte
-/// and the actual byte.
-fn first_difference(unit: &[u8], identity: Identity) -> Option<(usize, u8, u8)> {
+/// Describes the first byte that differs from the content determined by the header.
+fn first_difference(unit: &[u8], identity: Identity) -> String {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);
     // The checksum is not compared, because it is wrong whenever another byte is.
     let differs = |&at: &usize| unit[at] != right[at] && !CRC.contains(&at);
-    (0..unit.len())
-        .find(differs)
-        .map(|at| (at, right[at], unit[at]))
+    match (0..unit.len()).find(differs) {
+        Some(at) => format!(
+            "first wrong byte {at}: {:#04x} for {:#04x}",
+            unit[at], right[at]
+        ),
+        None => "only the checksum is wrong".to_owned(),
+    }
 }
 
 fn stream(identity: Identity) -> Rng {
     let place = mix(identity.offset ^ u64::from(identity.generation) << 48);
     Rng::with_seed(identity.seed ^ place)
-}
-
-/// Unit with unexpected content.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mismatch {
-    /// Expected identity.
-    pub expected: Expected,
-    /// Actual content.
-    pub wrong: Wrong,
-}
-
-/// Kind of unexpected content.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Wrong {
-    /// All bytes are zero: the unit was never written, or deallocated.
-    Zeroes,
-    /// There is no valid header for this unit size.
-    Foreign,
-    /// The header is valid, but other bytes are wrong.
-    Torn {
-        /// Identity in the header.
-        found: Identity,
-        /// Checksum in the header.
-        stored: u32,
-        /// Checksum of the content.
-        computed: u32,
-        /// Position, expected value and actual value of the first wrong byte.
-        first: Option<(usize, u8, u8)>,
-    },
-    /// Intact content of a unit at another offset.
-    Misplaced(Identity),
-    /// Intact content of this unit from another run.
-    OtherRun(Identity),
-    /// Intact content of this unit from another generation.
-    Stale(Identity),
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Expected {
-            offset,
-            generation,
-            seed,
-        } = self.expected;
-        write!(f, "verify: bad block at offset {offset}: expected ")?;
-        match generation {
-            Some(generation) => write!(f, "generation {generation}")?,
-            None => write!(f, "a verified block")?,
-        }
-        if let Some(seed) = seed {
-            write!(f, " of seed {seed:#x}")?;
-        }
-        write!(f, ", got ")?;
-        match self.wrong {
-            Wrong::Zeroes => write!(f, "zeroes: never written, or deallocated"),
-            Wrong::Foreign => write!(
-                f,
-                "bytes of something else: no verified run wrote them, or one with another block \
-                 size"
-            ),
-            Wrong::Torn {
-                found,
-                stored,
-                computed,
-                first,
-            } => {
-                write!(
-                    f,
-                    "a corrupt block ({found}): crc32c {stored:08x} stored, {computed:08x} found"
-                )?;
-                match first {
-                    Some((at, right, is)) => {
-                        write!(f, "; first wrong byte {at}: {is:#04x} for {right:#04x}")
-                    }
-                    None => write!(f, "; only the checksum is wrong"),
-                }
-            }
-            Wrong::Misplaced(found) => write!(f, "a misplaced block ({found})"),
-            Wrong::OtherRun(found) => write!(f, "a block of another run ({found})"),
-            Wrong::Stale(found) => write!(f, "a stale block ({found})"),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -236,7 +164,7 @@ mod tests {
     }
 
     fn mismatch(unit: &[u8]) -> String {
-        check(unit, expected()).unwrap_err().to_string()
+        check(unit, expected()).unwrap_err()
     }
 
     #[test]

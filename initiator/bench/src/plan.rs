@@ -14,15 +14,13 @@ pub struct Plan {
     /// Description of the job.
     pub job: Job,
     /// Size in bytes of the region at the start of the namespace, a multiple of the smallest block.
-    pub region: u64,
-    /// Seed of offsets, directions and data.
-    pub seed: u64,
+    pub(super) region: u64,
+    pub(super) seed: u64,
 }
 
 impl Plan {
     /// Number of units (smallest blocks) in the region.
-    #[must_use]
-    pub fn units(&self) -> u64 {
+    pub(super) fn units(&self) -> u64 {
         self.region / self.job.bs_min
     }
 

@@ -27,7 +27,7 @@ pub struct JobResult {
     /// Time from the first command to the last completion.
     pub elapsed: Duration,
     /// CPU usage of the copy's thread.
-    pub cpu: CpuUse,
+    pub(super) cpu: CpuUse,
 }
 
 /// Results of all copies of a job.
@@ -169,7 +169,7 @@ fn run_copy(
     let elapsed = begins.elapsed();
     let (stats, mismatches) = (std::mem::take(&mut worker.stats), worker.mismatches);
     // After an error the lane is not closed, because its connection may be lost.
-    let outcome = outcome.and_then(|()| Ok(lane.close()?));
+    let outcome = outcome.and_then(|()| lane.close().map_err(JobError::Io));
     Some(JobResult {
         plan: plan.clone(),
         stats,

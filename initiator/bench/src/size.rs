@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Size in bytes or in percent of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub(super) enum Size {
     /// Size in bytes.
     Bytes(u64),
     /// Percentage of the namespace.

@@ -19,20 +19,16 @@ const SAMPLE: Duration = Duration::from_millis(500);
 /// Minimum, maximum, mean and standard deviation of a series (Welford's algorithm).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Series {
-    /// Number of values.
-    pub count: u64,
-    /// Smallest value.
-    pub min: f64,
+    pub(super) count: u64,
+    pub(super) min: f64,
     /// Largest value.
     pub max: f64,
-    /// Mean value.
-    pub mean: f64,
+    pub(super) mean: f64,
     m2: f64,
 }
 
 impl Series {
-    /// Adds a value.
-    pub fn add(&mut self, value: f64) {
+    pub(super) fn add(&mut self, value: f64) {
         self.min = if self.count == 0 {
             value
         } else {
@@ -46,8 +42,7 @@ impl Series {
     }
 
     /// Sample standard deviation (divisor n - 1).
-    #[must_use]
-    pub fn deviation(&self) -> f64 {
+    pub(super) fn deviation(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
         }
@@ -55,7 +50,7 @@ impl Series {
     }
 
     /// Adds the values of another series.
-    pub fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
         }
@@ -92,22 +87,19 @@ impl Series {
 pub struct DirectionStats {
     /// Number of completed commands.
     pub ios: u64,
-    /// Number of transferred bytes.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// Time from the first command to the last completion.
-    pub runtime: Duration,
-    /// Submission latency in nanoseconds: duration of the submit call.
-    pub slat_ns: Series,
-    /// Completion latency in nanoseconds, from the end of submission.
+    pub(super) runtime: Duration,
+    /// Duration of submission.
+    pub(super) slat_ns: Series,
+    /// Latency from the end of submission to the completion.
     pub clat_ns: Series,
-    /// Total latency in nanoseconds, from the start of submission.
-    pub lat_ns: Series,
-    /// Histogram of `clat_ns`.
-    pub clat_histogram: Histogram<u64>,
-    /// Bandwidth in KiB/s, one sample per 500 ms.
-    pub bw_samples: Series,
-    /// IOPS, one sample per 500 ms.
-    pub iops_samples: Series,
+    /// Latency from the start of submission to the completion.
+    pub(super) lat_ns: Series,
+    pub(super) clat_histogram: Histogram<u64>,
+    /// KiB/s, a sample every 500 ms.
+    pub(super) bw_samples: Series,
+    pub(super) iops_samples: Series,
     sample: Sample,
 }
 
@@ -140,16 +132,14 @@ impl Default for DirectionStats {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Time before submission.
-    pub start: Instant,
+    pub(super) start: Instant,
     /// Time after submission.
-    pub issued: Instant,
+    pub(super) issued: Instant,
     /// Time at which the completion was polled.
-    pub done: Instant,
+    pub(super) done: Instant,
 }
 
 impl Times {
-    /// Total latency, from the start of submission.
-    #[must_use]
     pub(super) fn latency(&self) -> Duration {
         self.done.saturating_duration_since(self.start)
     }
@@ -214,7 +204,6 @@ impl DirectionStats {
 }
 
 /// Rate per second; 0 if `time` is zero.
-#[must_use]
 pub(super) fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() {
         0.0
@@ -225,17 +214,17 @@ pub(super) fn per_second(count: u64, time: Duration) -> f64 {
 
 /// Counters of fio's seven classes of queue depths or batch sizes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Steps(pub [u64; 7]);
+pub(super) struct Steps([u64; 7]);
 
 impl Steps {
     /// Counts a queue depth in the largest class that is at most the depth: 1, 2, 4, 8, 16, 32, 64.
-    pub fn add_depth(&mut self, depth: usize) {
+    pub(super) fn add_depth(&mut self, depth: usize) {
         let step = depth.max(1).ilog2().min(6);
         self.0[step as usize] += 1;
     }
 
     /// Counts a batch of commands in the smallest class that is at least its size: 0, 4, 8, 16, 32, 64, larger.
-    pub fn add_batch(&mut self, batch: usize) {
+    pub(super) fn add_batch(&mut self, batch: usize) {
         let step = match batch {
             0 => 0,
             1..=4 => 1,
@@ -248,9 +237,7 @@ impl Steps {
         self.0[step] += 1;
     }
 
-    /// Counters as percentages of their sum.
-    #[must_use]
-    pub fn percent(&self) -> [f64; 7] {
+    pub(super) fn percent(&self) -> [f64; 7] {
         let sum: u64 = self.0.iter().sum();
         self.0.map(|count| share(count, sum))
     }
@@ -271,13 +258,10 @@ const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000]
 
 /// Percentages of commands by fio's classes of completion latency, with the names of the classes.
 #[derive(Debug)]
-pub struct LatencyClasses {
-    /// Classes up to 1000 ns.
-    pub ns: Vec<(String, f64)>,
-    /// Classes from 2 to 1000 us.
-    pub us: Vec<(String, f64)>,
-    /// Classes from 2 ms.
-    pub ms: Vec<(String, f64)>,
+pub(super) struct LatencyClasses {
+    pub(super) ns: Vec<(String, f64)>,
+    pub(super) us: Vec<(String, f64)>,
+    pub(super) ms: Vec<(String, f64)>,
 }
 
 impl LatencyClasses {
@@ -304,13 +288,13 @@ impl LatencyClasses {
 #[derive(Debug, Clone, Default)]
 pub struct JobStats {
     /// Statistics, indexed by [`Direction`].
-    pub directions: [DirectionStats; 2],
-    /// Distribution of queue depths at submission.
-    pub depth: Steps,
-    /// Distribution of submission batch sizes.
-    pub submit: Steps,
-    /// Distribution of completion batch sizes.
-    pub complete: Steps,
+    pub(super) directions: [DirectionStats; 2],
+    /// Queue depths at submission.
+    pub(super) depth: Steps,
+    /// Commands of a submission.
+    pub(super) submit: Steps,
+    /// Commands of a completion.
+    pub(super) complete: Steps,
     /// Number of blocks verified as correct.
     pub verified: u64,
     /// Number of blocks with unexpected content.
@@ -325,8 +309,7 @@ impl JobStats {
     }
 
     /// Returns the latency classes of reads and writes together.
-    #[must_use]
-    pub fn latency_classes(&self) -> LatencyClasses {
+    pub(super) fn latency_classes(&self) -> LatencyClasses {
         let [read, write] = &self.directions;
         let mut histogram = read.clat_histogram.clone();
         histogram += &write.clat_histogram;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::lane::{Direction, Done, Format, Lane, LaneError, Lanes, Operation};
+use super::lane::{Direction, Done, Format, Lane, Lanes, Operation};
 use super::run::{Audience, BenchResult, Glimpse, run};
 use super::{Job, JobError, report};
 
@@ -58,7 +58,7 @@ struct MemoryLane {
     fault: Fault,
     writes: Arc<AtomicU64>,
     slots: Vec<Vec<u8>>,
-    pending: Vec<(usize, Result<(), LaneError>)>,
+    pending: Vec<(usize, Result<(), String>)>,
 }
 
 impl Lane for MemoryLane {
@@ -70,7 +70,7 @@ impl Lane for MemoryLane {
         out.copy_from_slice(&self.slots[slot][at..at + out.len()]);
     }
 
-    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String> {
         let mut disk = self.disk.lock().unwrap();
         let from = operation.offset as usize;
         let length = operation.length as usize;
@@ -93,7 +93,7 @@ impl Lane for MemoryLane {
                         disk[from..from + length].copy_from_slice(data);
                         disk[from + 100] ^= 4;
                     }
-                    Fault::Fails => result = Err(LaneError("write fault".to_owned())),
+                    Fault::Fails => result = Err("write fault".to_owned()),
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Lane for MemoryLane {
         Ok(())
     }
 
-    fn reap(&mut self, _: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+    fn reap(&mut self, _: Instant, done: &mut Vec<Done>) -> Result<(), String> {
         let half = self.pending.len() / 2;
         for (slot, result) in self.pending.drain(half..).rev() {
             done.push(Done {
@@ -113,7 +113,7 @@ impl Lane for MemoryLane {
         Ok(())
     }
 
-    fn close(self: Box<Self>) -> Result<(), LaneError> {
+    fn close(self: Box<Self>) -> Result<(), String> {
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::lane::{Direction, Done, Lane, LaneError, Operation};
+use super::lane::{Direction, Done, Lane, Operation};
 use super::ledger::Ledger;
 use super::meter::{Meter, Phase};
 use super::plan::Plan;
@@ -42,12 +42,6 @@ impl std::fmt::Display for JobError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Self::Io(why) | Self::Verify(why)) = self;
         f.write_str(why)
-    }
-}
-
-impl From<LaneError> for JobError {
-    fn from(error: LaneError) -> Self {
-        Self::Io(error.0)
     }
 }
 
@@ -129,7 +123,7 @@ impl<'a> Worker<'a> {
 
     fn verify_phase(&mut self) -> Result<(), JobError> {
         let ledger = self.ledger.as_ref().expect("a job that verifies has one");
-        let mut reads = ledger.reads(self.plan.job.bs_max).into_iter();
+        let mut reads = ledger.reads(self.plan.job.bs_max);
         self.meter.goal.store(0, Relaxed);
         self.meter.set_phase(Phase::Verifying);
         let begins = Instant::now();
@@ -174,7 +168,8 @@ impl<'a> Worker<'a> {
                     deadline = deadline.min(sooner);
                 }
             }
-            self.lane.reap(deadline, &mut self.done)?;
+            let reaped = self.lane.reap(deadline, &mut self.done);
+            reaped.map_err(JobError::Io)?;
             self.land(counts_from)?;
         }
     }
@@ -222,7 +217,7 @@ impl<'a> Worker<'a> {
             ledger.write(operation, |at, unit| lane.load(slot, at, unit));
         }
         let start = Instant::now();
-        self.lane.submit(slot, operation)?;
+        self.lane.submit(slot, operation).map_err(JobError::Io)?;
         self.flights[slot] = Some(Flight {
             operation,
             start,
@@ -288,7 +283,7 @@ impl<'a> Worker<'a> {
             |mismatch| {
                 bad += 1;
                 if mismatches.len() < MISMATCHES_MAX {
-                    mismatches.push(mismatch.to_string());
+                    mismatches.push(mismatch);
                 }
             },
         );
