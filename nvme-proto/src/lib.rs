@@ -31,6 +31,7 @@
 //! | Task | Start here |
 //! |---|---|
 //! | Read and write wire structures | [`wire`]: [`Sqe`](wire::Sqe), [`Cqe`](wire::Cqe), [`Status`](wire::Status), [`Nqn`](wire::Nqn), [`SglDescriptor`](wire::SglDescriptor) |
+//! | Explain bits to people | [`wire::bits`]: [`CONTROLLER_BITS`](wire::identify::CONTROLLER_BITS), [`LOG_BITS`](wire::log::LOG_BITS), [`FEATURE_BITS`](wire::feature::FEATURE_BITS) |
 //! | Accept a connection | [`controller::connect::admit`], [`ConnectRequest`](controller::ConnectRequest), [`Arrival`](subsystem::Arrival) |
 //! | Serve a subsystem | [`Subsystem`](subsystem::Subsystem), [`Settings`](subsystem::Settings), [`Limits`](limits::Limits), [`Namespace`](namespace::Namespace) |
 //! | Execute admin commands | [`AdminCommand`](controller::AdminCommand), [`Exchange`](controller::Exchange), [`Outcome`](controller::Outcome), [`Action`](controller::Action) |
