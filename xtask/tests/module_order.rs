@@ -29,8 +29,8 @@ fn documented() -> Vec<(String, Vec<String>)> {
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
         .map(|row| {
-            let (krate, modules) = row.split_once("` | ").expect("two columns");
-            let modules = modules.trim_end_matches(" |").split(' ');
+            let (krate, modules) = row.split_once("` | `").expect("two columns");
+            let modules = modules.trim_end_matches("` |").split(' ');
             (krate.to_owned(), modules.map(str::to_owned).collect())
         })
         .collect()
