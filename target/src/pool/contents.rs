@@ -217,7 +217,7 @@ impl Memory {
 /// Returns a file's state. An existing namespace stays while its file has one block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
-    let empty = || FileState::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());
+    let empty = || FileState::Wrong("the file is empty: give it the size of a disk".to_owned());
     if table.find(file, &pool.nsids).is_some() {
         let is_whole = file.bytes >= block;
         return if is_whole { FileState::Whole } else { empty() };
@@ -236,7 +236,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     if !file.bytes.is_multiple_of(block) {
         let bytes = file.bytes;
         return FileState::Wrong(format!(
-            "{bytes} bytes are not a multiple of {block}: run `truncate -s %{block} FILE`"
+            "{bytes} bytes are not a multiple of {block}: round its size up"
         ));
     }
     FileState::Whole

@@ -21,7 +21,7 @@ use super::open::{self, Alignment};
 use super::queue_limits::{QueueLimits, Unit};
 use super::{
     Atomic, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress, TRIES_MAX,
-    pieces,
+    pieces, remedy,
 };
 use crate::ring::{FileSlot, Ring, ZEROES};
 use crate::simulated_disk::SimulatedDisk;
@@ -110,12 +110,12 @@ impl BlockFile {
         disk.warn_of_torn_blocks();
         if disk.geometry().blocks == 0 {
             return Err(OpenError::new(format!(
-                "{} is smaller than one block of {block_bytes} bytes: give it a size, \
-                 for example `truncate -s 1G {}`",
-                path.display(),
+                "{} has {bytes} bytes, less than one block of {block_bytes}: name a disk image or a \
+                 block device",
                 path.display()
             )));
         }
+        remedy::warn_of_memory(path, &disk.file);
         Ok(disk)
     }
 

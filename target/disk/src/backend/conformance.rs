@@ -485,7 +485,7 @@ fn what_cannot_be_opened_says_why() {
     let empty = folder.path().join("empty.img");
     std::fs::File::create(&empty).unwrap();
     let empty = error(&empty, None);
-    assert!(empty.contains("smaller than one block"), "{empty}");
+    assert!(empty.contains("less than one block"), "{empty}");
 
     let twice = image(folder.path());
     let open = |claim| Backend::open_file(&twice, None, claim);

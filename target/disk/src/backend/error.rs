@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::remedy;
+
 /// Reason why a backend cannot be opened, with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -77,14 +79,13 @@ impl OpenError {
 fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
     OpenError::new(match error.kind() {
-        io::ErrorKind::NotFound => format!(
-            "{shown} does not exist: check the path, or make a disk image, \
-             for example `truncate -s 1G {shown}`"
-        ),
+        io::ErrorKind::NotFound => {
+            format!("{shown} does not exist: {}", remedy::for_missing(path))
+        }
         io::ErrorKind::PermissionDenied => {
             format!(
                 "no permission to reach {shown}: {}",
-                permission("as a user who may")
+                remedy::for_denied(path)
             )
         }
         _ => format!("{shown}: {error}"),

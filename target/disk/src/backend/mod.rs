@@ -26,6 +26,7 @@ mod operation;
 mod pieces;
 mod queue_limits;
 mod rbd;
+mod remedy;
 
 use std::io;
 #[cfg(test)]

@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use super::claim::Claim;
 use super::closing::{self, Guard, OpenFile, Place};
-use super::error::{OpenError, permission};
+use super::error::OpenError;
 use super::formers::Formers;
 use super::found::AdmittedPath;
 use super::lock::{Lock, is_direct};
-use super::queue_limits;
+use super::{queue_limits, remedy};
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
@@ -239,7 +239,7 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
         Some(libc::EACCES | libc::EPERM) => {
             format!(
                 "no permission to open {shown}: {}",
-                permission("export it read-only")
+                remedy::for_denied(path)
             )
         }
         Some(libc::EROFS) => format!("{shown} cannot be written: export it read-only"),

@@ -410,7 +410,7 @@ mod tests {
         let parts = [
             "none does not exist",
             "is a directory",
-            "is smaller than one block",
+            "is less than one block",
             "used is already exported",
             "listener 192.0.2.77:4420: no interface has this address",
             "the TCP port is in use",
@@ -481,7 +481,7 @@ mod tests {
     #[test]
     fn disks_that_serve_would_not_open_are_warnings() {
         for (export, part) in [
-            ("FOLDER/small", "smaller than one block"),
+            ("FOLDER/small", "less than one block"),
             ("mem:60TiB", "no memory for"),
         ] {
             let found = only(&format!("SUBSYSTEM\n{}", disk(1, export)));

@@ -1,0 +1,156 @@
+//! Remedies for a path that cannot be opened.
+//!
+//! Administrators paste remedies as root. Therefore no remedy creates a file in a device or memory
+//! file system, or changes an existing file.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat, fstatfs};
+
+/// `f_type` of file systems in memory (statfs(2)).
+const IN_MEMORY: [u32; 2] = [
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+];
+
+/// Folders of devices and kernel state, where an image would be in memory or fail.
+const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+pub(super) fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|statfs| IN_MEMORY.contains(&(statfs.f_type as u32)))
+}
+
+/// Returns the remedy for a path at which nothing exists.
+pub(super) fn for_missing(path: &Path) -> String {
+    let folder = path.parent().filter(|folder| folder.is_dir());
+    let Some(folder) = folder.and_then(|folder| folder.canonicalize().ok()) else {
+        return "its folder does not exist either: check the path".to_owned();
+    };
+    let shown = folder.display();
+    if OF_THE_KERNEL.iter().any(|above| folder.starts_with(above)) {
+        return format!(
+            "check the name: `ls -l {}` lists the present ones",
+            word(&folder)
+        );
+    }
+    if File::open(&folder).is_ok_and(|folder| is_in_memory(&folder)) {
+        return format!(
+            "check the path ({shown} is in memory: an image there ends with the machine)"
+        );
+    }
+    format!(
+        "check the path, or make a disk image: `truncate -s 1G {}`",
+        word(path)
+    )
+}
+
+/// Returns the remedy for a path that this process may not reach or open.
+pub(super) fn for_denied(path: &Path) -> String {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return "root may not either: look for the attribute immutable (lsattr), a read-only device \
+                (blockdev --getro), a security module, or a service without the capability"
+            .to_owned();
+    }
+    let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
+    folders.reverse();
+    let closed = folders.into_iter().find(|folder| {
+        accessat(CWD, *folder, Access::EXEC_OK, AtFlags::EACCESS) == Err(rustix::io::Errno::ACCESS)
+    });
+    let object = closed.unwrap_or(path);
+    let right = if closed.is_some() {
+        "search it"
+    } else {
+        "read and write it"
+    };
+    let owners = match object.metadata() {
+        Ok(found) => format!(
+            "{} belongs to {} and {}, with mode {:04o}",
+            object.display(),
+            name("/etc/passwd", "user", found.uid()),
+            name("/etc/group", "group", found.gid()),
+            found.mode() & 0o7777
+        ),
+        Err(error) => format!("{}: {error}", object.display()),
+    };
+    let user = name("/etc/passwd", "user", user.as_raw());
+    format!("{owners}: let {user} {right}, or export another disk")
+}
+
+/// Returns the name of a user or group, for example `user root`, otherwise its number.
+fn name(table: &str, kind: &str, id: u32) -> String {
+    let table = std::fs::read_to_string(table).unwrap_or_default();
+    let found = table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then_some(name)
+    });
+    found.map_or_else(|| format!("{kind} {id}"), |name| format!("{kind} {name}"))
+}
+
+/// Quotes a path for a shell. A path with a null byte cannot exist.
+fn word(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    shlex::try_quote(&text).map_or_else(|_| "PATH".to_owned(), |word| word.into_owned())
+}
+
+/// Reports a file whose contents end with the machine.
+pub(super) fn warn_of_memory(path: &Path, file: &File) {
+    if is_in_memory(file) {
+        // Cause: the configuration.
+        tracing::warn!(
+            path = %path.display(),
+            "the file is in memory (tmpfs): its contents are lost when the machine stops; for a disk \
+             in memory use mem:SIZE, otherwise move the file to a disk"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_remedy_creates_a_device_or_a_file_in_memory() {
+        for path in [
+            "/dev/disk/nvme-foo",
+            "/dev/nvme-foo",
+            "/dev/shm/foo",
+            "/proc/foo",
+            "/sys/foo",
+        ] {
+            let remedy = for_missing(Path::new(path));
+            assert!(
+                !remedy.contains("truncate") && remedy.contains("check"),
+                "{path}: {remedy}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_remedy_is_one_shell_command_whatever_the_path() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let remedy = for_missing(&folder.path().join("a b; $(touch x)"));
+        let command = remedy.split('`').nth(1).expect("a command");
+        let words: Vec<String> = shlex::Shlex::new(command).collect();
+        assert_eq!(words.len(), 4, "{command}");
+        assert!(words[3].ends_with("a b; $(touch x)"), "{command}");
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_named_first() {
+        let remedy = for_missing(Path::new("/no/such/folder/disk.img"));
+        assert!(remedy.contains("folder does not exist"), "{remedy}");
+    }
+
+    #[test]
+    fn users_and_groups_have_names() {
+        assert_eq!(name("/etc/passwd", "user", 0), "user root");
+        assert_eq!(
+            name("/etc/group", "group", u32::MAX - 7),
+            format!("group {}", u32::MAX - 7)
+        );
+    }
+}
