@@ -124,7 +124,7 @@ pub enum Format {
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
     /// Also check the route to this address, by sending packets to it
-    #[arg(long, value_name = "ADDR")]
+    #[arg(short = 'a', long, visible_alias = "traddr", value_name = "ADDR")]
     peer: Option<IpAddr>,
     /// Address to listen at or to connect from; repeatable [default: each address of an RDMA
     /// device]

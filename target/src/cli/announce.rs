@@ -52,7 +52,7 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
 pub(super) fn summary(config: &Config) -> String {
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     format!(
-        "ok: {}, {}, {}",
+        "{}, {}, {}",
         count(config.listeners.len(), "listener"),
         count(config.subsystems.len(), "subsystem"),
         count(namespaces, "namespace"),

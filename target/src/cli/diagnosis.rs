@@ -34,9 +34,13 @@ pub(super) fn run(doctor: &Doctor) -> u8 {
         }
     };
     let missing = config.as_ref().map(probe::probe).unwrap_or_default();
-    let code = super::report(&missing);
+    for probe::Finding { severity, text } in &missing {
+        eprintln!("{severity}: {text}");
+    }
+    let code = missing.iter().map(|one| one.severity.exit_code()).max();
     let intent = intent(config.as_ref());
-    code.max(cairn_doctor::cli::doctor(&doctor.args, intent))
+    let found = cairn_doctor::cli::doctor(&doctor.args, intent);
+    code.unwrap_or(0).max(found)
 }
 
 fn read(file: &Path) -> Result<Config, ConfigError> {

@@ -2,6 +2,7 @@
 //! stderr all else.
 
 mod announce;
+mod check;
 mod convert;
 mod diagnosis;
 mod key;
@@ -16,13 +17,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cairn_config::{Config, Flags};
+use cairn_config::Flags;
 use cairn_doctor::cli::FabricArgs;
-use cairn_doctor::rules::Severity;
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::files;
 use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
@@ -45,16 +44,10 @@ struct Cli {
 enum Command {
     /// Exports disks until SIGTERM; SIGHUP reloads the configuration
     Serve(Box<Serve>),
-    /// Checks a configuration file, and whether its disks and addresses exist on this machine. Exit
-    /// code: 0 if everything exists, 1 if serve would start without something, 2 if serve would
-    /// refuse the file
-    Check {
-        /// Configuration file
-        file: PathBuf,
-        /// Check only the file, not this machine
-        #[arg(long)]
-        offline: bool,
-    },
+    /// Checks a configuration file, and whether its disks and addresses exist on this machine. The
+    /// last line and the exit code are the verdict: ok (0), degraded (1) if serve would start
+    /// without something, refused (2) if serve would not start
+    Check(check::Check),
     /// Shows the live activity of a running target
     Top(Top),
     #[command(flatten)]
@@ -180,8 +173,8 @@ impl Serve {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve(serve) => serve::run(&serve),
-        Command::Check { file, offline } => return ExitCode::from(check(&file, offline)),
+        Command::Serve(serve) => return serve::run(&serve),
+        Command::Check(check) => return ExitCode::from(check.run()),
         Command::Top(top) => top::run(&top),
         Command::Steer(steer) => steer::run(&steer),
         Command::Key(key) => key::run(&key),
@@ -209,34 +202,6 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn check(file: &Path, offline: bool) -> u8 {
-    let read = files::call_here(file, |file| Config::from_file(file, &Flags::default()));
-    let read = read.map_err(|error| format!("error: {}: {error}", file.display()));
-    let config = match read.and_then(|read| read.map_err(|error| error.to_string())) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            return Severity::Error.exit_code();
-        }
-    };
-    for warning in config.warnings() {
-        eprintln!("warning: {warning}");
-    }
-    print_line(&announce::summary(&config));
-    if offline {
-        return 0;
-    }
-    report(&probe::probe(&config))
-}
-
-fn report(findings: &[probe::Finding]) -> u8 {
-    for probe::Finding { severity, text } in findings {
-        eprintln!("{severity}: {text}");
-    }
-    let codes = findings.iter().map(|one| one.severity.exit_code());
-    codes.max().unwrap_or(0)
 }
 
 /// Prints a line. A closed stdout is no error.

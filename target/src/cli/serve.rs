@@ -1,6 +1,7 @@
 //! `cairn-target serve`: runs a target until SIGTERM.
 
 use std::io;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +21,43 @@ use crate::steering::{self, Steering};
 
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-pub(super) fn run(serve: &Serve) -> Result<(), String> {
+/// Exit code for a configuration that `serve` refuses: a restart would not help.
+const REFUSED: u8 = 2;
+
+struct Failure {
+    text: String,
+    code: u8,
+}
+
+impl Failure {
+    fn refused(text: String) -> Self {
+        Self {
+            text,
+            code: REFUSED,
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { text, code: 1 }
+    }
+}
+
+pub(super) fn run(serve: &Serve) -> ExitCode {
+    match run_target(serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            logging::print_failure(&failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run_target(serve: &Serve) -> Result<(), Failure> {
     let mut source = serve.source();
-    let (text, config) = source.read()?;
-    let log = logging::start(&config.target.log)?;
+    let (text, config) = source.read().map_err(Failure::refused)?;
+    let log = logging::start(&config.target.log).map_err(Failure::refused)?;
     warn_of(&config);
     panics::end_process_on_panic();
     raise_file_limit();
@@ -48,27 +82,44 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     // With a configuration file, missing parts may become available after boot.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
-    let starting = begun.map_err(|error| format!("error: {error}"))?;
+    let starting = begun.map_err(|error| refusal(&error))?;
     let Some(target) = start(starting, &runtime, &mut signals)? else {
         return Ok(());
     };
     for line in announce::lines(&config, target.listening()) {
         print_line(&line);
     }
-    print_line("ready");
     let mut health = target.health();
+    let is_announced = print_readiness(&health.borrow());
     notify::ready(&health.borrow_and_update().to_string());
-    runtime.block_on(follow(&target, &steering, &mut signals, health));
+    runtime.block_on(follow(
+        &target,
+        &steering,
+        &mut signals,
+        health,
+        is_announced,
+    ));
     notify::stopping();
     report_counters(&soft);
-    target.stop()
+    Ok(target.stop()?)
+}
+
+/// Returns the failure of a target that cannot start: a refused configuration as in `check`, or a
+/// state of the machine.
+fn refusal(error: &StartError) -> Failure {
+    let text = format!("error: {error}");
+    if error.is_of_the_configuration() {
+        Failure::refused(text)
+    } else {
+        text.into()
+    }
 }
 
 fn start(
     mut starting: Starting,
     runtime: &Runtime,
     signals: &mut Signals,
-) -> Result<Option<Target>, String> {
+) -> Result<Option<Target>, Failure> {
     let was_stopped = runtime.block_on(async {
         tokio::select! {
             () = starting.wait() => false,
@@ -79,10 +130,13 @@ fn start(
         starting.give_up();
     }
     match starting.finish() {
-        Ok(target) if was_stopped => target.stop().map(|()| None),
+        Ok(target) if was_stopped => {
+            target.stop()?;
+            Ok(None)
+        }
         Ok(target) => Ok(Some(target)),
         Err(StartError::Stopped) => Ok(None),
-        Err(error) => Err(format!("error: {error}")),
+        Err(error) => Err(refusal(&error)),
     }
 }
 
@@ -91,6 +145,7 @@ async fn follow(
     steering: &Steering,
     signals: &mut Signals,
     mut health: watch::Receiver<Arc<Health>>,
+    mut is_announced: bool,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
     let mut again = false;
@@ -130,7 +185,11 @@ async fn follow(
                 continue;
             }
             Ok(()) = health.changed(), if is_idle => {
-                notify::status(&health.borrow_and_update().to_string());
+                let health = health.borrow_and_update();
+                if !is_announced && !health.addresses.is_empty() {
+                    is_announced = print_readiness(&health);
+                }
+                notify::status(&health.to_string());
                 continue;
             }
             ended = ended => {
@@ -147,6 +206,17 @@ async fn follow(
             notify::ready(&health.borrow_and_update().to_string());
         }
     }
+}
+
+/// Prints `ready` if hosts can connect, otherwise the reason why not.
+fn print_readiness(health: &Health) -> bool {
+    let is_ready = !health.addresses.is_empty();
+    print_line(if is_ready {
+        "ready"
+    } else {
+        "not ready: no listener has its address yet"
+    });
+    is_ready
 }
 
 fn report_counters(soft: &Soft) {

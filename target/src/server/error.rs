@@ -89,7 +89,7 @@ pub enum StartError {
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
          fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
-         three for each disk and 256 for all else; 16384 is the most in any case"
+         two for each disk and 256 for all else; 16384 is the most in any case"
     )]
     TooManyDisks {
         /// Configured disks.
@@ -123,6 +123,19 @@ impl StartError {
     /// True if `[control] exports` does not permit a disk.
     pub(crate) fn is_not_admitted(&self) -> bool {
         matches!(self, Self::Export { source, .. } if source.is_not_admitted())
+    }
+
+    /// True if no restart helps before the configuration changes.
+    pub(crate) fn is_of_the_configuration(&self) -> bool {
+        matches!(
+            self,
+            Self::Pool(_)
+                | Self::NoProvider { .. }
+                | Self::Key { .. }
+                | Self::SameIdentity { .. }
+                | Self::SameNguid { .. }
+                | Self::TooManyDisks { .. }
+        )
     }
 
     pub(super) fn twins(&self) -> Vec<Place> {

@@ -30,5 +30,6 @@ mod strangers;
 mod swapped_links;
 mod target;
 mod thousands;
+mod verdicts;
 mod warnings;
 mod written;

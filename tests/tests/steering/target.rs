@@ -139,7 +139,12 @@ impl Steered {
                 let _ = said.send(line);
             }
         });
-        while ready.recv_timeout(PATIENCE).expect("it starts") != "ready" {}
+        // Without an address to listen on, "not ready" stands in its place.
+        while !ready
+            .recv_timeout(PATIENCE)
+            .expect("it starts")
+            .contains("ready")
+        {}
         child
     }
 

@@ -27,7 +27,7 @@ use crate::{logging, placement, steering};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     pub(super) text: String,
@@ -410,7 +410,7 @@ mod tests {
         let parts = [
             "none does not exist",
             "is a directory",
-            "is less than one block",
+            "less than one block",
             "used is already exported",
             "listener 192.0.2.77:4420: no interface has this address",
             "the TCP port is in use",
@@ -567,7 +567,7 @@ mod tests {
         );
         for (name, why) in [
             ("odd", "not a multiple of 512"),
-            ("empty", "truncate"),
+            ("empty", "size of a disk"),
             ("turn\\u{202e}ed", "rename the file"),
             ("link", "does not follow"),
             ("below", "a directory"),

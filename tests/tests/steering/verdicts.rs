@@ -1,0 +1,84 @@
+//! Verdicts of `check`, and what `serve` does with the same file.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use cairn_tests::process::program;
+use serde_json::Value;
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(program("cairn-target-process"));
+    command.args(args).output().unwrap()
+}
+
+/// Runs `check` and returns its last line, its exit code and the verdict of its JSON.
+fn check(file: &Path) -> (String, Option<i32>, String) {
+    let file = file.to_str().unwrap();
+    let table = run(&["check", file]);
+    let json = run(&["check", file, "-o", "json"]);
+    assert_eq!(table.status, json.status, "{file}");
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON alone");
+    let text = String::from_utf8(table.stdout).unwrap();
+    let last = text.lines().last().expect("a verdict").to_owned();
+    let verdict = json["verdict"].as_str().expect("a verdict").to_owned();
+    (last, table.status.code(), verdict)
+}
+
+fn config(folder: &Path, address: &str, path: &str) -> std::path::PathBuf {
+    let file = folder.join("target.toml");
+    let socket = folder.join("socket");
+    let text = format!(
+        "[target]\nprovider = \"soft\"\n[control]\nsocket = \"{}\"\n[[listener]]\naddress = \"{address}\"\n\
+         [[subsystem]]\nnqn = \"nqn.2026-01.org.example:verdicts\"\nallow_any_host = true\n\
+         [[subsystem.namespace]]\nnsid = 1\nexport = \"{path}\"\n",
+        socket.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn the_last_line_and_the_exit_code_of_check_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = cairn_tests::harness::own_loopback_address().to_string();
+
+    let (last, code, verdict) = check(&config(folder.path(), &at, "mem:1MiB"));
+    assert!(last.starts_with("ok: 1 listener"), "{last}");
+    assert_eq!((code, verdict.as_str()), (Some(0), "ok"));
+
+    let (last, code, verdict) = check(&config(folder.path(), &at, "/no/such/disk"));
+    assert!(last.starts_with("degraded: "), "{last}");
+    assert_eq!((code, verdict.as_str()), (Some(1), "degraded"));
+
+    let refused = config(folder.path(), &at, "mem:no-size");
+    let (last, code, verdict) = check(&refused);
+    assert!(last.starts_with("refused: "), "{last}");
+    assert_eq!((code, verdict.as_str()), (Some(2), "refused"));
+    let served = run(&["serve", "--config", refused.to_str().unwrap()]);
+    assert_eq!(served.status.code(), Some(2), "serve refuses it, too");
+}
+
+#[test]
+fn a_target_without_a_listener_does_not_say_that_it_is_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    // TEST-NET-1: no machine has this address.
+    let file = config(folder.path(), "192.0.2.77", "mem:1MiB");
+    let mut child = Command::new(program("cairn-target-process"))
+        .args(["serve", "--log", "error", "--config"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let said = stdout
+        .lines()
+        .map_while(Result::ok)
+        .find(|line| line.contains("ready"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(
+        said.as_deref(),
+        Some("not ready: no listener has its address yet")
+    );
+}
