@@ -1,5 +1,3 @@
-//! Path to a value in the configuration.
-
 /// Keys and indices from the root to a value: `subsystem`, 0, `namespace`, 1, `nsid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct KeyPath(Vec<Step>);

@@ -1,5 +1,3 @@
-//! Limits on the use of a target by hosts.
-
 use std::fmt;
 use std::time::Duration;
 

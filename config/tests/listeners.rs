@@ -109,7 +109,6 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     assert!(draft.text().contains("# two ways"), "{}", draft.text());
 }
 
-/// Equal link-local addresses at two interfaces are two listeners.
 #[test]
 fn listeners_have_scopes() {
     const ETH0: &str = "[fe80::1%eth0]:4420";

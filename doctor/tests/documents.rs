@@ -46,7 +46,6 @@ fn each_command_of_a_page_says_what_the_page_shows() {
         for (command, shown) in commands(&text) {
             let (out, result) = common::run(&command);
             assert!(result.is_ok(), "{page}: {command}: {result:?}");
-            // The shown lines must appear in this order; others may be between them.
             let mut lines = out.lines();
             for line in &shown {
                 assert!(

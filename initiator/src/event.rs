@@ -1,5 +1,3 @@
-//! Events reported by a controller.
-
 use std::collections::VecDeque;
 
 use nvme_proto::host::Notice;

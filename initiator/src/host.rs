@@ -281,7 +281,6 @@ impl Host {
     }
 }
 
-/// Methods of the controller.
 impl Host {
     /// As [`Controller::submit`].
     ///

@@ -1,5 +1,3 @@
-//! Namespace of a controller, and commands for it.
-
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespace_descriptors};
 

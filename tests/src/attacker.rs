@@ -67,9 +67,6 @@ pub enum Attack {
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
 /// Creates a file with a key for [`tables`].
-///
-/// # Panics
-/// The file cannot be written.
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -115,9 +112,6 @@ impl std::fmt::Debug for Attacker {
 
 impl Attacker {
     /// Creates an attacker at address `local`.
-    ///
-    /// # Panics
-    /// The device or socket cannot be opened.
     #[must_use]
     pub fn new(attack: Attack, provider: &dyn Provider, remote: SocketAddr, local: IpAddr) -> Self {
         let device = provider

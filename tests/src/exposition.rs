@@ -18,9 +18,6 @@ pub struct Exposition {
 
 impl Exposition {
     /// Requests `/metrics` and parses the page.
-    ///
-    /// # Panics
-    /// The request fails or the page is invalid.
     #[must_use]
     pub fn scrape(address: SocketAddr) -> Self {
         let (head, body) = get(address, "/metrics");
@@ -193,18 +190,12 @@ fn quoted(text: &str) -> Result<(String, &str)> {
 }
 
 /// Requests a path, and returns head and body of the response.
-///
-/// # Panics
-/// The request fails.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
 /// Sends a raw request, and returns head and body of the response.
-///
-/// # Panics
-/// The request fails.
 #[must_use]
 pub fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a listener");

@@ -86,36 +86,24 @@ pub fn own_loopback_address() -> Ipv4Addr {
 
 impl TestTarget {
     /// Starts a target with one listener.
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
         Self::start_as(toml, "")
     }
 
     /// Starts a target with additional TOML lines for its listener.
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)
     }
 
     /// Starts a target over user-space RoCE, regardless of [`PROVIDER_VARIABLE`].
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
         Self::start_on_soft_as(soft, toml, "")
     }
 
     /// Starts a target over user-space RoCE with additional TOML lines for its listener.
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -138,17 +126,11 @@ impl TestTarget {
     }
 
     /// Reloads the configuration.
-    ///
-    /// # Panics
-    /// The target rejects it.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
 
     /// Reloads the configuration with additional TOML lines for the listener.
-    ///
-    /// # Panics
-    /// The target rejects it.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
@@ -166,9 +148,6 @@ impl TestTarget {
     ///
     /// # Errors
     /// The target rejects the configuration, or a disk does not complete earlier commands.
-    ///
-    /// # Panics
-    /// The reloading thread panics.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -202,9 +181,6 @@ impl TestTarget {
     }
 
     /// Returns the address of the metrics server.
-    ///
-    /// # Panics
-    /// The configuration has no `[metrics]`.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
@@ -212,9 +188,6 @@ impl TestTarget {
     }
 
     /// Returns the current metrics.
-    ///
-    /// # Panics
-    /// The configuration has no `[metrics]`, or the page is invalid.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
@@ -235,9 +208,6 @@ impl TestTarget {
     }
 
     /// Connects a host with one I/O queue.
-    ///
-    /// # Panics
-    /// The host cannot connect.
     #[must_use]
     pub fn connect(&self, name: &str) -> Host {
         self.try_connect(self.options(name))
@@ -253,9 +223,6 @@ impl TestTarget {
     }
 
     /// Stops the target.
-    ///
-    /// # Panics
-    /// A part of the target does not stop in order.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
@@ -276,18 +243,12 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// Creates the file in the temporary folder; `name` is unique within the process.
-    ///
-    /// # Panics
-    /// The file cannot be created.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
         Self::in_folder(&std::env::temp_dir(), name, length)
     }
 
     /// Creates the file in /dev/shm if present, else in the temporary folder.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new).
     #[must_use]
     pub fn in_memory(name: &str, length: u64) -> Self {
         let shared_memory = Path::new("/dev/shm");
@@ -299,9 +260,6 @@ impl Scratch {
     }
 
     /// Creates the file and writes all blocks, so that later writes allocate nothing.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new).
     #[must_use]
     pub fn written(name: &str, length: u64) -> Self {
         let scratch = Self::new(name, length);
@@ -367,9 +325,6 @@ pub fn host_nqn(name: &str) -> Nqn {
 }
 
 /// Parses an NQN.
-///
-/// # Panics
-/// The NQN is invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))

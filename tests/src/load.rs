@@ -42,9 +42,6 @@ pub struct Load {
 
 impl Load {
     /// Creates a load for a disk of zero bytes.
-    ///
-    /// # Panics
-    /// Memory cannot be allocated.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
@@ -75,18 +72,12 @@ impl Load {
     }
 
     /// Runs `commands` commands.
-    ///
-    /// # Panics
-    /// As [`run_until`](Self::run_until).
     pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);
     }
 
     /// Waits for the outstanding commands.
-    ///
-    /// # Panics
-    /// As [`run_until`](Self::run_until).
     pub fn drain(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.disk.outstanding() > 0 {
@@ -95,9 +86,6 @@ impl Load {
     }
 
     /// Verifies all contents and returns the disk.
-    ///
-    /// # Panics
-    /// As [`run_until`](Self::run_until).
     #[must_use]
     pub fn finish(mut self) -> Multipath {
         self.verify();
@@ -105,9 +93,6 @@ impl Load {
     }
 
     /// Waits for all commands, then verifies all contents.
-    ///
-    /// # Panics
-    /// As [`run_until`](Self::run_until).
     pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -117,9 +102,6 @@ impl Load {
     }
 
     /// Writes every area once.
-    ///
-    /// # Panics
-    /// As [`run_until`](Self::run_until).
     pub fn rewrite_all(&mut self) {
         self.drain();
         for place in 0..PLACES {

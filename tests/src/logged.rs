@@ -31,9 +31,6 @@ impl MakeWriter<'_> for Tap {
 }
 
 /// Starts to store log lines; repeated calls have no effect.
-///
-/// # Panics
-/// The process already has a subscriber.
 pub fn listen() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {

@@ -18,9 +18,6 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the path of a program of this package.
-///
-/// # Panics
-/// The path of the test is unknown.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -32,9 +29,6 @@ pub fn program(name: &str) -> PathBuf {
 }
 
 /// Sends a signal to a child process.
-///
-/// # Panics
-/// The process has ended.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -55,9 +49,6 @@ impl TargetProcess {
     /// Starts one of several targets of the subsystem [`NQN`]; each port ID has its own CNTLIDs.
     ///
     /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
@@ -65,9 +56,6 @@ impl TargetProcess {
     }
 
     /// Starts a single target, with the default range of CNTLIDs.
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start_alone(namespaces: &str) -> Self {
         Self::start_as(1, None, namespaces)
@@ -110,9 +98,6 @@ impl TargetProcess {
     }
 
     /// Starts the target again, and waits until hosts can connect.
-    ///
-    /// # Panics
-    /// The target is running or does not start.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(program("cairn-target-process"))
@@ -141,9 +126,6 @@ impl TargetProcess {
     }
 
     /// Reloads the configuration with other namespaces.
-    ///
-    /// # Panics
-    /// The target is not running.
     pub fn reload(&mut self, namespaces: &str) {
         namespaces.clone_into(&mut self.namespaces);
         self.write_config();
@@ -151,17 +133,11 @@ impl TargetProcess {
     }
 
     /// Sends SIGHUP: the configuration is reloaded.
-    ///
-    /// # Panics
-    /// The target is not running.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
 
     /// Sends SIGKILL and waits for the end.
-    ///
-    /// # Panics
-    /// The target is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
@@ -169,17 +145,11 @@ impl TargetProcess {
     }
 
     /// Sends SIGSTOP.
-    ///
-    /// # Panics
-    /// The target is not running.
     pub fn pause(&self) {
         signal(self.child(), Signal::STOP);
     }
 
     /// True if all threads are stopped or blocked in the kernel.
-    ///
-    /// # Panics
-    /// The target is not running.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
@@ -196,17 +166,11 @@ impl TargetProcess {
     }
 
     /// Sends SIGCONT.
-    ///
-    /// # Panics
-    /// The target is not running.
     pub fn go_on(&self) {
         signal(self.child(), Signal::CONT);
     }
 
     /// Sends SIGTERM. Returns the exit status, or `None` after `patience`.
-    ///
-    /// # Panics
-    /// The target is not running.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -222,9 +186,6 @@ impl TargetProcess {
     }
 
     /// Returns true while the process runs.
-    ///
-    /// # Panics
-    /// The target was killed or terminated here.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()
@@ -235,18 +196,12 @@ impl TargetProcess {
     }
 
     /// Returns the process ID.
-    ///
-    /// # Panics
-    /// The target is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
     /// Returns the current metrics.
-    ///
-    /// # Panics
-    /// The target is not running or does not respond.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))

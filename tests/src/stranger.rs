@@ -51,9 +51,6 @@ pub struct Stranger {
 
 impl Stranger {
     /// Opens a socket at a loopback address; port 0 selects a free port.
-    ///
-    /// # Panics
-    /// The address or port cannot be used.
     #[must_use]
     pub fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
         let socket = UdpSocket::bind((local, port)).unwrap();
@@ -77,9 +74,6 @@ impl Stranger {
     }
 
     /// Changes the source port, but not the receiving port.
-    ///
-    /// # Panics
-    /// The port cannot be used.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
@@ -104,9 +98,6 @@ impl Stranger {
     }
 
     /// Sends packets of equal length in one buffer, as delivered by receive offload (GRO).
-    ///
-    /// # Panics
-    /// The system rejects them.
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -124,9 +115,6 @@ impl Stranger {
     }
 
     /// Waits up to `wait` for a packet to a queue pair.
-    ///
-    /// # Panics
-    /// The packet is damaged.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -204,9 +192,6 @@ impl Stranger {
     }
 
     /// Returns the DREQ datagram of a connection without sending it.
-    ///
-    /// # Panics
-    /// The connection is not established.
     pub fn goodbye(&mut self, id: ConnId) -> [u8; MAD_LEN] {
         self.manager.disconnect(self.now(), id);
         let message = self.manager.poll_transmit();
@@ -234,9 +219,6 @@ impl Stranger {
     }
 
     /// Sends a packet.
-    ///
-    /// # Panics
-    /// The system rejects it.
     pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);
@@ -246,9 +228,6 @@ impl Stranger {
     }
 
     /// Waits a short time for a response.
-    ///
-    /// # Panics
-    /// As [`Self::receive`].
     pub fn receive_soon(&mut self) -> Option<CmEvent> {
         self.socket.set_read_timeout(Some(SOON)).unwrap();
         let mut bytes = [0; 1];
@@ -260,9 +239,6 @@ impl Stranger {
     /// Waits for a response.
     ///
     /// Prepares the reaction required by the protocol: [`Self::say`] sends it, [`Self::say_nothing`] drops it.
-    ///
-    /// # Panics
-    /// No response arrives, or it is invalid or from another address.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

@@ -25,18 +25,12 @@ pub struct Victim {
 
 impl Victim {
     /// Starts a target with one reactor.
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(1)
     }
 
     /// Starts a target with `reactors` reactors.
-    ///
-    /// # Panics
-    /// The target does not start.
     #[must_use]
     pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
@@ -57,18 +51,12 @@ impl Victim {
     }
 
     /// Returns the counters of the target's endpoint.
-    ///
-    /// # Panics
-    /// The target has no endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1
     }
 
     /// Checks that a host at another address can connect and perform I/O.
-    ///
-    /// # Panics
-    /// Connecting or I/O fails.
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,

@@ -1,5 +1,3 @@
-//! Nightly Rust, installed by rustup.
-
 use std::process::Command;
 
 /// Installs nightly Rust if missing. The error is rustup's.

@@ -88,7 +88,6 @@ fn defines(text: &str, part: &str) -> bool {
     })
 }
 
-/// True if a filter of nextest selects a test of a file.
 fn selects(filter: &str, (module, text): &(String, String)) -> bool {
     if module.contains(filter) {
         return true;

@@ -1,5 +1,3 @@
-//! Checks of ANA settings: states and port IDs of listeners, and the overrides of subsystems.
-
 use cairn_base::Trid;
 use std::collections::BTreeMap;
 

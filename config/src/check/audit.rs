@@ -1,5 +1,3 @@
-//! Checks of the `[audit]` table.
-
 use std::path::{Path, PathBuf};
 
 use super::Check;

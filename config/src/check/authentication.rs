@@ -1,5 +1,3 @@
-//! Checks of the authentication settings of a subsystem.
-
 use std::path::{Component, Path, PathBuf};
 
 use nvme_proto::wire::Nqn;

@@ -1,5 +1,3 @@
-//! Checks of the `[control]` table.
-
 use std::path::{Path, PathBuf};
 
 use super::Check;

@@ -1,5 +1,3 @@
-//! Checks of host lists and of the `[[host_group]]` tables.
-
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 

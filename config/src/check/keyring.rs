@@ -1,5 +1,3 @@
-//! Checks of the keyring, the `[[key]]` tables.
-
 use std::path::{Path, PathBuf};
 
 use super::Check;

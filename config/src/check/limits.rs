@@ -1,5 +1,3 @@
-//! Checks of the `limits` tables.
-
 use std::ops::RangeInclusive;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Checks of the `[[listener]]` tables.
-
 use std::net::{IpAddr, Ipv4Addr};
 
 use cairn_base::{Traddr, Trid};

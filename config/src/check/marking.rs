@@ -1,5 +1,3 @@
-//! Checks of the `[marking]` table.
-
 use cairn_rdma::marking::{Rule, RuleError, Rules};
 use nvme_proto::wire::Nqn;
 

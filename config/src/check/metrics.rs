@@ -1,5 +1,3 @@
-//! Checks of the `[metrics]` table.
-
 use std::net::SocketAddr;
 
 use cairn_base::Trid;

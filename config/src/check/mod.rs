@@ -98,7 +98,6 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
 }
 
 impl Check<'_> {
-    /// Records a problem at `place`, to which the caller may add a help text.
     fn wrong(&mut self, place: &KeyPath, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::new(message).located(self.excerpt(place));
         self.problems.push(problem);

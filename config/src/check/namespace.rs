@@ -1,5 +1,3 @@
-//! Checks of the `[[subsystem.namespace]]` tables.
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

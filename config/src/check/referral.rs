@@ -1,5 +1,3 @@
-//! Checks of the `[[referral]]` tables.
-
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;

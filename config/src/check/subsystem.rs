@@ -1,5 +1,3 @@
-//! Checks of the `[[subsystem]]` tables: names and access.
-
 use cairn_base::Trid;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;

@@ -1,5 +1,3 @@
-//! Checks of the `[target]` table.
-
 use std::ops::RangeInclusive;
 use std::time::Duration;
 

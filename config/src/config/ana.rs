@@ -1,5 +1,3 @@
-//! A subsystem's overrides of ANA states.
-
 use std::collections::BTreeMap;
 
 use nvme_proto::ana::AnaStates;

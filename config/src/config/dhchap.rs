@@ -1,5 +1,3 @@
-//! DH-HMAC-CHAP parameters.
-
 /// Hash functions, best first.
 pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
 /// Diffie-Hellman groups, best first.

@@ -1,5 +1,3 @@
-//! NGUIDs of namespaces.
-
 use uuid::Uuid;
 
 use super::Namespace;

@@ -1,5 +1,3 @@
-//! Pool directories.
-
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 

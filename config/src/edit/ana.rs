@@ -1,5 +1,3 @@
-//! Edits of ANA states of listeners, and of subsystems at a listener.
-
 use cairn_base::{Traddr, Trid};
 
 use toml_edit::{Item, Table, value};

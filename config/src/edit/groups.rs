@@ -1,5 +1,3 @@
-//! Edits of host groups.
-
 use std::collections::HashMap;
 
 use toml_edit::{Array, Item, Table, value};

@@ -1,5 +1,3 @@
-//! Edits of the hosts that may connect to a subsystem.
-
 use std::collections::HashSet;
 
 use toml_edit::{Array, Item, Table, Value, value};

@@ -1,5 +1,3 @@
-//! Edits of the keyring and of host keys.
-
 use std::path::Path;
 
 use toml_edit::{Item, Table, value};

@@ -1,5 +1,3 @@
-//! Edits of limits.
-
 use toml_edit::{InlineTable, Item, Table, TableLike, value};
 
 use super::{Draft, EditError, push, remove, tables, text_of};

@@ -1,5 +1,3 @@
-//! Edits of listeners, and of the listener lists of subsystems.
-
 use cairn_base::{Traddr, Trid};
 
 use toml_edit::{Array, Item, Table, Value, value};

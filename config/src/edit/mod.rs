@@ -475,7 +475,6 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
     Some(apart)
 }
 
-/// Returns the comments that a blank line separates from the table below them.
 fn comments_apart(table: &Table) -> &str {
     let before = table.decor().prefix();
     let before = before.and_then(|before| before.as_str()).unwrap_or("");

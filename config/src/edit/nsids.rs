@@ -1,5 +1,3 @@
-//! NSIDs in use in a subsystem.
-
 use std::collections::BTreeMap;
 
 use toml_edit::Table;

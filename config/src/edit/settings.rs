@@ -1,5 +1,3 @@
-//! Edits of existing subsystems and namespaces.
-
 use cairn_base::Trid;
 
 use toml_edit::{Array, Item, Table, value};

@@ -1,5 +1,3 @@
-//! The command `fabric explain`: tables of errors.
-
 use std::io::Write;
 use std::net::IpAddr;
 

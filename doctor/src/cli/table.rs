@@ -1,5 +1,3 @@
-//! Text tables.
-
 /// Text table; columns are as wide as their widest cell.
 #[derive(Debug, Default)]
 pub struct Table {

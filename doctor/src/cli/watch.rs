@@ -1,5 +1,3 @@
-//! The command `fabric watch`: rates of counters.
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};

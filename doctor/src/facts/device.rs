@@ -1,5 +1,3 @@
-//! RDMA devices.
-
 use std::collections::BTreeMap;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! Network interfaces.
-
 use std::collections::BTreeMap;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! Ports of RDMA devices.
-
 use std::collections::BTreeMap;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! Rule: counters that should not increase.
-
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port};
 

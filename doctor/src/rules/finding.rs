@@ -1,5 +1,3 @@
-//! Findings of the doctor, with evidence and fixes.
-
 use std::fmt;
 
 use serde::Serialize;

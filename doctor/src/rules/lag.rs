@@ -1,5 +1,3 @@
-//! Rule: RoCE over bonds.
-
 use super::{Examination, Finding, Severity};
 use crate::facts::NET;
 

@@ -1,5 +1,3 @@
-//! Rule: limit on locked memory.
-
 use super::finding::size;
 use super::{Examination, Finding, Severity};
 

@@ -1,5 +1,3 @@
-//! Rule: devices, drivers and kernel modules.
-
 use cairn_trouble::End;
 
 use super::{Examination, Finding, Severity};

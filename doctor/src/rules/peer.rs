@@ -1,5 +1,3 @@
-//! Rule: path to the peer, as observed from this machine.
-
 use super::{Examination, Finding, Severity};
 use crate::facts::{Peer, RoceVersion};
 use crate::mtu::fitting;

@@ -1,5 +1,3 @@
-//! Rule: state and link layer of ports.
-
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port};
 

@@ -1,5 +1,3 @@
-//! Rule: CPU use of soft RoCE.
-
 use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "rxe";

@@ -1,5 +1,3 @@
-//! Rule: type of service of sent packets.
-
 use std::collections::BTreeSet;
 
 use super::classes::Class;

@@ -1,5 +1,3 @@
-//! Answers of the kernel, as stored in recordings.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 

@@ -1,5 +1,3 @@
-//! Recorder of a source.
-
 use std::cell::RefCell;
 use std::time::Duration;
 

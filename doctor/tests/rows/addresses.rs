@@ -1,5 +1,3 @@
-//! Rules about addresses: GIDs, netdevs and ports.
-
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
 
 #[test]

@@ -1,5 +1,3 @@
-//! Rules about RoCE over a bond.
-
 use crate::common::{assert_found, changed, findings, recorded};
 
 #[test]

@@ -1,5 +1,3 @@
-//! Rules about MTU, flow control and congestion.
-
 use crate::common::{assert_found, changed, findings};
 
 #[test]

@@ -1,5 +1,3 @@
-//! Rules about devices, their counters, and the limits of the machine.
-
 use cairn_doctor::rules::{Intent, Membership, Severity};
 use cairn_doctor::source::Source;
 use cairn_rdma::PKey;

@@ -1,5 +1,3 @@
-//! Rules about the route to a peer.
-
 use cairn_doctor::rules::Severity;
 
 use crate::common::{PEER, assert_found, changed, findings_with_peer, recorded, text};

@@ -1,5 +1,3 @@
-//! Rules about ToS, DSCP, priorities and hop limits.
-
 use cairn_doctor::facts::Vlan;
 use cairn_doctor::rules::{Choice, Finding, Intent};
 use cairn_doctor::source::Recording;

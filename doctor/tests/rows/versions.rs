@@ -1,5 +1,3 @@
-//! Rules about RoCE versions, and the UDP port of v2.
-
 use crate::common::{
     PEER, assert_found, changed, findings, findings_with, findings_with_peer, intent, recorded,
 };

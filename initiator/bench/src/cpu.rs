@@ -7,7 +7,6 @@ use std::fs;
 pub(super) struct CpuUse {
     pub(super) user_s: f64,
     pub(super) system_s: f64,
-    /// Context switches.
     pub(super) switches: u64,
     /// Page faults that read from disk.
     pub(super) major_faults: u64,

@@ -1,5 +1,3 @@
-//! Benchmark job, with fio's names and values.
-
 use std::time::Duration;
 
 use super::size::{Size, parse_bytes, parse_range, parse_time};
@@ -78,7 +76,6 @@ pub struct Job {
 }
 
 impl Default for Job {
-    /// Returns a job with fio's defaults.
     fn default() -> Self {
         Self {
             rw: Workload::ALL[0],

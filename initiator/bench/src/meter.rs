@@ -21,7 +21,6 @@ pub enum Phase {
     Ended = 4,
 }
 
-/// Counters of a running job.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     phase: AtomicU8,
@@ -69,7 +68,6 @@ impl Count {
 }
 
 impl Meter {
-    /// Current phase.
     #[must_use]
     pub(super) fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
@@ -85,7 +83,6 @@ impl Meter {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// Current counters of `direction`.
     #[must_use]
     pub(super) fn count(&self, direction: Direction) -> Count {
         let counter = &self.directions[direction as usize];

@@ -1,5 +1,3 @@
-//! Benchmark lanes over all paths of a namespace.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -9,7 +9,6 @@ use fastrand::Rng;
 
 use super::random::mix;
 
-/// Size of the header in bytes.
 pub(super) const HEADER_BYTES: usize = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
 /// Byte range of the checksum, which covers all bytes after it.

@@ -26,7 +26,6 @@ pub struct JobResult {
     pub mismatches: Vec<String>,
     /// Time from the first command to the last completion.
     pub elapsed: Duration,
-    /// CPU usage of the copy's thread.
     pub(super) cpu: CpuUse,
 }
 
@@ -68,7 +67,6 @@ pub trait Audience {
     fn glimpse(&mut self, glimpse: &Glimpse);
 }
 
-/// Audience without interest in progress.
 impl Audience for () {
     fn glimpse(&mut self, _: &Glimpse) {}
 }

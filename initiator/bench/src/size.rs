@@ -1,11 +1,7 @@
-//! Parsers of sizes, percentages and times in fio's format.
-
 use std::time::Duration;
 
-/// Size in bytes or in percent of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
-    /// Size in bytes.
     Bytes(u64),
     /// Percentage of the namespace.
     Percent(u8),

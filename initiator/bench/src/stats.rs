@@ -1,5 +1,3 @@
-//! Measurements of a job.
-
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -49,7 +47,6 @@ impl Series {
         (self.m2 / (self.count - 1) as f64).sqrt()
     }
 
-    /// Adds the values of another series.
     pub(super) fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -128,7 +125,6 @@ impl Default for DirectionStats {
     }
 }
 
-/// Times of a completed command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Time before submission.

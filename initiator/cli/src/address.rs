@@ -267,7 +267,6 @@ fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
     let host = name.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<Traddr>().and_then(Traddr::resolve) {
         Ok(address) => return Ok(address.at(port)),
-        // A name.
         Err(TraddrError::NotAnAddress) => {}
         Err(error) => return Err(format!("{option} {name}: {error}")),
     }

@@ -1,5 +1,3 @@
-//! The commands `bench` and `verify`.
-
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! The commands `discover` and `connect-check`.
-
 use cairn_doctor::tos::Tos;
 use cairn_initiator::IoQueue;
 use clap::Args;

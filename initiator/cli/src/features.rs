@@ -1,5 +1,3 @@
-//! The commands `get-feature` and `set-feature`.
-
 use clap::Args;
 use nvme_proto::wire::U32;
 use nvme_proto::wire::feature::{CAPABILITY_BITS, FEATURE_BITS, Feature, Select, SetFeaturesCdw10};

@@ -1,5 +1,3 @@
-//! The command `list`: namespaces visible to this host.
-
 use clap::Args;
 use nvme_proto::wire::Nqn;
 

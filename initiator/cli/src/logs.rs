@@ -1,5 +1,3 @@
-//! The command `get-log`.
-
 use clap::Args;
 use nvme_proto::wire::log::{ErrorEntry, FirmwareSlotLog, LOG_BITS, LogPage, SmartLog};
 use nvme_proto::wire::{FromBytes, NSID_ALL};

@@ -1,5 +1,3 @@
-//! Output to stdout.
-
 use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
 
@@ -46,7 +44,7 @@ impl Output {
 /// First error of stdout; the program fails with it at exit.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Prints text with a newline. A closed pipe is not an error; other errors are recorded in [`FAILURE`].
+/// A closed pipe is not an error; other errors are recorded in [`FAILURE`].
 pub(super) fn print(text: &str) {
     match write(text.as_bytes()).and_then(|()| write(b"\n")) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
@@ -124,7 +122,6 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// Formats bytes in hexadecimal and ASCII, 16 per line.
 pub(super) fn hexdump(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (at, line) in bytes.chunks(16).enumerate() {

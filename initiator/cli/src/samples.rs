@@ -1,5 +1,3 @@
-//! Latency samples of an operation.
-
 use std::time::{Duration, Instant};
 
 use super::Result;

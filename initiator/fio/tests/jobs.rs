@@ -37,14 +37,12 @@ fn can_run() -> bool {
     false
 }
 
-/// Returns the path of the engine, which is built unless a prebuilt one is given.
 fn engine() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         if let Some(path) = std::env::var_os(ENGINE) {
             return path.into();
         }
-        // The engine is two levels above this test.
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program
             .ancestors()
@@ -66,7 +64,6 @@ fn engine() -> &'static PathBuf {
     })
 }
 
-/// Starts a target with a memory disk of 64 MiB; also returns its fio filename.
 fn target() -> (TestTarget, String) {
     target_with("")
 }

@@ -1,5 +1,3 @@
-//! Completions and connection events.
-
 use std::net::SocketAddr;
 
 use cairn_rdma::{Completion, DisconnectReason, Event, PrivateData, QpId, WorkStatus};

@@ -1,5 +1,3 @@
-//! Parsing of discovery log entries.
-
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;

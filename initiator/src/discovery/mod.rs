@@ -1,5 +1,3 @@
-//! Discovery of subsystems and their addresses.
-
 mod entry;
 mod referral;
 

@@ -1,5 +1,3 @@
-//! Errors of a host and its controller.
-
 mod advice;
 
 use std::net::SocketAddr;

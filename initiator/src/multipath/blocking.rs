@@ -1,5 +1,3 @@
-//! Blocking methods of a [`Multipath`].
-
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{Provider, sleep_until_any_ready};

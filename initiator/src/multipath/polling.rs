@@ -1,5 +1,3 @@
-//! Polling of a [`Multipath`].
-
 use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{Choice, Link, Verdict, judge, judge_loss};

@@ -1,5 +1,3 @@
-//! Handle of an I/O queue.
-
 /// I/O queue of a controller, from [`Controller::io_queues`] or [`Controller::io_queue`].
 ///
 /// A handle stays valid over reconnections. If the controller then grants fewer queues, submissions to the others fail.
@@ -16,12 +14,10 @@ impl IoQueue {
     /// First I/O queue, which every controller with I/O queues has.
     pub const FIRST: Self = Self(1);
 
-    /// Handles of `count` I/O queues.
     pub(crate) fn all(count: u16) -> impl ExactSizeIterator<Item = Self> + use<> {
         (0..count).map(|index| Self(index + 1))
     }
 
-    /// Handle of queue `turn` modulo `count`.
     pub(crate) fn in_rotation(turn: usize, count: u16) -> Self {
         Self(1 + (turn % usize::from(count.max(1))) as u16)
     }

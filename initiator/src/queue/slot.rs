@@ -1,5 +1,3 @@
-//! Command slot and ticket.
-
 use std::time::Duration;
 
 use nvme_proto::host::Duty;

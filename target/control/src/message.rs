@@ -1,5 +1,3 @@
-//! JSON-RPC 2.0 requests and responses.
-
 use serde_json::{Map, Value, json};
 
 const BATCH_MAX: usize = 1024;

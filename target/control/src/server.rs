@@ -24,7 +24,6 @@ pub const CONNECTIONS_OF_USER_MAX: usize = 256;
 pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
-/// Memory reserved for a small response, in bytes.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
 /// Memory of a parsed request per byte: a value of `[0,0,0]` takes two bytes.
 const PARSED_FACTOR: usize = 16;

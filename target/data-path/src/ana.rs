@@ -36,8 +36,7 @@ impl AnaShared {
         shared
     }
 
-    /// Returns the state of a group. `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as the
-    /// configuration's check ensures.
+    /// `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as the configuration's check ensures.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }

@@ -1,5 +1,3 @@
-//! Namespaces as used by the I/O path.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 

@@ -3,9 +3,7 @@
 /// Resources in use by all reactors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Number of queue pairs.
     pub queue_pairs: usize,
-    /// Requests in use.
     pub requests: usize,
     /// Data buffers in use, in bytes.
     pub buffer_bytes: usize,

@@ -1,5 +1,3 @@
-//! Errors of image operations.
-
 /// Reason why an image cannot be opened, with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]

@@ -1,5 +1,3 @@
-//! Open RBD image.
-
 use std::fmt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,3 @@
-//! Opening of an image, and its properties.
-
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64};

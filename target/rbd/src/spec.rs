@@ -1,5 +1,3 @@
-//! Access mode and layout of an image.
-
 /// Access mode of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {

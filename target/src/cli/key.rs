@@ -1,5 +1,3 @@
-//! `cairn-target key`: secrets for DH-HMAC-CHAP.
-
 #![expect(clippy::disallowed_methods, reason = "a command for one file")]
 
 use std::fs::{File, OpenOptions};

@@ -204,7 +204,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints a line. A closed stdout is no error.
+/// A closed stdout is no error.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

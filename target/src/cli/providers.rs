@@ -1,5 +1,3 @@
-//! RDMA providers of cairn-target.
-
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

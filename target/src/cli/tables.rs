@@ -1,5 +1,3 @@
-//! Responses of the control socket as tables.
-
 use std::fmt::Write;
 
 use serde_json::Value;

@@ -1,5 +1,3 @@
-//! Discovery subsystem: reports the listeners and subsystems to hosts.
-
 use std::sync::Arc;
 
 use cairn_config::Config;

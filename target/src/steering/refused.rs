@@ -1,5 +1,3 @@
-//! Reasons for refusing a change, and the error responses for them.
-
 use std::io;
 
 use cairn_config::{Config, EditError};

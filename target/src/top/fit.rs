@@ -1,5 +1,3 @@
-//! Selects the table columns that fit a width.
-
 use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;

@@ -1,5 +1,3 @@
-//! Rates as tables, for terminal and text output.
-
 use std::cmp::Ordering;
 
 use cairn_doctor::tos::Tos;

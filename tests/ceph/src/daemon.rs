@@ -1,5 +1,3 @@
-//! Ceph daemon in a foreground child process.
-
 use std::fs::File;
 use std::io;
 use std::path::Path;

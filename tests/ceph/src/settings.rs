@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::{proc_text, succeed};
 
-/// Bytes of the OSD's sparse data file.
 const DISK_BYTES: u64 = 16 << 30;
 
 pub(crate) fn prepare(folder: &Path) -> io::Result<String> {

@@ -1,5 +1,3 @@
-//! Controller with arbitrary commands.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Numbers and bytes taken from a fuzz input.
-
 /// Unread part of the input; missing bytes read as 0.
 pub(crate) struct Input<'a>(&'a [u8]);
 

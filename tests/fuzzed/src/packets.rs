@@ -1,5 +1,3 @@
-//! RoCE packets and connection management.
-
 use std::time::Duration;
 
 use cairn_rdma::{Marked, PKey};

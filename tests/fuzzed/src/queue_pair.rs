@@ -21,7 +21,6 @@ const ID: QpId = QpId::new(0, 1);
 const KEY: u32 = 0x100;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 16 << 10;
-/// Maximum packet size in bytes.
 const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;

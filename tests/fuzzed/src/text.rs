@@ -1,5 +1,3 @@
-//! Configurations and control requests.
-
 use cairn_config::{Config, Draft, Flags, parse_size};
 use cairn_control::{Frames, parses};
 use cairn_rdma::marking::Rules;

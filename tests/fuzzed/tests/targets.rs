@@ -1,5 +1,3 @@
-//! Fuzz targets with random bytes and stored inputs.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,3 @@
-//! Random numbers with a seed.
-
 /// Generator of random numbers with a seed.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);

@@ -1,5 +1,3 @@
-//! Command capsules of invalid length, and random capsules.
-
 use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail, ensure};

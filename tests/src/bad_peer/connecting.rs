@@ -1,5 +1,3 @@
-//! Invalid connection requests and Connect commands.
-
 use anyhow::{Result, bail, ensure};
 use cairn_rdma::QpOptions;
 use nvme_proto::wire::cm::{RejectStatus, RequestData};

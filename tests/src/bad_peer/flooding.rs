@@ -1,5 +1,3 @@
-//! Floods of valid operations.
-
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
 use cairn_rdma::QpId;

@@ -1,5 +1,3 @@
-//! Misbehaving host with raw capsules.
-
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::thread;

@@ -58,9 +58,6 @@ impl std::fmt::Debug for Renewing {
 
 impl Renewing {
     /// Connects both queues, and authenticates if there is a secret.
-    ///
-    /// # Errors
-    /// The target rejects the host.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -89,9 +86,6 @@ impl Renewing {
     }
 
     /// Connects and authenticates another I/O queue in place of queue 1.
-    ///
-    /// # Errors
-    /// The target rejects the queue.
     pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
         self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
         let is_live = std::mem::replace(&mut self.is_live, false);
@@ -101,9 +95,6 @@ impl Renewing {
     }
 
     /// Authenticates a queue; a live queue also executes a command before the reply.
-    ///
-    /// # Errors
-    /// The authentication fails.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
@@ -111,18 +102,12 @@ impl Renewing {
     }
 
     /// Authenticates with a wrong secret, which must end the I/O queue, or both queues if `qid` is 0.
-    ///
-    /// # Errors
-    /// The queue does not end.
     pub fn expect_refused(mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         self.expect_end(qid, &answer)
     }
 
     /// Violates the message order; the target must give a reason and end the queue.
-    ///
-    /// # Errors
-    /// The queue continues, or the target gives no reason.
     pub fn break_order(mut self, qid: usize, how: Disorder) -> Result<()> {
         let negotiate = self.negotiating(&some_secret()).message();
         match how {
@@ -150,17 +135,11 @@ impl Renewing {
     }
 
     /// Starts an authentication and receives the challenge.
-    ///
-    /// # Errors
-    /// The target sends no challenge.
     pub fn begin(&mut self, qid: usize) -> Result<()> {
         self.replied(qid, &some_secret()).map(drop)
     }
 
     /// Starts an authentication; the target must reject it as unsupported without ending a queue.
-    ///
-    /// # Errors
-    /// The target behaves differently.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer
@@ -169,9 +148,6 @@ impl Renewing {
     }
 
     /// Executes a command on each queue.
-    ///
-    /// # Errors
-    /// A command fails.
     pub fn check(&mut self) -> Result<()> {
         let [admin, io] = self.queues;
         let keep_alive = plain(&mut self.peer, command::keep_alive());

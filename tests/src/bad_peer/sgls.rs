@@ -1,5 +1,3 @@
-//! Commands with invalid data pointers.
-
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
 use cairn_rdma::QpId;

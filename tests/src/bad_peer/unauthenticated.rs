@@ -1,5 +1,3 @@
-//! Peers without the secret of a subsystem.
-
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::Secrets;
 use cairn_rdma::QpId;
@@ -22,9 +20,6 @@ pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
 /// Checks an unauthenticated queue: the target must fail every command before authentication, and close the queue after
 /// a failed one.
-///
-/// # Errors
-/// The target behaves differently.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;
@@ -64,9 +59,6 @@ pub fn knock(setting: &Setting) -> Result<()> {
 }
 
 /// Checks that a reply recorded on another connection is rejected.
-///
-/// # Errors
-/// The target accepts the replay, or rejected the recorded reply.
 pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     let mut recorded: Option<(Vec<u8>, Vec<u8>)> = None;
     loop {
@@ -121,9 +113,6 @@ impl std::fmt::Debug for HalfDone {
 
 impl HalfDone {
     /// Connects and receives a challenge.
-    ///
-    /// # Errors
-    /// The target sends no challenge.
     pub fn new(setting: &Setting) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -161,9 +150,6 @@ impl std::fmt::Debug for Impostors {
 
 impl Impostors {
     /// Connects two peers that each claim `qids`; QID 0 claims a new controller.
-    ///
-    /// # Errors
-    /// The target rejects a claim before authentication, or accepts it without.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
         for _ in 0..2 {

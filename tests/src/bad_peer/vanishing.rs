@@ -1,5 +1,3 @@
-//! Disconnects of peers during operations.
-
 use anyhow::Result;
 use cairn_initiator::command;
 use nvme_proto::wire::fabrics::{PropertySetCommand, PropertySize};

@@ -1,5 +1,3 @@
-//! Opening, rejecting and closing connections.
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;

@@ -1,5 +1,3 @@
-//! Invalid keys, too long messages, and disconnects.
-
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};

@@ -1,5 +1,3 @@
-//! RDMA WRITE and READ, and their ordering with SENDs.
-
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};

@@ -1,5 +1,3 @@
-//! Connected host and target, polled by the calling thread.
-
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};

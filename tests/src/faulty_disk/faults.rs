@@ -1,5 +1,3 @@
-//! Faults and rules of a disk.
-
 use std::ops::Range;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! FUSE server of the disk.
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -9,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::faults::{Fault, Nature, Op, Rule};
 use super::wire::{self, Call, Request};
 
-/// Interval of heartbeats to the caretaker.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -226,7 +226,6 @@ fn transfers_beyond_mdts_are_refused() {
 #[test]
 fn a_namespace_reads_and_changes_its_blocks() {
     const BLOCK: usize = 512;
-    // Each transfer takes several commands.
     const BLOCKS: usize = 300;
     let file = Scratch::new("blocks", 1 << 20);
     let target = TestTarget::with_namespaces(&[&file.export(512)]);

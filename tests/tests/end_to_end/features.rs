@@ -1,5 +1,3 @@
-//! Get Features and Set Features for every feature.
-
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;
 use nvme_proto::wire::feature::{

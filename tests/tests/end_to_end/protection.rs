@@ -1,5 +1,3 @@
-//! Write protection of namespaces, set by hosts.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -52,7 +52,6 @@ pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
-/// DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
 /// Expected priority in VLAN tags; Linux would by default derive 2 from the type of service.
 pub(crate) const PCP: u8 = TOS >> 5;
@@ -221,7 +220,6 @@ fn leave_the_network() -> io::Result<()> {
     }
 }
 
-/// True if this process may create network namespaces; otherwise records a skip.
 #[track_caller]
 fn can_make_namespaces() -> bool {
     match thread::spawn(leave_the_network).join().unwrap() {
@@ -250,7 +248,6 @@ pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
-/// True if the kernel has VLAN interfaces; otherwise records a skip.
 #[track_caller]
 fn has_vlans() -> bool {
     let probe = || {

@@ -1,5 +1,3 @@
-//! Verified reads and writes between network namespaces.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::channel;

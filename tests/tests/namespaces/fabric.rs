@@ -1,5 +1,3 @@
-//! Connection with every type of work request.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

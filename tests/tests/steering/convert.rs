@@ -1,5 +1,3 @@
-//! Import and export of other targets' configurations.
-
 use std::path::{Path, PathBuf};
 
 use cairn_config::{Access, AnaStates, Backing, Config, Flags, KeySource};

@@ -1,5 +1,3 @@
-//! Sizes of disks, and notifications of changes.
-
 use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,3 @@
-//! Drain of a listener, which moves hosts to other paths.
-
 use std::time::Duration;
 
 use cairn_initiator::multipath::{Multipath, MultipathOptions, Policy};

@@ -1,5 +1,3 @@
-//! Keys of hosts, set by methods of SPDK and Cairn.
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -1,5 +1,3 @@
-//! Log settings that change at run time.
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};

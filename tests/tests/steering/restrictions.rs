@@ -1,5 +1,3 @@
-//! Restrictions of the control socket and its clients.
-
 use std::os::unix::fs::symlink;
 use std::path::Path;
 

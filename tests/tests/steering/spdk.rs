@@ -1,11 +1,8 @@
-//! Requests of SPDK clients, and the responses.
-
 use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// True if `found` contains all fields of `wanted` with the same values.
 pub(crate) fn includes(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted

@@ -1,5 +1,3 @@
-//! State of the target as shown to SPDK clients.
-
 use cairn_initiator::Host;
 use serde_json::{Value, json};
 

@@ -1,5 +1,3 @@
-//! Warnings about disks that may lose data, and about rejected hosts.
-
 use std::fs::{self, File};
 
 use cairn_initiator::Host;

@@ -1,5 +1,3 @@
-//! `cargo xtask bench compare`: comparison of two runs.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

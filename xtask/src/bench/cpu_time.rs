@@ -1,5 +1,3 @@
-//! Processor time of a running process.
-
 use std::fs;
 use std::io;
 use std::iter::Sum;

@@ -1,5 +1,3 @@
-//! Items of a run: matrix cells, and additional measurements.
-
 use super::cell::Cell;
 use super::disk::{self, DiskRow};
 use super::link;

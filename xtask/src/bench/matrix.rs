@@ -1,5 +1,3 @@
-//! Selection of the items of a run.
-
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};

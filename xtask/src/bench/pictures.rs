@@ -1,5 +1,3 @@
-//! Plots of a run.
-
 use std::path::Path;
 
 use anyhow::Result;

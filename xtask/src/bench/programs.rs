@@ -1,5 +1,3 @@
-//! Programs and files of the benchmarks.
-
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;

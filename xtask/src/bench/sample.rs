@@ -1,5 +1,3 @@
-//! Sample of a cell: the reports of target and host as metrics.
-
 use std::time::Duration;
 
 use super::counters::Counters;

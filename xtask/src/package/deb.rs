@@ -1,5 +1,3 @@
-//! Debian packages, built with cargo-deb.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -56,7 +56,6 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Returns the search path for programs, `folder` first.
 fn path_with(folder: &Path) -> Result<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));

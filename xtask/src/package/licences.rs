@@ -1,5 +1,3 @@
-//! Licences of the programs and their dependencies.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;

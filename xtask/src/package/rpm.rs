@@ -1,5 +1,3 @@
-//! RPM package, built with cargo-generate-rpm.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,3 @@
-//! File trees of the packages.
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! Picture of the crates and their dependencies.
-
 use super::canvas::Canvas;
 
 struct Node {

@@ -1,5 +1,3 @@
-//! Metric of a row: name, unit and samples.
-
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,3 @@
-//! Properties of the machine of a run.
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,3 @@
-//! Results as SVG plots.
-
 use std::ops::Range;
 use std::path::Path;
 

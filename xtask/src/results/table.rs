@@ -1,5 +1,3 @@
-//! Results as tables for a terminal and in Markdown.
-
 use super::figure::number;
 use super::{Results, Row};
 

@@ -1,5 +1,3 @@
-//! Failures in a step's output, repeated at the end.
-
 const LINES_MAX: usize = 20;
 
 #[derive(Default)]

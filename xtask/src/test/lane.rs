@@ -1,5 +1,3 @@
-//! Lanes: sequences of steps, in parallel.
-
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Steps of a test run.
-
 use anyhow::{Context, Result};
 
 use super::lane::Lane;

@@ -1,5 +1,3 @@
-//! Skipped tests, which are reported and must be allowed.
-
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! Test counts in summary lines.
-
 use std::fmt;
 use std::ops::Add;
 

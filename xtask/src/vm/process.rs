@@ -1,5 +1,3 @@
-//! Execution of programs whose output is shown only on failure.
-
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,3 @@
-//! Paths in the source tree and in cargo's output folder.
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

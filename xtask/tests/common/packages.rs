@@ -34,7 +34,6 @@ pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
     missing.is_none()
 }
 
-/// Returns an error if this process may not call chroot(2).
 pub(crate) fn may_chroot() -> Result<(), String> {
     cairn_skips::probe(Command::new("chroot").args(["/", "true"])).map(drop)
 }

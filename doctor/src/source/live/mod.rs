@@ -1,5 +1,3 @@
-//! Source that reads the local machine.
-
 mod dcb;
 mod ethtool;
 mod netlink;

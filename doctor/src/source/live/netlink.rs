@@ -1,5 +1,3 @@
-//! Queries of rtnetlink: addresses, routes and neighbours.
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -47,7 +45,6 @@ pub(super) fn request_of(
     Ok(messages.into_iter().map(|message| message.body).collect())
 }
 
-/// Returns the addresses shown by `ip address`.
 pub(super) fn addresses() -> io::Result<Vec<Address>> {
     // `struct ifaddrmsg`: family, prefix length, flags, scope, index.
     let messages = request(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; 8])?;

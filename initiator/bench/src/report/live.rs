@@ -1,5 +1,3 @@
-//! Progress display on stderr.
-
 use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

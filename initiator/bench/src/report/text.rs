@@ -1,5 +1,3 @@
-//! Text report in fio's format.
-
 use std::fmt::Write;
 
 use super::super::lane::Direction;

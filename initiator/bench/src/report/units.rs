@@ -1,5 +1,3 @@
-//! Short formats of numbers as in fio.
-
 /// Formats numbers up to 9999 without unit, and larger ones with three significant digits and a unit.
 fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut steps = 0;

@@ -1,5 +1,3 @@
-//! Event of the audit log and its JSON line.
-
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,3 @@
-//! Counters of I/O commands, by namespace and by queue.
-
 use nvme_proto::io::OperationKind;
 use nvme_proto::wire::Status;
 

@@ -1,5 +1,3 @@
-//! Counters of reactors and their devices.
-
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_rdma::{DisconnectReason, Event, WorkStatus};

@@ -1,5 +1,3 @@
-//! Ports, queue pairs and requests of a reactor.
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 

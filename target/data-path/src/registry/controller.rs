@@ -1,5 +1,3 @@
-//! Controller state shared by reactors.
-
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,3 @@
-//! State of a connected queue visible outside its reactor.
-
 use std::net::SocketAddr;
 
 use cairn_rdma::PKey;

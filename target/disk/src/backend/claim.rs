@@ -1,5 +1,3 @@
-//! Access requested from a disk.
-
 use std::time::Instant;
 
 /// Access to a disk, and sharing with other programs.

@@ -1,5 +1,3 @@
-//! Errors of opening a disk, with remedies.
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

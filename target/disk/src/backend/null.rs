@@ -1,5 +1,3 @@
-//! Null disk, for measurements without storage.
-
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

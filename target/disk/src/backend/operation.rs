@@ -1,5 +1,3 @@
-//! Disk operations: request, progress and result.
-
 use std::fmt;
 use std::time::Duration;
 

@@ -22,7 +22,6 @@ pub(super) fn is_in_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|statfs| IN_MEMORY.contains(&(statfs.f_type as u32)))
 }
 
-/// Returns the remedy for a path at which nothing exists.
 pub(super) fn for_missing(path: &Path) -> String {
     let folder = path.parent().filter(|folder| folder.is_dir());
     let Some(folder) = folder.and_then(|folder| folder.canonicalize().ok()) else {
@@ -46,7 +45,6 @@ pub(super) fn for_missing(path: &Path) -> String {
     )
 }
 
-/// Returns the remedy for a path that this process may not reach or open.
 pub(super) fn for_denied(path: &Path) -> String {
     let user = rustix::process::geteuid();
     if user.is_root() {

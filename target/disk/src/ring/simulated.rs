@@ -1,5 +1,3 @@
-//! Simulated disks and workers of a ring.
-
 use super::*;
 
 impl Ring {

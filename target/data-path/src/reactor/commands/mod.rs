@@ -1,5 +1,3 @@
-//! Commands that are no I/O: Connect, authentication and admin commands.
-
 pub(super) mod admin;
 pub(super) mod auditing;
 pub(super) mod authenticate;

@@ -1,5 +1,3 @@
-//! Creation and end of queue pairs and devices.
-
 pub(super) mod late_round;
 pub(super) mod overdue;
 pub(super) mod slot_release;

@@ -1,5 +1,3 @@
-//! Queues of waiting commands, and the token buckets that they wait for.
-
 pub(super) mod capsule_queues;
 pub(super) mod depth_queues;
 pub(super) mod index_counts;

@@ -225,7 +225,6 @@ mod tests {
         Box::new(bytes.try_into().expect("a page"))
     }
 
-    /// Returns a namespace of 1000 blocks of 4096 bytes, in the second of two formats.
     fn namespace() -> IdentifyNamespace {
         let mut namespace = IdentifyNamespace::new_zeroed();
         namespace.nsze.set(1000);
