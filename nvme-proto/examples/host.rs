@@ -21,7 +21,6 @@ use nvme_proto::wire::{Cqe, FromBytes, IntoBytes, Nqn, NvmOpcode, SglDescriptor,
 
 use target::{BLOCK_BYTES, SUBNQN, Target, access};
 
-/// Association with its transport: the target, host memory, commands in flight.
 struct Driver {
     association: Association,
     target: Target,
@@ -50,7 +49,6 @@ impl Driver {
         }
     }
 
-    /// Carries out the pending actions.
     fn run(&mut self) {
         while let Some(action) = self.association.next_action() {
             match action {
@@ -69,7 +67,6 @@ impl Driver {
         }
     }
 
-    /// Advances time to the next deadline, and carries out the actions.
     fn wait(&mut self) {
         let deadlines = [self.association.deadline(), self.target.deadline()];
         let next = deadlines.into_iter().flatten().min();
@@ -109,7 +106,6 @@ impl Driver {
         }
     }
 
-    /// Sends a user command, if the association allows commands.
     fn send_user(&mut self, sqe: Sqe, in_capsule: &[u8]) -> Status {
         assert_eq!(self.association.state(), AssociationState::Live);
         self.last_cid += 1;

@@ -33,7 +33,6 @@ pub(crate) const BLOCK_BYTES: usize = 1 << BLOCK_SHIFT;
 pub(crate) const BLOCKS: u64 = 128;
 const BLOCK_SHIFT: u8 = 9;
 
-/// Target for one host, with one namespace.
 pub(crate) struct Target {
     subsystem: Subsystem,
     disk: Vec<u8>,
@@ -45,7 +44,6 @@ pub(crate) struct Target {
 
 struct Queue {
     request: RequestData,
-    /// Set by the Connect command.
     connected: Option<Connected>,
     sqhd: u16,
 }
@@ -67,7 +65,6 @@ impl Target {
         }
     }
 
-    /// Accepts or rejects a connection by private data.
     pub(crate) fn accept(&mut self, private_data: &[u8]) -> Result<ReplyData, RejectStatus> {
         let request = RequestData::parse(private_data)?;
         let reply = admit(&request, &self.subsystem.settings().limits)?;
@@ -80,7 +77,6 @@ impl Target {
         Ok(reply)
     }
 
-    /// Executes a capsule's command; returns the response capsules for its queue.
     pub(crate) fn receive(
         &mut self,
         qid: u16,
@@ -257,19 +253,16 @@ impl Target {
         }
     }
 
-    /// Handles a connection closed by its host.
     pub(crate) fn disconnected(&mut self, qid: u16, now: Duration) {
         let mut actions = Vec::new();
         self.remove(qid, now, &mut actions);
         self.carry_out(actions, now, &mut Vec::new());
     }
 
-    /// Time at which [`tick`](Self::tick) must be called.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.subsystem.next_deadline()
     }
 
-    /// Ends the association if its host was silent for too long.
     pub(crate) fn tick(&mut self, now: Duration) {
         let (mut actions, last) = (Vec::new(), self.last_command);
         self.subsystem.poll(now, |_| last, &mut actions);
@@ -278,7 +271,6 @@ impl Target {
 }
 
 impl Queue {
-    /// Advances SQHD by one command; returns it for the responses.
     fn take_entry(&mut self) -> u16 {
         match self.connected {
             Some(connected) if connected.flow_control => {
@@ -295,7 +287,6 @@ fn bytes(range: BlockRange) -> std::ops::Range<usize> {
     start..start + range.blocks as usize * BLOCK_BYTES
 }
 
-/// Returns data of the host: from the capsule, or by RDMA READ.
 fn fetch(transfer: DataTransfer, in_capsule: &[u8], memory: &[u8]) -> Vec<u8> {
     match transfer {
         DataTransfer::InCapsule(slice) => in_capsule[slice.range()].to_vec(),
@@ -336,7 +327,6 @@ impl Host {
         cqe.result()
     }
 
-    /// Connects a queue of 32 entries; returns the CNTLID.
     fn connect(&mut self, qid: u16, cntlid: u16) -> u16 {
         let request = RequestData::new(qid, 32, 31, CNTLID_NONE);
         let reply = self.target.accept(request.as_bytes());
@@ -351,7 +341,6 @@ impl Host {
     }
 }
 
-/// Returns a Read or Write of `blocks` blocks at the start of the namespace.
 pub(crate) fn access(opcode: NvmOpcode, slba: u64, blocks: u32, dptr: SglDescriptor) -> Sqe {
     let mut sqe = Sqe::new(2, opcode.0, 1);
     sqe.cdw10.set(slba as u32);

@@ -1,5 +1,3 @@
-//! Host identity, and access lists.
-
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
 //!
-//! A namespace is in an ANA group (ANAGRPID), for which each port has a state. A controller reports its port's states
-//! in log page 0Ch, and changes by an event.
+//! A namespace is in an ANA group (ANAGRPID), for which each port has a state.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;

@@ -35,7 +35,7 @@ impl Settings {
     /// Creates settings with which every host may connect.
     ///
     /// The model is "nvme-proto", the firmware revision this crate's version, and hosts must flush to make writes
-    /// durable. All CNTLIDs and the default limits apply.
+    /// durable.
     #[must_use]
     pub fn new(nqn: Nqn, serial: &str) -> Self {
         Self {

@@ -213,9 +213,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the address to report for a listener, or `None`.
-///
-/// For a wildcard, that is the connection's local address, if its family is the same.
 fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);

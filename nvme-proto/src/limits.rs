@@ -141,7 +141,6 @@ impl Limits {
         }
     }
 
-    /// Panics if a limit is outside the protocol's range.
     pub(crate) fn assert_sane(&self) {
         assert!((1..=MDTS_MAX).contains(&self.mdts), "MDTS of {}", self.mdts);
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));

@@ -321,7 +321,6 @@ impl Namespaces {
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// Returns the visible NSIDs by ANA group, ascending; groups without visible NSIDs are omitted.
     pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {
@@ -433,7 +432,6 @@ impl Namespaces {
         Ok(before != none)
     }
 
-    /// TLER, in units of 100 ms.
     pub(crate) fn tler(&self, nsid: u32, seen: &NsidSet) -> Result<u16, Status> {
         let attached = self.by_nsid.get(&nsid).filter(|_| seen.contains(nsid));
         attached
@@ -441,7 +439,6 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    /// Sets TLER of a visible namespace, or of all of them for FFFFFFFFh.
     pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
             let all = self.by_nsid.iter_mut();

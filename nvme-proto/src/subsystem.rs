@@ -200,7 +200,7 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Connects a queue without authentication (Base, 6.3). QID 0 creates a controller.
+    /// Connects a queue without authentication (Base, 6.3).
     ///
     /// # Errors
     /// Response to send before closing the connection.
@@ -431,8 +431,7 @@ impl Subsystem {
 
     /// Adds failed I/O commands to the error log, oldest first.
     ///
-    /// `left_out` earlier failures are only counted. The control plane calls this with failures that the I/O path
-    /// collected.
+    /// `left_out` earlier failures are only counted.
     pub fn record_failures(
         &mut self,
         cntlid: u16,

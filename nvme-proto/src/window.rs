@@ -1,5 +1,3 @@
-//! Requested part of a log page.
-
 /// Bytes of a page from offset `start`; bytes not written are 0.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
@@ -13,7 +11,6 @@ impl<'a> Window<'a> {
         Self { out, start }
     }
 
-    /// True if the window contains a byte of the range at offset `at` of the page.
     pub(crate) fn shows(&self, at: u64, length: u64) -> bool {
         at < self.start.saturating_add(self.out.len() as u64)
             && at.saturating_add(length) > self.start

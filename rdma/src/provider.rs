@@ -241,9 +241,6 @@ pub trait Endpoint {
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
     /// Posts a chain of work requests in order. Either all or none are posted.
-    ///
-    /// # Errors
-    /// [`PostError`]: no request of the chain was posted, and none completes.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
     /// Writes up to `out.len()` completions to `out` and returns their number.

@@ -9,7 +9,7 @@ use crate::message::{FAILURE_BYTES, Message};
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// Controller's authentication of a queue. Close the connection after a failure.
+/// Controller's authentication of a queue.
 #[derive(Debug)]
 pub struct Authentication {
     names: Names,
@@ -21,12 +21,10 @@ pub struct Authentication {
 
 enum ExchangeState {
     Negotiating,
-    /// Waits until the host reads a challenge.
     Challenging(Hash, Group),
     Replying(Challenge),
     /// Waits until the host reads the result, with the response to the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
-    /// Waits for the host's verdict on the controller's response.
     Confirming(Authenticated),
     /// The next Authentication Receive returns the reason.
     Failing(Reason),
@@ -117,9 +115,6 @@ impl Authentication {
     /// Returns the data of an Authentication Receive, whose buffer has `bytes` bytes.
     ///
     /// `seqnum` must differ for each challenge, and not be 0.
-    ///
-    /// # Errors
-    /// The buffer is too short for any message.
     pub fn receive(
         &mut self,
         bytes: usize,
@@ -172,7 +167,6 @@ impl Authentication {
         (message, ExchangeState::Ended(Err(reason)))
     }
 
-    /// Selects hash and group: the first in this end's policy that the host offers.
     fn negotiate(&self, message: &Message<'_>) -> Result<ExchangeState, Reason> {
         let Message::Negotiate {
             without_channel,

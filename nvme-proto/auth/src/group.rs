@@ -1,5 +1,3 @@
-//! Diffie-Hellman groups.
-
 use core::fmt;
 use core::str::FromStr;
 

@@ -1,5 +1,3 @@
-//! Hash functions.
-
 use core::fmt;
 use core::str::FromStr;
 

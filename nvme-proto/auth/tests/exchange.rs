@@ -1,5 +1,3 @@
-//! Authentications with and without attacks.
-
 use cairn_sim::Random as Seeded;
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::{Failure, Negotiating};
@@ -239,7 +237,6 @@ fn replies_cannot_be_replayed() {
     assert_eq!(controller.outcome(), Some(Err(failed)));
 }
 
-/// An attacker returns the controller's challenge as the host's challenge.
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);

@@ -1,5 +1,3 @@
-//! Connections on which a Connect arrives.
-
 use core::net::IpAddr;
 use core::time::Duration;
 

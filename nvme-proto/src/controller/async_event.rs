@@ -4,7 +4,7 @@
 //! events of its log page are masked until the host reads the page, and then delivered once.
 //!
 //! Notices are masked by log page, not by type: a host that never reads one page (the ANA log, Linux without multipath)
-//! still receives other notices. For error and SMART events, both rules are equivalent.
+//! still receives other notices.
 
 use alloc::vec::Vec;
 

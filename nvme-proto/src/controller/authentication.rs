@@ -1,5 +1,3 @@
-//! Commands on a queue before authentication, for any protocol.
-
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::AuthenticationCommand;
 use crate::wire::{FabricsType, Sqe, Status};

@@ -8,7 +8,6 @@ use crate::wire::NSID_ALL;
 #[derive(Debug, Default)]
 pub(super) struct ChangedNamespaces {
     nsids: BTreeSet<u32>,
-    /// True if the log page cannot hold all changed NSIDs.
     too_many: bool,
 }
 

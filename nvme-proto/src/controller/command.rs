@@ -1,6 +1,4 @@
 //! Parser of admin commands.
-//!
-//! Unknown opcodes, PRPs, unaligned log offsets and transfers beyond MDTS are rejected.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
@@ -184,9 +182,6 @@ impl Transfer {
 
 impl AdminCommand {
     /// Parses a command of a connected admin queue; `transfer_bytes` is MDTS.
-    ///
-    /// # Errors
-    /// The command is invalid or unsupported.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
         // The opcode is checked first: hosts detect support of a command by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
@@ -270,9 +265,6 @@ impl AdminCommand {
     }
 
     /// Locates the data in host memory; in-capsule data is invalid on the admin queue.
-    ///
-    /// # Errors
-    /// The SGL is invalid or does not match the data.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
             // Hosts may provide a buffer for a feature without data, for example with SEL = 3.

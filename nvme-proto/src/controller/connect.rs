@@ -1,7 +1,4 @@
 //! Connect command (Base, 6.3).
-//!
-//! [`admit`] checks the private data of the RDMA connection request, [`ConnectRequest::parse`] the command and its
-//! data, and [`crate::subsystem::Subsystem::claim`] both against the subsystem.
 
 use crate::limits::Limits;
 use crate::transfer::DataTransfer;
@@ -17,9 +14,6 @@ use super::command::check_flags;
 use super::refusal::byte;
 
 /// Checks an RDMA connection request; returns the reply's private data (RDMA, 7.2).
-///
-/// # Errors
-/// Reason to reject the connection.
 pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, RejectStatus> {
     let (qid, hsqsize) = (request.qid.get(), request.hsqsize.get());
     if qid > limits.io_queues {

@@ -111,7 +111,6 @@ impl Features {
         }
     }
 
-    /// True if feature 0Bh enables the event; error events always are.
     pub(super) fn is_enabled(&self, event: AsyncEvent) -> bool {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
@@ -124,7 +123,6 @@ impl Features {
         }
     }
 
-    /// Returns CRITICAL WARNING, with the temperature bit by this host's thresholds.
     pub(super) fn critical_warning(&self, health: &Health) -> u8 {
         let kelvin = health.temperature_k;
         let crossed = kelvin >= self.over_temperature_k || kelvin <= self.under_temperature_k;

@@ -215,14 +215,12 @@ pub struct Controller {
     peer: Option<IpAddr>,
     port: u64,
     seen: NsidSet,
-    /// Replaced namespaces, hidden until the host notices the replacement.
     withheld: Vec<Withheld>,
     ana: AnaView,
     properties: Properties,
     /// True once `Action::Terminate` was issued.
     condemned: bool,
     keep_alive: KeepAlive,
-    /// Number of I/O queues that the host may connect.
     queues_granted: u16,
     queues: BTreeSet<u16>,
     features: Features,

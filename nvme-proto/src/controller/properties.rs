@@ -209,7 +209,6 @@ impl Properties {
         })
     }
 
-    /// Rejects a CC that CAP does not allow, or that changes fields fixed while enabled.
     fn check_cc(&self, cc: Cc) -> Result<(), Refusal> {
         let refused = Err(Refusal::field(byte::VALUE));
         if cc.0 & !CC_BITS != 0 || cc.crime() || cc.shn() > Cc::SHN_ABRUPT {

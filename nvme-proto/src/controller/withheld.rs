@@ -18,7 +18,6 @@ pub(super) struct Withheld {
     is_missed: bool,
 }
 
-/// True if the response to `identify` shows whether namespace `nsid` is active.
 fn is_about(identify: &Identify, nsid: u32) -> bool {
     match identify.cns {
         Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => nsid > identify.nsid,
@@ -40,7 +39,6 @@ impl Controller {
         self.report_namespace(nsid, actions);
     }
 
-    /// Shows namespaces that the host read as inactive and now reads again.
     pub(super) fn show_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let is_due = |one: &mut Withheld| one.is_missed && is_about(identify, one.nsid);
         let due: Vec<Withheld> = self.withheld.extract_if(.., is_due).collect();
@@ -49,7 +47,6 @@ impl Controller {
         }
     }
 
-    /// Records namespaces that the response to `identify` reports as inactive, and raises an event.
     pub(super) fn note_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let mut missed = Vec::new();
         for one in &mut self.withheld {

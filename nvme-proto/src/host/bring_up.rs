@@ -50,7 +50,6 @@ pub(super) enum Step {
     /// Reads CRTO, if CAP.CRMS announces it.
     ReadyTimeouts,
     Enable,
-    /// Reads CSTS until RDY.
     Ready,
     Version,
     Identify,
@@ -342,7 +341,6 @@ impl Association {
         self.get_property(PropertySize::Four, offset::CSTS, now);
     }
 
-    /// Schedules the next read of CSTS; fails after the deadline.
     pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
         if now >= self.reached_by {
             return Err(self.overdue());
@@ -375,7 +373,6 @@ impl Association {
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
-    /// Events both requested in the settings and offered in OAES.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)
@@ -402,8 +399,7 @@ impl Association {
         }))
     }
 
-    /// Returns the parameters of I/O queues. Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ
-    /// limits the capsule.
+    /// Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
@@ -427,7 +423,6 @@ impl Association {
     }
 }
 
-/// Returns CC without EN; CSS is 110b if CAP.CSS has bit 6 (I/O command sets).
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS

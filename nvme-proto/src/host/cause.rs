@@ -1,11 +1,9 @@
-//! Reasons why an association failed or ended.
-
 use core::fmt;
 
 use crate::wire::Status;
 use crate::wire::fabrics::ConnectInvalidParameter;
 
-/// Reason why an association failed or ended. The driver knows errors of the fabric.
+/// Reason why an association failed or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The queue's connection was not established.

@@ -4,8 +4,7 @@
 //! [`Action`]s. An association brings its controller up in the order of Linux, sends Keep Alives, and reconnects after
 //! a loss as configured by [`Recovery`].
 //!
-//! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent. The driver reports
-//! overdue commands by [`Association::command_timed_out`], and repeats commands allowed by [`requeue::is_safe`].
+//! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent.
 //!
 //! Invalid responses end the association with a [`Cause`], and never cause a panic.
 

@@ -1,5 +1,3 @@
-//! Recovery after the loss of a controller.
-
 use core::time::Duration;
 
 use super::{Association, AssociationState, Cause, Next, Phase, Report};
@@ -61,14 +59,12 @@ impl Association {
         self.start_bring_up(now);
     }
 
-    /// Fails the current attempt when `ctrl_loss_tmo` expires.
     pub(super) fn check_loss(&mut self, now: Duration) {
         if self.try_ends_at().is_some_and(|end| now >= end) {
             self.fail(self.overdue(), now);
         }
     }
 
-    /// Time at which the current attempt must fail.
     pub(super) fn try_ends_at(&self) -> Option<Duration> {
         let is_try = matches!(self.phase, Phase::BringUp(_));
         self.give_up_at().filter(|_| is_try)

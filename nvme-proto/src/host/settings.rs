@@ -1,5 +1,3 @@
-//! Settings of an association.
-
 use core::time::Duration;
 
 use crate::wire::Nqn;

@@ -28,7 +28,6 @@ enum Goal {
 enum Stage {
     Queues,
     Configuration,
-    /// Reads CSTS until the expected value.
     Status,
 }
 

@@ -1,7 +1,7 @@
 //! Parser of I/O commands of the NVM command set.
 //!
 //! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields of an SQE; only the
-//! disk can fail a valid command. [`DatasetRanges`] checks the ranges of Dataset Management, which are data.
+//! disk can fail a valid command.
 //!
 //! A target processes an I/O command in these steps:
 //!
@@ -222,9 +222,6 @@ impl IoCommand {
     /// Parses and validates an SQE.
     ///
     /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the SQE's NSID, if any.
-    ///
-    /// # Errors
-    /// Status with which the command fails.
     // Inlining keeps the parts of a Read command in registers.
     #[inline(always)]
     pub fn parse(

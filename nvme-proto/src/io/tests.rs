@@ -28,7 +28,6 @@ fn limits() -> IoLimits {
     }
 }
 
-/// Returns a command as Linux writes it.
 fn command(opcode: NvmOpcode, slba: u64, blocks: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
     sqe.opc = opcode.0;

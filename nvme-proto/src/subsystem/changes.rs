@@ -1,5 +1,3 @@
-//! Changes of a subsystem, and the events that they raise.
-
 use alloc::vec::Vec;
 
 use super::{Health, HostAccess, Kind, Subsystem};
@@ -24,9 +22,6 @@ impl Subsystem {
     }
 
     /// Adds a namespace visible to `hosts`.
-    ///
-    /// # Errors
-    /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
     pub fn add_namespace_for(
         &mut self,
         namespace: Namespace,
@@ -43,9 +38,6 @@ impl Subsystem {
     /// Adds a namespace in place of the removed namespace `former`, at its NSID.
     ///
     /// If the UUIDs differ, the NSID stays inactive for each connected host until the host has read it as inactive.
-    ///
-    /// # Errors
-    /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
     pub fn add_namespace_after(
         &mut self,
         former: &Namespace,
@@ -67,9 +59,6 @@ impl Subsystem {
     }
 
     /// Sets the hosts that may access a namespace. Hosts with changed access receive an event.
-    ///
-    /// # Errors
-    /// The NSID is unknown.
     pub fn set_namespace_hosts(
         &mut self,
         nsid: u32,
@@ -82,9 +71,6 @@ impl Subsystem {
     }
 
     /// Removes a namespace.
-    ///
-    /// # Errors
-    /// The NSID is unknown.
     pub fn remove_namespace(
         &mut self,
         nsid: u32,
@@ -137,9 +123,6 @@ impl Subsystem {
     /// Sets whether hosts may write-protect a namespace.
     ///
     /// Without permission, hosts' protection is removed; the target must accept writes before this call.
-    ///
-    /// # Errors
-    /// The NSID is unknown.
     pub fn set_protectable(
         &mut self,
         nsid: u32,

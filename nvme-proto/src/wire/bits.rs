@@ -58,7 +58,6 @@ impl Part {
     }
 }
 
-/// Meaning of a part with this value.
 struct Shown<'a>(&'a Meaning, u64);
 
 impl Display for Shown<'_> {

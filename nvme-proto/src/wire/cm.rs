@@ -63,9 +63,6 @@ impl RequestData {
     }
 
     /// Parses the start of `private_data`.
-    ///
-    /// # Errors
-    /// Reason to reject the connection.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (request, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;

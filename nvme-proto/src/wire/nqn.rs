@@ -60,9 +60,6 @@ pub enum Irregularity {
 
 impl Nqn {
     /// Creates an NQN from text.
-    ///
-    /// # Errors
-    /// The text is too long or contains a NUL.
     pub fn parse(name: &str) -> Result<Self, NqnError> {
         if name.len() > NQN_BYTES_MAX {
             return Err(NqnError::TooLong);
@@ -79,9 +76,6 @@ impl Nqn {
     }
 
     /// Decodes a NUL-terminated NQN field.
-    ///
-    /// # Errors
-    /// The name is too long or not UTF-8.
     pub fn decode(field: &[u8; NQN_FIELD_BYTES]) -> Result<Self, NqnError> {
         let len = field
             .iter()

@@ -1,6 +1,4 @@
 //! Submission queue entries (Base, 3.3.3.1; Fabrics: 3.3.3.1.1).
-//!
-//! A command capsule is an SQE and possibly in-capsule data ([`Sqe::split_capsule`]).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

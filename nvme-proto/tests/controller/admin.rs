@@ -1,5 +1,3 @@
-//! Identify, and errors of admin commands.
-
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Namespace, NamespaceError, Preferred};
 use nvme_proto::subsystem::{Settings, Subsystem};

@@ -1,5 +1,3 @@
-//! ANA: log page 0Ch, its event, and Identify data.
-
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::Action;
 use nvme_proto::subsystem::Settings;

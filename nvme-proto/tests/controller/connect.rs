@@ -1,5 +1,3 @@
-//! Connect, and the error for each invalid parameter.
-
 use std::net::IpAddr;
 use std::time::Duration;
 

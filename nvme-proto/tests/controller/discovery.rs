@@ -1,5 +1,3 @@
-//! Discovery subsystem and log page 70h.
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -381,7 +379,6 @@ fn a_host_receives_the_listeners_of_its_partition() {
     }
 }
 
-/// Connects a host of unknown addresses; returns its CNTLID if successful.
 fn connect_from_nowhere(rig: &mut Rig, name: &str) -> Option<u16> {
     let connect = Connect::admin(name, 0);
     let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();

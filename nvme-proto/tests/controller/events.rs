@@ -1,5 +1,3 @@
-//! Asynchronous events: each reaches the right hosts exactly once.
-
 use nvme_proto::controller::{Action, Completion};
 use nvme_proto::subsystem::Health;
 use nvme_proto::wire::aen::AsyncEvent;

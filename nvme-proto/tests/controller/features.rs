@@ -1,5 +1,3 @@
-//! Get Features and Set Features.
-
 use std::time::Duration;
 
 use nvme_proto::controller::Action;

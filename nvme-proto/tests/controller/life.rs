@@ -1,5 +1,3 @@
-//! Enabling, reset, shutdown, keep alive and end of an association.
-
 use std::time::Duration;
 
 use nvme_proto::controller::{Action, Completion, Outcome, Termination};
@@ -206,7 +204,6 @@ fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
     for round in 0..6 {
         let begin = rig.now;
-        // Commands on I/O queues in even rounds, admin commands in odd rounds, some invalid.
         let on_io_queues = match round {
             1 | 5 => {
                 rig.identify(Cns::CONTROLLER, 0);

@@ -1,5 +1,3 @@
-//! Get Log Page: whole pages, and parts of pages.
-
 use std::time::Duration;
 
 use nvme_proto::controller::SmartCounters;
@@ -94,7 +92,6 @@ fn offsets_beyond_the_end_or_unaligned_are_refused() {
     }
 }
 
-/// Returns the maximum ANA log in bytes, from Identify Controller.
 fn advertised_ana_log(rig: &mut Rig) -> u64 {
     let id: IdentifyController = read(&rig.succeed(identify(Cns::CONTROLLER, 0)).1);
     16 + 32 * u64::from(id.nanagrpid.get()) + 4 * u64::from(id.mnan.get())

@@ -1,5 +1,3 @@
-//! Write protection of namespaces by hosts (feature 84h).
-
 use nvme_proto::controller::{Action, Completion, Outcome};
 use nvme_proto::namespace::Namespace;
 use nvme_proto::wire::aen::AsyncEvent;

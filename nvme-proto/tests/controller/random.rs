@@ -1,5 +1,3 @@
-//! Random commands of a host.
-
 use std::collections::BTreeSet;
 
 use nvme_proto::controller::{Action, Outcome};

@@ -1,6 +1,4 @@
 //! Test fixture: a subsystem with host and target.
-//!
-//! Tests send SQEs and check recorded completions and actions.
 
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Namespaces that are visible only to some hosts.
-
 use nvme_proto::controller::{Action, Outcome};
 use nvme_proto::namespace::{Namespace, NsidSet};
 use nvme_proto::subsystem::{HostAccess, Subsystem};
@@ -127,7 +125,6 @@ fn show_third_to(rig: &mut Rig, hosts: &HostAccess) {
         .unwrap();
 }
 
-/// Returns the recorded events, with `None` for [`Action::SetSeen`].
 fn done(rig: &mut Rig) -> Vec<Option<AsyncEvent>> {
     let each = |action| match action {
         Action::Complete { completion, .. } => Some(AsyncEvent(completion.result as u32)),
@@ -309,7 +306,6 @@ fn assert_sees_once_missed(rig: &mut Rig) {
     assert_sees(rig, &[1, 2]);
 }
 
-/// Identify and the feature commands do not distinguish hidden and unused NSIDs.
 #[test]
 fn a_hidden_namespace_is_as_one_that_is_not_there() {
     let mut subsystem = Subsystem::new(settings());

@@ -17,9 +17,7 @@ pub(crate) struct Capsule {
     pub connection: usize,
     /// QID from the CM request.
     pub qid: u16,
-    /// Bytes of the capsule.
     pub capsule: Vec<u8>,
-    /// Bytes in the first packet.
     pub first_packet_bytes: usize,
     /// Key invalidated by the SEND, if any.
     pub invalidated: Option<u32>,
@@ -32,9 +30,7 @@ pub(crate) struct Session {
     pub requests: Vec<(usize, Vec<u8>)>,
     /// Private data of CM replies, by packet.
     pub replies: Vec<(usize, Vec<u8>)>,
-    /// Command capsules, in order.
     pub commands: Vec<Capsule>,
-    /// Response capsules, in order.
     pub completions: Vec<Capsule>,
     written: HashMap<(u32, u64), Vec<u8>>,
     read: HashMap<(u32, u64), Vec<u8>>,
@@ -279,7 +275,6 @@ fn path(name: &str, extension: &str) -> PathBuf {
     captures.join(format!("{name}.{extension}"))
 }
 
-/// Parses Ethernet, IPv4, UDP (port 4791) and BTH headers, or returns `None`.
 fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     const ICRC_BYTES: usize = 4;
 

@@ -1,5 +1,3 @@
-//! Captured Identify structures and log pages.
-
 use std::collections::BTreeMap;
 
 use nvme_proto::host::multipath::AnaLog;
@@ -175,7 +173,6 @@ fn ana(bytes: &[u8]) -> &'static str {
     "ana"
 }
 
-/// The host reads the header, then the whole log.
 fn discovery(bytes: &[u8], header_alone: bool) {
     let (header, rest) = DiscoveryLogHeader::read_from_prefix(bytes).unwrap();
     assert_eq!((header.numrec.get(), header.recfmt.get()), (2, 0));

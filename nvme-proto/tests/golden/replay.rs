@@ -165,7 +165,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Carries out actions. Captured hosts disconnect I/O queues before a shutdown; these controllers request it.
+/// Captured hosts disconnect I/O queues before a shutdown; these controllers request it.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {

@@ -1,5 +1,3 @@
-//! Bring-up, operation and shutdown of an association.
-
 use std::time::Duration;
 
 use nvme_proto::host::{AssociationState, Notice, Report, Settings};

@@ -1,5 +1,3 @@
-//! Random responses and network faults.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Loss of a controller and reconnection.
-
 use std::time::Duration;
 
 use nvme_proto::host::{AssociationState, Cause, Recovery, Report, Settings};

@@ -1,5 +1,3 @@
-//! Reauthentication of live associations.
-
 use std::time::Duration;
 
 use nvme_proto::host::{Action, AuthenticationStep as Next, Cause, OwnCommand, Report, Settings};

@@ -16,7 +16,7 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// Token bucket. Stores the number of tokens taken and not yet refilled.
+/// Token bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<T> {
     taken: u32,

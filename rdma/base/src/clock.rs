@@ -30,7 +30,6 @@ struct SimulatedTime {
     elapsed_ns: AtomicU64,
     /// Number of clock reads before the scheduled stop; [`NO_STOP`] if none is scheduled.
     looks_left: AtomicU64,
-    /// Length of the scheduled stop, in nanoseconds.
     stop_ns: AtomicU64,
 }
 

@@ -168,8 +168,7 @@ mod loom_models {
         });
     }
 
-    /// Both a message and a nudge wake the receiver. `nudged` represents data stored elsewhere,
-    /// such as a reactor's backlog.
+    /// `nudged` represents data stored elsewhere, such as a reactor's backlog.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {

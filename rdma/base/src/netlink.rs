@@ -1,6 +1,4 @@
 //! Netlink client (RFC 3549).
-//!
-//! Endpoints request MAC addresses of peers. The doctor requests addresses, routes and devices.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -50,9 +48,6 @@ impl Netlink {
     }
 
     /// Sends a request and returns all messages of the answer.
-    ///
-    /// # Errors
-    /// The kernel returned an error, or a system call failed.
     pub fn request(&mut self, kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Message>> {
         let length = HEADER + body.len();
         let mut request = Vec::with_capacity(length);
@@ -72,11 +67,7 @@ impl Netlink {
     }
 }
 
-/// Opens a non-blocking socket that becomes readable when an address or link changes
-/// (rtnetlink(7)).
-///
-/// # Errors
-/// The system does not support the protocol.
+/// Opens a non-blocking socket that becomes readable when an address or link changes (rtnetlink(7)).
 pub fn address_reports() -> io::Result<OwnedFd> {
     let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
     // `None` selects protocol 0, which is NETLINK_ROUTE.
@@ -86,9 +77,6 @@ pub fn address_reports() -> io::Result<OwnedFd> {
 /// Opens a non-blocking socket that receives the kernel's device events (uevents).
 ///
 /// Each datagram contains `ACTION@DEVPATH` and `KEY=VALUE` texts, each terminated by a zero byte.
-///
-/// # Errors
-/// The system does not support the protocol.
 pub fn device_reports() -> io::Result<OwnedFd> {
     /// Multicast group of events sent by the kernel (lib/kobject_uevent.c).
     const KERNEL: u32 = 1;

@@ -157,9 +157,6 @@ impl Trid {
     }
 
     /// Parses `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
-    ///
-    /// # Errors
-    /// See [`TraddrError`].
     pub fn parse(text: &str, port_default: u16) -> Result<Self, TraddrError> {
         let (address, port) = split_port(text)?;
         let port = port.unwrap_or(port_default);

@@ -1,5 +1,3 @@
-//! Conversion between the system clock and the time of the state machines.
-
 use std::time::Instant as System;
 
 use cairn_base::Clock;

@@ -2,7 +2,7 @@
 //!
 //! The provider enforces the contract of [`Endpoint`]: each key, range and access right is checked, an overrun
 //! completion queue panics, and private data is padded as by the IB connection manager. Each IP address is a separate
-//! device. [`Loopback::unplug`] removes a device, and [`Loopback::plug`] adds a new one.
+//! device.
 
 mod endpoint;
 #[cfg(all(test, cairn_loom))]

@@ -297,8 +297,6 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// Answers the oldest delayed work of one queue pair; false if none is delayed. `number`, modulo their count,
-    /// selects among the queue pairs with delayed work.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;

@@ -1,5 +1,3 @@
-//! Counters of work posted to a device and polled from it.
-
 use std::iter::Sum;
 
 /// Work of all open endpoints of a device.

@@ -1,5 +1,3 @@
-//! Queues of an endpoint.
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 

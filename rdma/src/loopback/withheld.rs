@@ -1,5 +1,3 @@
-//! Kinds of work whose answer a device can delay.
-
 use crate::work::{Operation, SendWork};
 
 /// Kind of work that a device does not answer.

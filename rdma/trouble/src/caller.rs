@@ -1,5 +1,3 @@
-//! Names of the calling program and its counterpart, for printed commands.
-
 /// End of an NVMe over RDMA connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {

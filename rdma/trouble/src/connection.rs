@@ -1,5 +1,3 @@
-//! Explanations of connection failures without a numeric code.
-
 use super::{Next, Trouble};
 
 /// No answer to a connection request.

@@ -1,5 +1,3 @@
-//! Registry of open devices.
-
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_base::ScopedAddr;

@@ -1,5 +1,3 @@
-//! Conversion of operating system errors to errors with remedies.
-
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 

@@ -1,5 +1,3 @@
-//! Loading of librdmacm and libibverbs at run time.
-
 use std::sync::OnceLock;
 
 use crate::sys::Symbols;

@@ -1,5 +1,3 @@
-//! Verbs provider: listeners, and devices by address.
-
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

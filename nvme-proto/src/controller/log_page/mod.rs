@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Only the requested part is rendered. From the page's end to its maximum length, zeroes are returned: hosts read up
-//! to a maximum computed from Identify, or up to a former length. Higher offsets are errors.
+//! From the page's end to its maximum length, zeroes are returned: hosts read up to a maximum computed from Identify,
+//! or up to a former length. Higher offsets are errors.
 
 mod effects;
 mod health;
@@ -181,7 +181,6 @@ fn put_firmware(common: &Common, page: &mut Window<'_>) {
     page.put(0, firmware.as_bytes());
 }
 
-/// Returns the NSIDs to list: none with RGO.
 fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
     if lsp.rgo() { &[] } else { nsids }
 }

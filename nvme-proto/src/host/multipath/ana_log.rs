@@ -60,9 +60,6 @@ impl core::error::Error for AnaLogError {}
 
 impl<'a> AnaLog<'a> {
     /// Validates the structure of the page, ignoring bytes after the last group.
-    ///
-    /// # Errors
-    /// The page is truncated, or a group identifier or ANA state is invalid.
     pub fn parse(page: &'a [u8]) -> Result<Self, AnaLogError> {
         let (head, groups) =
             AnaLogHeader::read_from_prefix(page).map_err(|_| AnaLogError::Short)?;

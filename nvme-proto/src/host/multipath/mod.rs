@@ -1,7 +1,6 @@
 //! Path selection and failover for a namespace with several controllers.
 //!
-//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as Linux does. [`judge`]
-//! and [`judge_loss`] decide on failed commands. [`AnaLog`] parses log page 0Ch.
+//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as Linux does.
 //!
 //! # Writes with unknown outcome
 //!

@@ -1,10 +1,8 @@
-//! Decision about a command that failed on a path.
-
 use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum failovers of a command, as in Linux. Failovers by ANA state or loss of a path do not count.
+/// Maximum failovers of a command, as in Linux.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step of a failed command.

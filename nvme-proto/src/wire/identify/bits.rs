@@ -1,5 +1,3 @@
-//! Explained bit fields of Identify Controller and Identify Namespace.
-
 use core::fmt::{Formatter, Result};
 
 use super::{Anacap, Cmic, Ctratt, Dlfeat, Lpa, Nsfeat, Oncs, Sgls, Vwc};

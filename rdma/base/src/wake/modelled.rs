@@ -1,5 +1,3 @@
-//! Model of an eventfd for loom.
-
 use std::io;
 use std::os::fd::RawFd;
 

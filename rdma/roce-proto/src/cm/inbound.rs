@@ -1,5 +1,3 @@
-//! Handling of connection messages from peers.
-
 use crate::time::Instant;
 use alloc::boxed::Box;
 use core::net::{IpAddr, SocketAddr};

@@ -201,9 +201,6 @@ impl Manager {
     }
 
     /// Sends a REP. [`CmEvent::Established`] or [`CmEvent::TimedOut`] follows.
-    ///
-    /// # Errors
-    /// The request was withdrawn.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -243,9 +240,6 @@ impl Manager {
     }
 
     /// Drops a request without an answer. A genuine peer repeats it.
-    ///
-    /// # Errors
-    /// The request was withdrawn.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, ConnectionState::ReqReceived)?;
         self.dropped_requests += 1;
@@ -254,9 +248,6 @@ impl Manager {
     }
 
     /// Sends a REJ with additional reject information `info`.
-    ///
-    /// # Errors
-    /// The request was withdrawn.
     pub fn reject(
         &mut self,
         id: ConnId,

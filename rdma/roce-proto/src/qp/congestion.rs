@@ -299,7 +299,6 @@ mod tests {
         assert!(!pacer.is_active());
     }
 
-    /// The attacker sends 20,000 notifications per second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;

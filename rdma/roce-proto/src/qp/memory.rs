@@ -13,9 +13,6 @@ pub trait Memory: Debug {
     /// Checks whether a peer may access `length` bytes at `addr` with `rkey`.
     ///
     /// An access of 0 bytes is always permitted (IBTA 9.7.4.1.5).
-    ///
-    /// # Errors
-    /// [`Refused`].
     fn check(&self, rkey: u32, addr: u64, length: u64, access: Access) -> Result<(), Refused>;
 
     /// Copies registered memory to `out`, for a READ of the peer.
@@ -44,9 +41,6 @@ pub trait Memory: Debug {
     fn knows(&self, rkey: u32) -> bool;
 
     /// Checks access to the local ranges of a work request.
-    ///
-    /// # Errors
-    /// [`Refused`].
     fn check_local(&self, sges: &[Sge], access: Access) -> Result<(), Refused>;
 
     /// Copies bytes of the ranges, from `offset` in their concatenation, to `out`.

@@ -179,9 +179,6 @@ impl Qp {
     }
 
     /// Posts all work requests of a list, or none.
-    ///
-    /// # Errors
-    /// [`PostError`].
     pub fn post(
         &mut self,
         works: impl ExactSizeIterator<Item = SendWork>,

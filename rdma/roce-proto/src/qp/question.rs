@@ -62,7 +62,6 @@ impl Question {
         self.asked.map(|asked| asked.next.min(asked.until))
     }
 
-    /// Returns true if the peer was silent for too long; otherwise schedules the next probe.
     pub(super) fn goes_unanswered(&mut self, now: Instant) -> bool {
         let Some(asked) = &mut self.asked else {
             return false;

@@ -413,8 +413,7 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues READ data or an atomic result. If `responder_resources` are queued already, drops the oldest: a
-    /// duplicated old request has caused it.
+    /// If `responder_resources` are queued already, drops the oldest: a duplicated old request has caused it.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();

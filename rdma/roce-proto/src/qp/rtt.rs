@@ -50,7 +50,6 @@ impl RoundTrip {
         smoothed.saturating_sub(self.least)
     }
 
-    /// True if packets queue: the round trip is unmeasured, or exceeds the shortest by more than a quarter.
     pub(super) fn is_queued(&self) -> bool {
         match (self.smoothed, self.least()) {
             (Some(smoothed), Some(least)) => smoothed > least + least / 4,

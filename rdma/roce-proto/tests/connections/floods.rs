@@ -1,5 +1,3 @@
-//! Floods of connection requests.
-
 use std::time::Duration;
 
 use cairn_roce_proto::wire::cm::RejReason;

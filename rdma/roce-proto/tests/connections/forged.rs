@@ -139,7 +139,6 @@ fn a_rejection_before_the_confirmation_is_asked_about() {
     }
 }
 
-/// An attacker sends a REQ from the host's address, with the number of the host's next queue pair.
 #[test]
 fn a_claimed_queue_pair_refuses_no_peer() {
     for accepts in [false, true] {

@@ -1,5 +1,3 @@
-//! Explanations, with remedies, why the soft provider cannot use an address.
-
 use std::io;
 use std::path::Path;
 

@@ -121,9 +121,6 @@ impl Network {
     }
 
     /// Opens a further inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn next_inlet(
         &self,
         address: ScopedAddr,
@@ -220,9 +217,6 @@ impl Inlet {
     /// of `flows`.
     ///
     /// Returns true if the network has such filters.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
             Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),
@@ -234,9 +228,6 @@ impl Inlet {
 
     /// Makes the kernel deliver each of these flows to the socket with its index, and other packets by queue pair
     /// number.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
@@ -259,9 +250,6 @@ impl Inlet {
     /// Sets the traffic class and the matching priority of packets sent through this inlet.
     ///
     /// No effect in memory, where each packet has its class.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.set_class(traffic_class),

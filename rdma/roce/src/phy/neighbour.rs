@@ -38,9 +38,6 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Creates an empty cache.
-    ///
-    /// # Errors
-    /// The system refuses a netlink socket.
     pub fn new(interface: Interface) -> io::Result<Self> {
         Ok(Self {
             interface,

@@ -121,18 +121,12 @@ impl PacketSocket {
     }
 
     /// Drops received packets whose queue pair number is not in the sorted `numbers`.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn admit(&self, numbers: &[u32]) -> io::Result<()> {
         let narrow = [&self.tests[..], &by_number(DEST_QPN, numbers)].concat();
         exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
     /// Sets the priority for this traffic class; each packet's GRH carries the class.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         set_priority(self.raw(), traffic_class)
     }

@@ -143,9 +143,6 @@ impl Socket {
     /// Permits further sockets of this process to bind to the address.
     ///
     /// Called after an exclusive bind, so that no other process has the address.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
@@ -154,9 +151,6 @@ impl Socket {
     ///
     /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
     /// is `n`, and packets of flows paired with `n`.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
@@ -174,9 +168,6 @@ impl Socket {
 
     /// Drops received packets unless their queue pair number is in the sorted `numbers`, or they belong to one of
     /// `flows`.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<()> {
         let of_flows = flows.iter().flat_map(|flow| flow.returns(u32::MAX));
         let narrow: Vec<_> = of_flows.chain(by_number(DEST_QPN, numbers)).collect();
@@ -184,9 +175,6 @@ impl Socket {
     }
 
     /// Sets the traffic class of sent packets and the matching priority.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         let class = c_int::from(traffic_class);
         if self.is_ipv4 {
@@ -209,9 +197,6 @@ impl Socket {
     }
 
     /// Returns the local address.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         // SAFETY: zeros are a valid value of this plain structure.
         let mut storage: sockaddr_storage = unsafe { zeroed() };
@@ -273,7 +258,6 @@ pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }
 
-/// Sets the size of the send buffer, beyond the system's limit if permitted.
 pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
     let size = &SEND_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)

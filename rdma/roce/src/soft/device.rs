@@ -124,7 +124,6 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// Returns `address` with the scope of the device's interface.
     pub(super) fn scoped(&self, address: IpAddr) -> ScopedAddr {
         ScopedAddr::new(address, self.address.scope_id())
     }

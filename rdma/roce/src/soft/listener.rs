@@ -1,5 +1,3 @@
-//! Listeners, and connection requests that wait for an answer.
-
 use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;

@@ -63,7 +63,6 @@ pub(super) enum Phase {
     /// Half open: the REP is sent; neither the RTU nor a request has arrived.
     Accepted,
     Established,
-    /// Failed or disconnected; the owner receives the event.
     Broken,
     Closing,
 }
@@ -98,7 +97,7 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// Queue pairs. A slot without an entry waits until the owner polls `Closed` of its queue pair.
+    /// A slot without an entry waits until the owner polls `Closed` of its queue pair.
     slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
 }
@@ -119,7 +118,6 @@ impl Slots {
             drawn: Vec::new(),
             draw: if admitted { DRAWN.min(limit.into()) } else { 1 },
             ended: VecDeque::new(),
-            // The reuse of an id is delayed.
             slots: Slab::with_limit(limit.into(), Reuse::Oldest),
             by_number: vec![NO_SLOT; SLOTS],
         }

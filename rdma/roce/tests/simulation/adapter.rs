@@ -132,7 +132,6 @@ fn a_copy_of_a_request_takes_no_nak_back() {
     }
 }
 
-/// The late packet and its successor arrive before a response is sent.
 #[test]
 fn a_packet_that_was_only_late_is_not_asked_for() {
     let now = Instant::START;

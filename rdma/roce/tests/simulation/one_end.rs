@@ -152,7 +152,6 @@ fn packets_are_of_the_queue_pairs_partition() {
     }
 }
 
-/// The peer repeats a READ whose data is in transit, and then invalidates the key.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
     let now = Instant::START;
@@ -189,7 +188,6 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     assert_eq!(answers, expected);
 }
 
-/// An attacker tries the local key of memory without remote access, and guessed keys.
 #[test]
 fn a_peer_cannot_invalidate_what_it_was_not_given() {
     let now = Instant::START;

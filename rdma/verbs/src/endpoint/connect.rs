@@ -1,5 +1,3 @@
-//! Establishment of connections, and events of the connection manager.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

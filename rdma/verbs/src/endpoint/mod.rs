@@ -1,7 +1,7 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
 //! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`], [`VerbsEndpoint::poll`]) uses preallocated
-//! memory and the queues mapped by the driver. Set-up and tear-down are in [`connect`] and [`close`].
+//! memory and the queues mapped by the driver.
 
 mod close;
 mod connect;

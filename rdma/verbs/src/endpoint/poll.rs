@@ -1,5 +1,3 @@
-//! Conversion of device completions to [`Completion`]s.
-
 use std::collections::VecDeque;
 
 use cairn_rdma::{Completion, CompletionKind, Event, QpId, SendWork, WorkStatus};

@@ -1,5 +1,3 @@
-//! State of a queue pair and its connection identifier.
-
 use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -1,5 +1,3 @@
-//! Queue pairs of an endpoint, by id and by queue pair number.
-
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 

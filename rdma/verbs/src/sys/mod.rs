@@ -1,7 +1,7 @@
 //! C declarations: types of rdma-core, and its functions resolved at run time.
 //!
 //! Why `unsafe` here: the functions are C. `cargo xtask bindings` generates `bindings.rs`: types and a table of
-//! function pointers. [`inline`] has the functions that no library exports.
+//! function pointers.
 
 #[allow(
     missing_docs,

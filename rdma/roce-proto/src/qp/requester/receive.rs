@@ -1,5 +1,3 @@
-//! Handling of acknowledgements, READ responses and timeouts.
-
 use crate::time::Instant;
 
 use cairn_rdma::WorkStatus;
@@ -263,7 +261,6 @@ impl Requester {
         self.deadline = waiting.then(|| now + self.round_trip.timeout());
     }
 
-    /// Retransmits from the oldest unacknowledged packet, unless the peer was silent for too long.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
         if self.joined.take().is_some() {
             self.fate = Some(Joined::Lost);

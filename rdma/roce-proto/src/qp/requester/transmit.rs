@@ -1,5 +1,3 @@
-//! Conversion of work requests into packets.
-
 use crate::time::Instant;
 
 use cairn_rdma::{Operation, WorkStatus};

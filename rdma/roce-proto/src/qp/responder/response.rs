@@ -1,5 +1,3 @@
-//! Queued responses: acknowledgements, READ data, and results of atomics.
-
 use cairn_rdma::Access;
 
 use crate::qp::memory::Refused;

@@ -1,5 +1,3 @@
-//! Connection set-up and connection events of an endpoint.
-
 use cairn_roce_proto::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 

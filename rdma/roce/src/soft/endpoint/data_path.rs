@@ -1,5 +1,3 @@
-//! Data path of an endpoint: received packets, timers, and sent packets.
-
 use cairn_roce_proto::time::Instant;
 use std::cmp::Reverse;
 
