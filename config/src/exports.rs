@@ -1,5 +1,3 @@
-//! Patterns of the disks that requests at the control socket may export.
-//!
 //! Patterns are compared with the text of a path; the caller resolves links.
 
 use std::path::{Component, Path, PathBuf};

@@ -1,5 +1,3 @@
-//! Command-line options that extend and override the configuration file.
-
 use std::path::Path;
 
 use cairn_base::{TraddrError, Trid};

@@ -1,5 +1,3 @@
-//! Errors in a configuration, with their position and the remedy.
-
 use std::fmt;
 
 use crate::secret::without_secrets;

@@ -1,5 +1,3 @@
-//! Edits of a draft keep unrelated text.
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

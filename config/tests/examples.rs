@@ -1,5 +1,3 @@
-//! Valid configurations, and the values parsed from them.
-
 use std::path::Path;
 use std::time::Duration;
 

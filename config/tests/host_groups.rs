@@ -1,5 +1,3 @@
-//! Host groups in many lists share memory.
-
 use std::fmt::Write as _;
 use std::sync::Arc;
 

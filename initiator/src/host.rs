@@ -123,9 +123,6 @@ impl Host {
     }
 
     /// As [`run_on`](Self::run_on), on the first I/O queue.
-    ///
-    /// # Errors
-    /// As [`run_on`](Self::run_on).
     pub fn run(
         &mut self,
         command: impl Into<Command>,
@@ -151,9 +148,6 @@ impl Host {
     }
 
     /// As [`run_on`](Self::run_on), on the admin queue.
-    ///
-    /// # Errors
-    /// As [`run_on`](Self::run_on).
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
@@ -283,9 +277,6 @@ impl Host {
 
 impl Host {
     /// As [`Controller::submit`].
-    ///
-    /// # Errors
-    /// As [`Controller::submit`].
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -299,9 +290,6 @@ impl Host {
         self.controller.submit(command, data)
     }
 
-    /// As [`Controller::submit_on`].
-    ///
-    /// # Errors
     /// As [`Controller::submit_on`].
     #[expect(
         clippy::result_large_err,
@@ -318,9 +306,6 @@ impl Host {
     }
 
     /// As [`Controller::submit_admin`].
-    ///
-    /// # Errors
-    /// As [`Controller::submit_admin`].
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -330,9 +315,6 @@ impl Host {
     }
 
     /// As [`Controller::take`].
-    ///
-    /// # Panics
-    /// If the ticket is void.
     #[inline]
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         self.controller.take(ticket)
@@ -345,9 +327,6 @@ impl Host {
     }
 
     /// As [`Controller::forget`].
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn forget(&mut self, ticket: Ticket) {
         self.controller.forget(ticket);
     }
@@ -435,9 +414,6 @@ impl Host {
     }
 
     /// As [`Controller::buffer`].
-    ///
-    /// # Errors
-    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         self.controller.buffer(length)
     }

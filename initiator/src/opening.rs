@@ -1,5 +1,3 @@
-//! Opening of namespaces and detection of changes.
-
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use nvme_proto::wire::log::LogPage;
 

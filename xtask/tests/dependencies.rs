@@ -1,5 +1,3 @@
-//! Dependencies of library users.
-
 use std::process::Command;
 
 /// Crates that only programs may use: command lines, reports and signals.

@@ -1,5 +1,3 @@
-//! References in the README and the documents must exist.
-
 use std::path::Path;
 
 const README: &str = include_str!("../../README.md");

@@ -1,5 +1,3 @@
-//! Release builds contain the commit ID.
-
 #[path = "../../target/build.rs"]
 #[expect(dead_code, reason = "cargo runs the rest")]
 mod script;

@@ -1,5 +1,3 @@
-//! The command `fabric`: text output.
-
 use super::table::Table;
 use crate::facts::{Counters, Device, Fabric, Function, Netdev, Port};
 use crate::mtu::fitting;

@@ -1,5 +1,3 @@
-//! Bonds, and RoCE over bonds (RoCE LAG).
-
 use serde::Serialize;
 
 use super::{Device, Fabric, Function, NET, Netdev};

@@ -1,5 +1,3 @@
-//! State of the machine apart from its adapters: limits, permissions, modules, NUMA nodes.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! Sockets on UDP port 4791, the port of RoCE v2.
-
 use cairn_rdma::ROCE_PORT;
 use serde::Serialize;
 

@@ -1,5 +1,3 @@
-//! Rule: access of the user to the device nodes.
-
 use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "permissions";

@@ -1,5 +1,3 @@
-//! Recorded machines, and assertions about findings.
-
 #![allow(dead_code)] // Each test program uses a part of this module.
 
 use std::path::{Path, PathBuf};

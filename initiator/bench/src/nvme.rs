@@ -1,5 +1,3 @@
-//! Benchmark lanes to one controller each.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

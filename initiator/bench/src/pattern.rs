@@ -118,7 +118,6 @@ fn identity(unit: &[u8]) -> Option<Identity> {
     })
 }
 
-/// Describes the first byte that differs from the content determined by the header.
 fn first_difference(unit: &[u8], identity: Identity) -> String {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);

@@ -304,7 +304,6 @@ impl JobStats {
         &self.directions[direction as usize]
     }
 
-    /// Returns the latency classes of reads and writes together.
     pub(super) fn latency_classes(&self) -> LatencyClasses {
         let [read, write] = &self.directions;
         let mut histogram = read.clat_histogram.clone();

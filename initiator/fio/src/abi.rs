@@ -158,7 +158,6 @@ pub(crate) struct Calls {
 }
 
 impl EngineOps {
-    /// Creates the engine description for the release of this process.
     pub(crate) fn for_this_fio(name: &'static CStr, calls: &Calls) -> Result<Self, String> {
         let layout = layout_of(this_fio())?;
         let layout = LAYOUT.get_or_init(|| layout);
@@ -200,7 +199,6 @@ impl EngineOps {
     }
 }
 
-/// Version of fio, if this process is fio.
 fn this_fio() -> Option<&'static CStr> {
     // SAFETY: dlsym only looks a symbol up in the running program.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr()) };

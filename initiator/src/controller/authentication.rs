@@ -124,7 +124,7 @@ impl Dialogue {
         }
     }
 
-    /// Ends the authentication. Sends AUTH_Failure2 unless the controller reported the failure.
+    /// Sends AUTH_Failure2 unless the controller reported the failure.
     fn failed(&mut self, failure: Failure) -> Step {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {

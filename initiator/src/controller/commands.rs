@@ -1,5 +1,3 @@
-//! Commands of the controller's users.
-
 use nvme_proto::host::{AssociationState, Cause};
 use nvme_proto::wire::Sqe;
 
@@ -16,9 +14,6 @@ const TOO_SLOW: Cause = Cause::TooSlow {
 
 impl Controller {
     /// As [`submit_on`](Self::submit_on), on the first I/O queue.
-    ///
-    /// # Errors
-    /// As [`submit_on`](Self::submit_on).
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"

@@ -1,5 +1,3 @@
-//! Splits a byte stream into JSON values.
-
 /// Maximum bytes of a request or batch.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 

@@ -1,5 +1,3 @@
-//! Commands for connecting a host.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use cairn_config::{Config, Listener};

@@ -1,5 +1,3 @@
-//! Changes of namespaces while hosts are connected.
-
 use cairn_initiator::{Host, Notice, command};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;

@@ -1,5 +1,3 @@
-//! A hung disk of the audit log must delay neither hosts nor the end of the target.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, command};

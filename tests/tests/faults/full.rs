@@ -1,5 +1,3 @@
-//! A full disk fails writes with a specific status, and works again once it has space.
-
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};

@@ -1,5 +1,3 @@
-//! A write of an ended target must not overwrite writes of the next target.
-
 use std::time::Duration;
 
 use cairn_initiator::{Data, Host, HostError, HostOptions, Recovery, command};

@@ -1,5 +1,3 @@
-//! Disks whose open, close or size query hangs.
-
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};

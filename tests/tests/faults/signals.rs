@@ -1,5 +1,3 @@
-//! SIGTERM and SIGHUP while a disk hangs.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, command};

@@ -1,5 +1,3 @@
-//! A held write of a lost association must not overwrite later writes of its host.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, Ticket, command};

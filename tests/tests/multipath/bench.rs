@@ -1,5 +1,3 @@
-//! Verified benchmarks continue when a target ends.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

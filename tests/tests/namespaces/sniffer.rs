@@ -1,5 +1,3 @@
-//! Capture of frames by a packet socket.
-
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem::{size_of, zeroed};

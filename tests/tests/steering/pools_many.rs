@@ -1,5 +1,3 @@
-//! Ten thousand files that appear and disappear together.
-
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,3 @@
-//! Every supported SPDK method, called by SPDK's rpc.py.
-
 use std::fs::File;
 use std::path::Path;
 

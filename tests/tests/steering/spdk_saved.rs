@@ -1,5 +1,3 @@
-//! SPDK methods that save, load, count and set.
-
 use std::thread;
 use std::time::{Duration, Instant};
 

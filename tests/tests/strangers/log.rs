@@ -1,5 +1,3 @@
-//! Attempts to fill a disk with log lines.
-
 use std::time::Instant;
 
 use cairn_base::log::{Topic, left_out};

@@ -1,5 +1,3 @@
-//! Search for the process that has a socket.
-
 use std::fs;
 use std::io;
 

@@ -121,7 +121,7 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination. A partly written line is written again.
+    /// A partly written line is written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {

@@ -366,7 +366,7 @@ impl RequestTable {
         permits.for_each(Permit::abandoned);
     }
 
-    /// Takes a free request. Panics if all are in use ([`Self::is_full`]).
+    /// Panics if all are in use ([`Self::is_full`]).
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");

@@ -1,5 +1,3 @@
-//! Methods of zeroing blocks.
-
 use std::fmt;
 
 /// Maximum bytes of one discard: a cancelled command ends between two discards.

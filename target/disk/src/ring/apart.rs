@@ -138,7 +138,7 @@ impl workers::Job for Job {
 }
 
 impl Change {
-    /// Makes the change. Blocks until completion. Returns `None` if `look` is too old.
+    /// Blocks until completion. Returns `None` if `look` is too old.
     fn make(&self, look: Look, fd: RawFd) -> Option<Ended> {
         let slice;
         let range;

@@ -1,5 +1,3 @@
-//! Fixed buffers of a ring, and copies to and from them.
-
 use super::*;
 
 impl Ring {

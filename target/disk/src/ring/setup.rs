@@ -1,5 +1,3 @@
-//! Creation of rings, and limits on their files.
-
 use std::io;
 
 use io_uring::{IoUring, cqueue, squeue};

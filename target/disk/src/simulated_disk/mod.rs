@@ -334,7 +334,7 @@ impl SimulatedDisk {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Flushes. Blocks while flushes are held; in a simulation, fails with `TimedOut`.
+    /// Blocks while flushes are held; in a simulation, fails with `TimedOut`.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {

@@ -1,5 +1,3 @@
-//! Typed members of JSON objects.
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Display;

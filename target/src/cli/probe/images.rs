@@ -1,5 +1,3 @@
-//! Checks whether Ceph images open in time.
-
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Disk errors as NVMe statuses and text.
-
 use cairn_disk::{BlockOp, Errno};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;

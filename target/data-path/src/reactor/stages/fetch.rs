@@ -92,8 +92,7 @@ fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Handles a completed READ. Returns the queue pair if other requests wait for the credits; an
-/// error if it must be closed.
+/// Returns the queue pair if other requests wait for the credits; an error if it must be closed.
 pub(in crate::reactor) fn read_ended(
     queues: &mut Queues,
     io: &mut Io,

@@ -41,7 +41,7 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
     Ok(data_bytes)
 }
 
-/// Handles an arrived capsule. Fails if the queue pair must be closed.
+/// Fails if the queue pair must be closed.
 pub(in crate::reactor) fn capsule_arrived(
     queues: &mut Queues,
     io: &mut Io,

@@ -1,5 +1,3 @@
-//! Images of a real Ceph cluster, if installed.
-
 use cairn_base::ImageSpec;
 use cairn_ceph::Cluster;
 

@@ -191,7 +191,7 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Removes a drive. Passes the tags of waiting commands to `refuse`.
+    /// Passes the tags of waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
