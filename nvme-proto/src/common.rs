@@ -1,5 +1,3 @@
-//! State shared by the controllers of a subsystem.
-
 use alloc::string::String;
 use core::ops::RangeInclusive;
 

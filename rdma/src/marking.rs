@@ -234,7 +234,6 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Returns the first address of the prefix, or `None` if `bits` exceeds the address.
 fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let gone = u32::from(width(address).checked_sub(bits)?);
     Some(match address {

@@ -21,9 +21,6 @@ pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result
 }
 
 /// Sleeps until one of several endpoints has work, a timer expires, or `latest` is reached.
-///
-/// # Errors
-/// A device is gone.
 pub fn sleep_until_any_ready<'a>(
     endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
     latest: Instant,
@@ -32,9 +29,6 @@ pub fn sleep_until_any_ready<'a>(
 }
 
 /// Sleeps until `endpoint` has work, its timer expires, `wake` is woken, or `latest` is reached.
-///
-/// # Errors
-/// The device is gone.
 pub fn sleep_until_ready_or_woken(
     endpoint: &mut dyn Endpoint,
     wake: &Wake,

@@ -26,7 +26,6 @@ enum ExchangeState {
     /// Waits until the host reads the result, with the response to the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
-    /// The next Authentication Receive returns the reason.
     Failing(Reason),
     Ended(Result<Authenticated, Reason>),
 }

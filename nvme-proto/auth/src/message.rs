@@ -257,7 +257,6 @@ fn parse_negotiate(bytes: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-/// Parses HL, DHVLEN and SEQNUM; also returns the remaining bytes.
 fn parse_values(bytes: &[u8]) -> Option<(usize, usize, u32, &[u8])> {
     let (fixed, values) = bytes.split_first_chunk::<FIXED>()?;
     let hash_len = usize::from(fixed[6]);

@@ -58,9 +58,6 @@ const CATTR_BITS: u8 = 0x0f;
 impl ConnectRequest {
     /// Checks that a connection's first command is a valid Connect, and locates its data. `in_capsule_bytes` is the
     /// length of in-capsule data.
-    ///
-    /// # Errors
-    /// The command is not a Connect, or is invalid.
     pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
         check_command(sqe)?;
         DataTransfer::from_host(sqe, CONNECT_DATA_BYTES as u32, in_capsule_bytes)
@@ -68,9 +65,6 @@ impl ConnectRequest {
     }
 
     /// Parses a Connect command and its data.
-    ///
-    /// # Errors
-    /// A parameter, named in the result, is invalid.
     pub fn parse(sqe: &Sqe, data: &ConnectData) -> Result<Self, Refusal> {
         check_command(sqe)?;
         let command = ConnectCommand::from(*sqe);

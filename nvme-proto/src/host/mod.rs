@@ -465,7 +465,6 @@ impl Association {
         self.io_queues.count
     }
 
-    /// Closes all connections after a failure, and then reconnects if [`Recovery`] allows.
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),

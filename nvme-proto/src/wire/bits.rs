@@ -76,7 +76,6 @@ impl Display for Shown<'_> {
     }
 }
 
-/// A [`Part`] from its bits and its meaning.
 macro_rules! part {
     ($bit:literal, $($meaning:tt)+) => { $crate::wire::bits::part!($bit..=$bit, $($meaning)+) };
     ($low:literal..=$high:literal, $($meaning:tt)+) => {

@@ -20,7 +20,6 @@ pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
 /// Largest CNTLID (Base, 5.17.2.1).
 pub const CNTLID_MAX: u16 = 0xffef;
 
-/// Defines FCTYPE of a Fabrics command, and conversions from and to [`Sqe`].
 macro_rules! fabrics_command {
     ($name:ident = $fctype:ident) => {
         assert_size!($name = 64);

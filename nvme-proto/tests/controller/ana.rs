@@ -44,7 +44,6 @@ fn shown(rig: &mut Rig) -> Vec<Shown> {
     ana(rig, log(ANA_LOG, 1024)).1
 }
 
-/// Creates namespaces 1 and 3 in group 1, and 2 in group 5; enables ANA events.
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(rig::settings());
     for (nsid, anagrpid) in [(1, 1), (2, 5), (3, 1)] {

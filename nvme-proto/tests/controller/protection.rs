@@ -34,7 +34,6 @@ fn nwpc(rig: &mut Rig) -> u8 {
     id.nwpc
 }
 
-/// Requests a protection state; returns state and number of the change for the target.
 fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     assert_eq!(rig.send(set(nsid, state), &[]).0, Outcome::Parked);
     let [

@@ -12,7 +12,6 @@ use crate::rig::*;
 const OTHER: &str = "nqn.2026-01.org.example:other";
 const ERROR_RECOVERY: u8 = 0x05;
 
-/// Creates namespaces visible to all hosts (1), this host (2), another host (3, ANA group 7).
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(settings());
     let mut add = |namespace: Namespace, hosts: HostAccess| {

@@ -16,7 +16,7 @@ use crate::panics::{Part, confine_part};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Topic of a log line. Each topic has its own token bucket.
+/// Topic of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A refused connection request or Connect command.

@@ -71,7 +71,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// Kind of job whose panic affects no other job. Each variant states the consequence of a panic.
+/// Kind of job whose panic affects no other job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Connection request: the peer is refused.

@@ -83,7 +83,6 @@ pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Returns the index of an interface of this network namespace, by its name or index.
 pub(crate) fn index_of(interface: &str) -> Option<u32> {
     let by_index = || {
         interface

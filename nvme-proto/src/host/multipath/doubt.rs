@@ -1,7 +1,3 @@
-//! Delay of writes after unanswered commands of a lost path.
-//!
-//! The target of a lost path may execute unanswered commands for some time; other changes of the same blocks must wait.
-
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
@@ -9,9 +5,7 @@ use core::time::Duration;
 use crate::wire::identify::{Ctratt, IdentifyController};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe};
 
-/// KATO of an association without keep alive.
 const KATO_NONE: Duration = Duration::from_secs(5);
-/// CQT of a controller that reports none.
 const CQT_NONE: Duration = Duration::from_secs(1);
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 

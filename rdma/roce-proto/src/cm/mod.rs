@@ -2,8 +2,7 @@
 //!
 //! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams ([`Manager::poll_transmit`]),
 //! events ([`Manager::poll_event`]), and the time of the next call ([`Manager::poll_timeout`]). A message must have the
-//! peer's address and both random communication ids. `waiting` limits requests from unproven addresses, and answers to
-//! them.
+//! peer's address and both random communication ids.
 
 mod connection;
 mod identity;

@@ -129,8 +129,7 @@ impl RequestBacklog {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Adds a proven address. At the limit, the new address replaces the oldest one in the network with the most proven
-    /// addresses.
+    /// At the limit, the new address replaces the oldest one in the network with the most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {

@@ -1,7 +1,4 @@
 //! Probes that find out whether the peer still has its queue pair.
-//!
-//! Probing starts when an unauthenticated message claims that the queue pair is gone; unanswered probes confirm the
-//! message.
 
 use crate::time::Instant;
 use core::time::Duration;

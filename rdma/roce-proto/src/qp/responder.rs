@@ -158,7 +158,7 @@ impl Responder {
         }
     }
 
-    /// Executes a request packet. Returns true if an acknowledgement is due; READs and atomics need none.
+    /// Returns true if an acknowledgement is due; READs and atomics need none.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,

@@ -1,5 +1,3 @@
-//! Forged messages without the communication ids of their connections.
-
 use std::time::Duration;
 
 use cairn_roce_proto::cm::{CmEvent, ConnId};

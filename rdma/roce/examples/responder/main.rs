@@ -113,8 +113,7 @@ impl Responder {
         }
     }
 
-    /// Accepts each request. The port distinguishes rping from perftest, whose first connection is its control
-    /// connection.
+    /// The port distinguishes rping from perftest, whose first connection is its control connection.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {

@@ -103,7 +103,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Creates the slots. `admitted` is true if a kernel filter passes only known numbers; many are then drawn at once.
+    /// `admitted` is true if a kernel filter passes only known numbers; many are then drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,

@@ -70,7 +70,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports, at most once, a connection that ended without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
