@@ -1,7 +1,6 @@
 //! Host without I/O, which connects to the target of the example `target`, writes and reads.
 //!
-//! `cargo run -p nvme-proto --example host`. [`Driver`] carries out the actions of the [`Association`]. Time jumps to
-//! the next deadline.
+//! `cargo run -p nvme-proto --example host`. Time jumps to the next deadline.
 
 #[allow(
     dead_code,

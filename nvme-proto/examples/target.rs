@@ -1,8 +1,7 @@
 //! Target without I/O: a disk in memory, one subsystem, and a host that connects, writes and reads.
 //!
-//! `cargo run -p nvme-proto --example target`. [`Target`] is also used by the example `host`; [`main`] is a host that
-//! builds each capsule by hand. The transport is a function call, and RDMA a copy from or to the slice `memory`, whose
-//! index is the virtual address.
+//! `cargo run -p nvme-proto --example target`. The transport is a function call, and RDMA a copy from or to the slice
+//! `memory`, whose index is the virtual address.
 
 use std::collections::BTreeMap;
 use std::mem::take;

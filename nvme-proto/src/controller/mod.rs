@@ -1,7 +1,7 @@
 //! Target side of an association, without I/O.
 //!
 //! A controller is a state machine. It receives commands ([`AdminCommand`]), events and the time, and returns an
-//! [`Outcome`] and [`Action`]s. The target calls only its [`crate::subsystem::Subsystem`].
+//! [`Outcome`] and [`Action`]s.
 //!
 //! The target processes an admin command in these steps:
 //!

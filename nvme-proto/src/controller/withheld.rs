@@ -14,7 +14,6 @@ use super::{Action, Controller};
 pub(super) struct Withheld {
     pub(super) nsid: u32,
     anagrpid: u32,
-    /// True if the host read the NSID as inactive.
     is_missed: bool,
 }
 

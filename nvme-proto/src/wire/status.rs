@@ -25,8 +25,6 @@ const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
-/// Declares constants and names of status codes.
-///
 /// Values 180h to 182h differ between command sets; their names contain both meanings.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {

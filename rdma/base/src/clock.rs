@@ -88,8 +88,6 @@ impl Clock {
     }
 
     /// Converts `at` from the default clock to this clock.
-    ///
-    /// The clocks differ by the time that the system was suspended.
     #[must_use]
     pub fn of_default(&self, at: Instant) -> Instant {
         match &self.kind {

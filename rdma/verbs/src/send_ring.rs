@@ -1,7 +1,6 @@
 //! Ring of the outstanding work of one send queue.
 //!
-//! The ring maps the sequence number in a completion to the work request. A send queue completes in order; a signaled
-//! completion also ends the unsignaled work before it.
+//! A send queue completes in order; a signaled completion also ends the unsignaled work before it.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 

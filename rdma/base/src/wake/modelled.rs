@@ -22,7 +22,7 @@ impl Wake {
         })
     }
 
-    /// Returns -1, because the model has no descriptor. See [`Self::sleep`].
+    /// Returns -1, because the model has no descriptor.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         -1
