@@ -71,7 +71,6 @@ impl Exports {
     }
 }
 
-/// True for a path below /dev in a folder that only the system writes to.
 fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
 }

@@ -299,7 +299,6 @@ impl Config {
                      cairn-target host key set"
                 ));
             }
-            // The list has no effect: a host can connect under any NQN.
             if !is_empty && subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} lists hosts and lets every host connect, also one that it does not \

@@ -25,7 +25,6 @@ fn every_example_in_the_documentation_is_right() {
     assert_eq!(count, 13);
 }
 
-/// Each key needs a row with its default in the guide's section of its table.
 #[test]
 fn the_guide_has_every_key_and_its_default() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();

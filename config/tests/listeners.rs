@@ -92,7 +92,6 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     let config = parse(&draft.text());
     assert_eq!(ways(&config, 0), [SECOND]);
     assert_eq!(ways(&config, 1), [FIRST, SECOND, THIRD]);
-    // Subsystem B gets a list without the removed listener. A listener of no subsystem disappears.
     draft.remove_listener_from(B, at(SECOND), &all).unwrap();
     assert_eq!(ways(&parse(&draft.text()), 1), [FIRST, THIRD]);
     draft.remove_listener_from(B, at(FIRST), &all).unwrap();

@@ -39,7 +39,6 @@ const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const IO_DEPTH: u16 = 512;
-/// Bytes of each read of [`Attack::Io`].
 const IO_BYTES: u32 = 64 << 10;
 /// Sleep in each turn, so that the target's authentication thread can run.
 const COMPUTED: Duration = Duration::from_micros(100);

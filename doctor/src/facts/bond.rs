@@ -42,7 +42,6 @@ const LAG_MODES: [u32; 3] = [1, 2, 4];
 const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
-    /// Reads the bonding configuration from sysfs, or returns `None` if the netdev is no bond.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let directory = format!("{NET}/{netdev}/bonding");
         let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {

@@ -86,7 +86,6 @@ fn wrong_priority(
     }
     let lossless: Vec<String> = dcb.pfc.iter().map(ToString::to_string).collect();
     let wanted = dcb.pfc[0];
-    // DSCP of the lossless priority.
     let mapped = dcb.dscp.iter().find(|(_, to)| **to == wanted);
     let dscp = mapped.map_or(wanted << 3, |(dscp, _)| *dscp);
     let finding = Finding::new(

@@ -109,7 +109,6 @@ impl Ledger {
     }
 }
 
-/// Index and offset of each unit of an operation.
 fn units(unit: usize, operation: Operation) -> impl Iterator<Item = (usize, u64)> {
     let unit = unit as u64;
     let first = operation.offset / unit;

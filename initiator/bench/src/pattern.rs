@@ -105,7 +105,6 @@ pub(super) fn check(unit: &[u8], expected: Expected) -> Result<(), String> {
     ))
 }
 
-/// Parses the header of a unit; `None` if the unit has no valid header.
 fn identity(unit: &[u8]) -> Option<Identity> {
     let u64_at = |at: usize| u64::from_le_bytes(unit[at..at + 8].try_into().expect("8 bytes"));
     let u32_at = |at: usize| u32::from_le_bytes(unit[at..at + 4].try_into().expect("4 bytes"));

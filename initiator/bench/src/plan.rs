@@ -19,7 +19,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Number of units (smallest blocks) in the region.
     pub(super) fn units(&self) -> u64 {
         self.region / self.job.bs_min
     }

@@ -141,7 +141,7 @@ fn run_copies(
     })
 }
 
-/// Runs one copy: opens the lane, waits for the common start, runs the job. Returns `None` if the job does not start.
+/// Returns `None` if the job does not start.
 fn run_copy(
     plan: &Plan,
     meter: &Meter,

@@ -61,7 +61,6 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is more than 64 bits hold"))
 }
 
-/// Parses a range of sizes such as `4k-128k`.
 pub(super) fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text
         .split_once(['-', ':'])
@@ -73,7 +72,6 @@ pub(super) fn parse_range(text: &str) -> Result<(u64, u64), String> {
     Ok((low, high))
 }
 
-/// Parses a time such as `30`, `500ms` or `5m`; without suffix in seconds.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let not_a_time = || format!("{text:?} is not a time such as 30, 30s, 500ms or 5m");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

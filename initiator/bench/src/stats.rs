@@ -199,7 +199,6 @@ impl DirectionStats {
     }
 }
 
-/// Rate per second; 0 if `time` is zero.
 pub(super) fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() {
         0.0

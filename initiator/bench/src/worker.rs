@@ -204,7 +204,6 @@ impl<'a> Worker<'a> {
         Ok(more)
     }
 
-    /// True if a verified job must not yet submit `operation`, because it conflicts with a command in flight.
     fn must_wait(&self, operation: &Operation) -> bool {
         let mut flights = self.flights.iter().flatten();
         self.ledger.is_some() && flights.any(|flight| operation.conflicts(&flight.operation))

@@ -50,7 +50,6 @@ pub(super) struct LinkArgs {
     rdma: RdmaOptions,
 }
 
-/// Parses an address with an optional port, by default [`PORT`].
 pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
     let address = Trid::parse(text, PORT).and_then(Trid::resolve);
     address.map_err(|error| match error {

@@ -168,7 +168,6 @@ impl Nvme<'_> {
         self.disk.read_command(place * u64::from(blocks), blocks)
     }
 
-    /// Size of a large read in bytes: [`raw::DATA_BYTES`], limited by controller and namespace.
     fn large(&self) -> u32 {
         let most = self.format.transfer_max.min(self.format.bytes());
         u64::from(raw::DATA_BYTES).min(most) as u32

@@ -84,7 +84,6 @@ impl Session {
     }
 }
 
-/// Returns the NQNs of NVM subsystems in a discovery log, without duplicates.
 pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
     let mut names: Vec<Nqn> = Vec::new();
     for entry in entries {

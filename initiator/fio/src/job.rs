@@ -21,7 +21,6 @@ use crate::filename::Filename;
 use crate::interrupt;
 
 const QUEUE: IoQueue = IoQueue::FIRST;
-/// Requested queue depth.
 const DEPTH: u16 = 1023;
 /// Minimum time between polls in [`Job::commit`]. I/Os queued between two polls share packets.
 const GATHER: Duration = Duration::from_micros(20);

@@ -81,7 +81,6 @@ impl Controller {
                     usize::from(spec.qid) == self.queues.len(),
                     "queues are made in the order of their QIDs"
                 );
-                // Without memory for the queue, the queue pair is disconnected.
                 let queue = Queue::new(&*self.device, spec, qp).inspect_err(|_| {
                     self.routes[slot] = None;
                     self.endpoint.disconnect(qp);

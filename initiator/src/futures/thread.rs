@@ -33,7 +33,6 @@ pub(super) struct Submission {
     pub(super) promise: Promise<Ended>,
 }
 
-/// Queue and command of a submission.
 #[derive(Clone, Copy)]
 pub(super) enum To {
     Admin(Sqe),

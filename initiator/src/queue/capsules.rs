@@ -153,8 +153,6 @@ impl Capsules {
         next
     }
 
-    /// True if the capsule's command may end: its SEND completed, or fewer than [`LINGER_MAX`] posted capsules are of
-    /// ended commands.
     pub(super) fn may_leave(&self, place: u16) -> bool {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX
     }

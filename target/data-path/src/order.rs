@@ -116,7 +116,7 @@ impl DiskOrders {
     }
 }
 
-/// Returns the key of a host. Hosts with equal keys only wait for each other.
+/// Hosts with equal keys only wait for each other.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)

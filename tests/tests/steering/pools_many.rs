@@ -6,7 +6,6 @@ use cairn_initiator::Host;
 use crate::pools::{assert_event, host, start_alone};
 use crate::target::PATIENCE;
 
-/// Number of files: 10,000, or fewer with a low limit on open files.
 fn files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     limit.map_or(10_000, |limit| (limit as usize / 2 - 300).min(10_000))

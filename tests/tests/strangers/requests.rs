@@ -16,7 +16,6 @@ use nvme_proto::wire::cm::RequestData;
 use super::{PATIENCE, Victim};
 
 const BATCH: usize = 15;
-/// Connects of each host, and permitted failures.
 const CONNECTS: u32 = 20;
 const FAILURES_MAX: u32 = 1;
 

@@ -10,7 +10,6 @@ use super::super::stats::{DirectionStats, PERCENTILES, Series};
 use super::{Entry, entries};
 use crate::object::Object;
 
-/// Name of the job in fio's report.
 const NAME: &str = "bench";
 
 /// Formats a result like fio's `--output-format=json`.

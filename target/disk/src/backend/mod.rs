@@ -54,7 +54,6 @@ use rbd::RbdDisk;
 
 use crate::ring::{FileSlot, Ring};
 
-/// Logical block size in bytes by default.
 const BLOCK_BYTES_DEFAULT: u32 = 512;
 
 /// Storage of a namespace, shared by all threads. Each thread has its own [`Ring`].

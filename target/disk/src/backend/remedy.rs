@@ -94,7 +94,6 @@ fn word(path: &Path) -> String {
     shlex::try_quote(&text).map_or_else(|_| "PATH".to_owned(), |word| word.into_owned())
 }
 
-/// Reports a file whose contents end with the machine.
 pub(super) fn warn_of_memory(path: &Path, file: &File) {
     if is_in_memory(file) {
         // Cause: the configuration.

@@ -131,7 +131,6 @@ fn keys(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (nqn, error) in key_errors(config) {
         let finding = match error {
-            // Credentials exist only in the service.
             KeyError::NoCredentials(name) => Finding {
                 severity: Severity::Note,
                 text: format!(

@@ -255,7 +255,6 @@ pub(in crate::reactor) fn ended(
         }
         // A ring backend completes an operation at once only to refuse it.
         leave(queues, io, id);
-        // A difference in Compare is no media error.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }

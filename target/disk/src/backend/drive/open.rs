@@ -144,7 +144,6 @@ fn find(disk: &AdmittedPath) -> Result<Devices, OpenError> {
     })
 }
 
-/// Finds the block device of the drive at `path`, and checks its device number.
 fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedPath, OpenError> {
     let found = FoundPath::find(block).map_err(|error| {
         OpenError::new(format!(
