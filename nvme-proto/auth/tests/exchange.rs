@@ -1,3 +1,5 @@
+//! Authentications with and without attacks.
+
 use cairn_sim::Random as Seeded;
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::{Failure, Negotiating};
