@@ -61,7 +61,7 @@ impl Subscribers {
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
-            // The cause is a fault of the device, so the message needs no rate limit.
+            // Cause: a fault of the device.
             tracing::warn!(device = self.device, "the RDMA device is being removed");
             notify(&mailboxes, &DeviceEvent::Removed);
         }
