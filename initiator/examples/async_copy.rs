@@ -34,7 +34,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the number of copied blocks.
 pub(crate) async fn run(
     provider: Arc<dyn Provider>,
     options: HostOptions,

@@ -1,5 +1,3 @@
-//! Rule: UDP port 4791, the port of RoCE v2.
-
 use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "port-4791";

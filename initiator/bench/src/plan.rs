@@ -1,5 +1,3 @@
-//! Plans: copies of a job on a known namespace.
-
 use super::job::Job;
 use super::lane::Format;
 use super::pattern::HEADER_BYTES;

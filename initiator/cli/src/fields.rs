@@ -48,7 +48,6 @@ macro_rules! with_fields {
 }
 pub(super) use with_fields;
 
-/// Keys of fields printed in hexadecimal.
 pub(super) const HEX: &[&str] = &[
     "vid",
     "ssvid",

@@ -1,8 +1,7 @@
 //! RDMA connections without NVMe, for `ping` and `link`.
 //!
-//! All measurements except the connection time require `link --listen` or Cairn's example `responder` at the other end,
-//! which echo each message. As with perftest's server, a message of 56 bytes is answered with key and address of memory
-//! for RDMA.
+//! All measurements except the connection time require `link --listen` or Cairn's example
+//! `responder` at the other end, which echo each message.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

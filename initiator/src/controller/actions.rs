@@ -1,5 +1,3 @@
-//! Actions requested by the association.
-
 use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{
     Action, AssociationState, Cause, Notice, OwnCommand, Payload, QueueSpec, Report,

@@ -107,9 +107,6 @@ impl Controller {
 
     /// Removes and returns the result of an ended command; the ticket is then void.
     ///
-    /// Every command ends once: with a response, or with [`HostError::Lost`] when its connection is closed and the
-    /// controller can no longer access the buffer.
-    ///
     /// # Panics
     /// If the ticket is void.
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {

@@ -1,6 +1,5 @@
 //! Resource usage of a target, for tests that detect leaks.
 
-/// Resources in use by all reactors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub queue_pairs: usize,

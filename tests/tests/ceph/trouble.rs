@@ -1,5 +1,3 @@
-//! Long failure of the OSD, and loss of the monitor quorum.
-
 use std::thread;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Hung and failing disks, and stopped and killed processes.
-
 mod audit;
 mod connects;
 mod disk;

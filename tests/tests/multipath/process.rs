@@ -1,5 +1,3 @@
-//! Targets in child processes with their own addresses.
-
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};

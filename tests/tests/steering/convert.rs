@@ -379,7 +379,6 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert!(hosts.iter().eq([&host]), "{text}");
 }
 
-/// Configuration whose settings all have an SPDK counterpart.
 pub(crate) const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
     state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
     [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\

@@ -1,5 +1,3 @@
-//! Operations of a simulated disk, with their effects on completion.
-
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
