@@ -1,5 +1,3 @@
-//! Pages in docs/roce: their commands print the output shown, and the tests that they name exist.
-
 mod common;
 
 use std::fs;

@@ -36,9 +36,6 @@ pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
 }
 
 /// Returns the named cases in suite order; all if `wanted` is empty.
-///
-/// # Errors
-/// A name is unknown.
 pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Vec<&'a Case<C>>> {
     for name in wanted {
         anyhow::ensure!(

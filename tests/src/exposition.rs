@@ -26,9 +26,6 @@ impl Exposition {
     }
 
     /// Parses a page.
-    ///
-    /// # Errors
-    /// The page has an invalid line.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(
             text.is_empty() || text.ends_with('\n'),

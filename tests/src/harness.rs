@@ -215,9 +215,6 @@ impl TestTarget {
     }
 
     /// Connects a host.
-    ///
-    /// # Errors
-    /// The host cannot connect.
     pub fn try_connect(&self, options: HostOptions) -> Result<Host, HostError> {
         Host::connect(&*self.provider(), options)
     }
@@ -229,9 +226,6 @@ impl TestTarget {
     }
 
     /// Stops the target.
-    ///
-    /// # Errors
-    /// A part of the target did not stop in order.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }

@@ -119,9 +119,6 @@ impl Cluster {
     }
 
     /// Kills the OSD with SIGKILL.
-    ///
-    /// # Errors
-    /// The process cannot be killed.
     pub fn kill_osd(&mut self) -> io::Result<()> {
         self.osd.take().map_or(Ok(()), Daemon::kill)
     }
@@ -136,9 +133,6 @@ impl Cluster {
     }
 
     /// Kills the only monitor with SIGKILL, which ends the quorum.
-    ///
-    /// # Errors
-    /// The process cannot be killed.
     pub fn kill_monitor(&mut self) -> io::Result<()> {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }

@@ -63,9 +63,6 @@ pub fn cases() -> Vec<Case<Setting>> {
 }
 
 /// Runs a case, with a bystander before and after it.
-///
-/// # Errors
-/// The case fails, or the bystander is affected.
 pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     let mut bystander = Bystander::connect(setting, "bystander").context("before the case")?;
     bystander.check_io(1).context("before the case")?;

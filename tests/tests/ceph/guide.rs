@@ -1,5 +1,3 @@
-//! Commands of the Ceph guide, from an empty cluster to a disk of a host.
-
 use cairn_ceph::Cluster;
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, Identity, command};

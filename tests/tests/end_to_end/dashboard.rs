@@ -1,5 +1,3 @@
-//! Validation of the Grafana dashboard: Grafana's data model, PromQL, and the target's metrics and labels.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 

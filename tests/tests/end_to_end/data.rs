@@ -1,5 +1,3 @@
-//! Reads return written data for all sizes, transfer types and disk types.
-
 use cairn_initiator::{IoQueue, command};
 use cairn_tests::harness::{Scratch, TestTarget};
 use nvme_proto::io::DatasetRange;

@@ -1,5 +1,3 @@
-//! Identity of disks, and disks that shrank, failed or lost writes.
-
 use std::fs::{self, File};
 use std::io::BufRead;
 use std::time::{Duration, Instant};

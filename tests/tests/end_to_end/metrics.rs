@@ -1,5 +1,3 @@
-//! Metrics of I/O: exact counts, correct labels, and no series after the object's removal.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

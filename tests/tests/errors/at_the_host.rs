@@ -1,5 +1,3 @@
-//! Error messages of a host whose target rejects, fails or hangs.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::Host;

@@ -1,5 +1,3 @@
-//! Log of a target whose hosts violate protocols or vanish.
-
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

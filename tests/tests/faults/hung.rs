@@ -1,5 +1,3 @@
-//! A hung disk must stall only hosts that use it.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, command};

@@ -1,5 +1,3 @@
-//! Processes stopped and continued under verified I/O.
-
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! A listener is removed while a disk holds commands of its hosts.
-
 use cairn_initiator::{Data, Host, HostError, HostOptions, Recovery, Ticket, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};

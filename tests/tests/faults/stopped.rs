@@ -1,5 +1,3 @@
-//! Target stopped while changes wait for a slow disk.
-
 use std::thread;
 use std::time::Duration;
 

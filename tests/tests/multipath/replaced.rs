@@ -1,5 +1,3 @@
-//! Disk of a minimal target, replaced repeatedly under load.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::multipath::{Multipath, MultipathOptions};

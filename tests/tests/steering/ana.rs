@@ -1,5 +1,3 @@
-//! ANA states of a subsystem at a listener that it shares with another subsystem.
-
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;

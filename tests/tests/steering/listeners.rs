@@ -1,5 +1,3 @@
-//! Listeners of a subsystem, by SPDK's methods and in the file.
-
 use std::net::SocketAddr;
 
 use cairn_initiator::{Host, HostError, HostOptions, discover};

@@ -1,5 +1,3 @@
-//! Disks, addresses and ports that are missing at the start and appear later.
-
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;

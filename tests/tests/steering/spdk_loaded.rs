@@ -1,5 +1,3 @@
-//! Configurations saved by SPDK's target, with ignored and rejected parameters.
-
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};

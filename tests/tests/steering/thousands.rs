@@ -1,5 +1,3 @@
-//! Thousands of namespaces: configured, listed, read, added by many clients, and rejected at the limit.
-
 use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;

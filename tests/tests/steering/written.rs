@@ -1,5 +1,3 @@
-//! Disk failures while the configuration file is written.
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
