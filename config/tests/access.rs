@@ -1,3 +1,5 @@
+//! Comparison of the hosts that two configurations accept.
+
 use cairn_config::{Config, Draft, Flags, Widened};
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Checks that configuration examples in the documentation are valid.
+
 use cairn_config::{Config, Flags};
 
 const README: &str = include_str!("../../README.md");

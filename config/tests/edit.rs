@@ -1,3 +1,5 @@
+//! Edits of a draft keep unrelated text.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

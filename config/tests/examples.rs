@@ -1,3 +1,5 @@
+//! Valid configurations, and the values parsed from them.
+
 use std::path::Path;
 use std::time::Duration;
 

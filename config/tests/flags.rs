@@ -1,3 +1,5 @@
+//! Command-line options, without a file and combined with one.
+
 use cairn_config::{Backing, Config, Flags, LogFormat, Provider, Roce};
 
 const FILE: &str = include_str!("../examples/two-hosts.toml");

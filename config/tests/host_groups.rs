@@ -1,3 +1,5 @@
+//! Host groups in many lists share memory.
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 

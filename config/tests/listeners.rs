@@ -1,3 +1,5 @@
+//! Listeners of subsystems, and ANA states at listeners.
+
 use cairn_config::{
     Config, Draft, EditError, Flags, NewListener, NewSubsystem, Only, Roce, SubsystemSettings, Trid,
 };

@@ -1,3 +1,5 @@
+//! Pages in docs/roce: their commands print the output shown, and the tests that they name exist.
+
 mod common;
 
 use std::fs;

@@ -1,3 +1,5 @@
+//! Dependencies of library users.
+
 use std::process::Command;
 
 /// Crates that only programs may use: command lines, reports and signals.

@@ -1,3 +1,5 @@
+//! References in the README and the documents must exist.
+
 use std::path::Path;
 
 const README: &str = include_str!("../../README.md");

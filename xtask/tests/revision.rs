@@ -1,3 +1,5 @@
+//! Release builds contain the commit ID.
+
 #[path = "../../target/build.rs"]
 #[expect(dead_code, reason = "cargo runs the rest")]
 mod script;

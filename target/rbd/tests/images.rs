@@ -1,3 +1,5 @@
+//! Images of a real Ceph cluster.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

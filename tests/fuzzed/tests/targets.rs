@@ -1,3 +1,5 @@
+//! Fuzz targets with random bytes and stored inputs.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

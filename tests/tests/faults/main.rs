@@ -1,3 +1,5 @@
+//! Hung and failing disks, and stopped and killed processes.
+
 mod audit;
 mod connects;
 mod disk;

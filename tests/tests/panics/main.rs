@@ -1,3 +1,5 @@
+//! A panic must end only one reactor and the queues on it.
+
 mod rig;
 
 use std::io::{BufRead, BufReader};
