@@ -444,7 +444,6 @@ fn push(table: &mut Table, key: &str, new: Table) {
     let tables = table
         .entry(key)
         .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    // A value of another type stays; the check of the edited text reports it.
     if let Some(tables) = tables.as_array_of_tables_mut() {
         tables.push(new);
     }

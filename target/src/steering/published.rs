@@ -49,7 +49,6 @@ impl Published {
         let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
         let is_simple = !removed.iter().any(made);
         let added = sizes(now, &step.added);
-        // After a panic, at most one notice is missing.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         let is_noted = is_simple
             && notices.note_removed(removed.into_iter())

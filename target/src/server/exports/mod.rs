@@ -251,7 +251,6 @@ impl Exports {
             return;
         }
         for (_, namespace) in self.namespaces() {
-            // On failure, a reactor retries and logs.
             let _ = namespace.region(device);
         }
         self.devices.push(Arc::clone(device));
