@@ -85,12 +85,15 @@ impl TargetProcess {
             format!("controller_ids = \"{first}-{last}\"")
         });
         let mut toml = String::from("[target]\nreactors = 1\nprovider = \"soft\"\n");
+        // At the default path, only one target of this machine has a socket and its descriptors.
+        let socket = self.config.with_extension("sock");
         writeln!(
             toml,
-            "[metrics]\nlisten = \"{address}:9464\"\n\
+            "[control]\nsocket = \"{}\"\n[metrics]\nlisten = \"{address}:9464\"\n\
              [[listener]]\naddress = \"{address}\"\nport_id = {port_id}\n\
              [[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
              {controller_ids}\n{}",
+            socket.display(),
             self.namespaces
         )
         .expect("a string takes all");
