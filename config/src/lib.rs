@@ -339,9 +339,6 @@ impl Config {
     }
 
     /// Builds a configuration from the command line only.
-    ///
-    /// # Errors
-    /// All problems of the flags.
     pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
         finish(File::default(), flags, None, &HashSet::new(), Vec::new())
     }

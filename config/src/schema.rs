@@ -15,9 +15,6 @@ use crate::problem::Problem;
 use crate::suggest;
 
 /// Returns the JSON schema of the configuration file, identical to docs/config.schema.json.
-///
-/// # Panics
-/// Never: a schema is always JSON.
 #[must_use]
 pub fn schema() -> String {
     let mut text =

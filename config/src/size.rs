@@ -51,9 +51,6 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
 }
 
 /// Parses a size on the command line, such as `64MiB`, and returns bytes.
-///
-/// # Errors
-/// The reason why the text is no size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text).map_err(|error| match error {
         SizeError::Number => "a size is a whole number with a unit, such as 64MiB".to_owned(),

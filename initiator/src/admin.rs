@@ -17,18 +17,12 @@ use crate::reading::Reading;
 
 impl Host {
     /// Reads the 4-byte property at `at`.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Four, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result() as u32)
     }
 
     /// Reads the 8-byte property at `at`.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
@@ -36,18 +30,12 @@ impl Host {
 
     /// Writes the 4-byte property at `at`. Do not write CC: [`shutdown`](Self::shutdown) and [`reset`](Self::reset)
     /// also update the host's state.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())
     }
 
     /// Returns the 4096-byte structure of Identify as `T`.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// If `T` is not 4096 bytes long.
@@ -60,9 +48,6 @@ impl Host {
     }
 
     /// Returns the 4096 bytes of Identify.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
         let mut scratch = self.scratch.lend();
         let data = Data::start_of(&mut scratch, IDENTIFY_BYTES as u32);
@@ -71,9 +56,6 @@ impl Host {
     }
 
     /// Returns the NSIDs of active namespaces, ascending.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
         let mut all = Vec::new();
         loop {
@@ -88,17 +70,11 @@ impl Host {
     }
 
     /// Runs Identify Namespace (CNS 00h).
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, HostError> {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
     /// Reads `length` bytes of a log page, in parts of the maximum transfer.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -113,9 +89,6 @@ impl Host {
     }
 
     /// Reads a namespace's log page, like [`log_page`](Self::log_page).
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -138,27 +111,18 @@ impl Host {
     }
 
     /// Reads a feature; returns DW0 of the completion.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
         let sqe = command::get_features(feature.0, select, 0, 0);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
     /// Sets a feature by CDW11; returns DW0 of the completion.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
     /// Aborts `command`; returns true if aborted. `command` still completes, and its result must be taken.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
         /// DW0 bit 0: not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;

@@ -13,9 +13,6 @@ use crate::namespace::Namespace;
 /// A transfer of more than 64 KiB, or than the controller's maximum, takes several commands and is not atomic.
 impl Namespace {
     /// Reads `blocks` logical blocks from `slba`.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     pub fn read(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
         let length = blocks as usize * self.block_bytes as usize;
         let mut bytes = Vec::with_capacity(length);
@@ -29,9 +26,6 @@ impl Namespace {
     }
 
     /// Writes `bytes` to the blocks from `slba`. After an error, a part may be written.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     ///
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
@@ -49,9 +43,6 @@ impl Namespace {
     }
 
     /// Compares `bytes` with the blocks from `slba`; returns true if they are equal.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     ///
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
@@ -77,18 +68,12 @@ impl Namespace {
     }
 
     /// Has the controller read `blocks` logical blocks from `slba` without a transfer.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     pub fn verify(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
         let verify = self.verify_command(slba, blocks);
         host.run(verify, Data::None).map(drop)
     }
 
     /// Writes zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     pub fn write_zeroes(
         &self,
         host: &mut Host,
@@ -101,9 +86,6 @@ impl Namespace {
     }
 
     /// Deallocates `blocks` logical blocks from `slba`.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     pub fn deallocate(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
         let range = DatasetRange {
             context_attributes: U32::new(0),
@@ -118,9 +100,6 @@ impl Namespace {
     }
 
     /// Makes completed writes durable.
-    ///
-    /// # Errors
-    /// As [`Host::run`].
     pub fn flush(&self, host: &mut Host) -> Result<(), HostError> {
         host.run(self.flush_command(), Data::None).map(drop)
     }

@@ -71,9 +71,6 @@ impl Buffer {
     }
 
     /// Maps and registers `length` bytes with other access rights than [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
     pub fn with_access(
         device: &dyn Device,
         length: usize,
@@ -261,9 +258,6 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     }
 
     /// Uses the first `length` bytes of the buffer.
-    ///
-    /// # Panics
-    /// As [`part_of`](Self::part_of).
     #[must_use]
     pub fn start_of(buffer: B, length: u32) -> Self {
         Self::part_of(buffer, 0, length)
@@ -292,9 +286,6 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// Uses the first `length` bytes, whose remote key the controller's response invalidates.
     ///
     /// The key stays invalid: no later command can use the buffer. The device must support remote invalidation.
-    ///
-    /// # Panics
-    /// As [`part_of`](Self::part_of).
     #[must_use]
     pub fn once(buffer: B, length: u32) -> Self {
         let mut data = Self::part_of(buffer, 0, length);

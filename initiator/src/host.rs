@@ -39,9 +39,6 @@ impl Host {
     }
 
     /// Connects through `device`, otherwise as [`connect`](Self::connect).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -174,9 +171,6 @@ impl Host {
     /// Blocks until a command of an I/O queue ends; returns `None` after `patience`.
     ///
     /// Poll again soon: acknowledgements may be pending.
-    ///
-    /// # Errors
-    /// The device is removed.
     pub fn wait_any(
         &mut self,
         queue: IoQueue,

@@ -21,9 +21,6 @@ pub struct Identity {
 impl Identity {
     /// Identity of this machine as in nvme-cli: /etc/nvme/hostnqn and /etc/nvme/hostid, or derived from
     /// /etc/machine-id.
-    ///
-    /// # Errors
-    /// A file has an invalid name or identifier, or the machine no ID.
     pub fn of_this_machine() -> Result<Self, String> {
         of_this_host(None, None)
     }
@@ -40,9 +37,6 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
 /// Identity from the arguments, or /etc/nvme, or the machine ID.
-///
-/// # Errors
-/// A name or identifier is invalid, or the machine has no ID.
 pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }

@@ -59,9 +59,6 @@ impl Host {
     }
 
     /// Opens all active namespaces with a supported format. Blocks.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
         let mut all = Vec::new();
         for nsid in self.active_namespaces()? {
@@ -76,9 +73,6 @@ impl Host {
 
     /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
     /// event. Blocks.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
         // The controller reads the page itself while namespaces are open.
         let what = "the list of changed namespaces";

@@ -121,9 +121,6 @@ pub struct Provided {
 }
 
 /// Listens with the first usable provider; `auto` tries RDMA devices first.
-///
-/// # Errors
-/// If all providers fail: the reason of each.
 pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
@@ -133,9 +130,6 @@ pub fn listen(
 
 impl Provided {
     /// Chooses a device with a route to `remote`; `auto` tries RDMA devices first.
-    ///
-    /// # Errors
-    /// If all providers fail: the reason of each.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,

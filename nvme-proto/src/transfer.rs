@@ -108,9 +108,6 @@ impl DataTransfer {
     /// Locates `length` bytes from the host; the SGL may describe more.
     ///
     /// Linux always describes 256 ranges for Dataset Management.
-    ///
-    /// # Errors
-    /// As [`Self::from_host`], but a longer SGL is valid.
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,

@@ -120,9 +120,6 @@ impl Rules {
     }
 
     /// Applies a line to the rules.
-    ///
-    /// # Errors
-    /// The line cannot be parsed, or its scope has a rule already.
     pub fn add(&mut self, line: &str) -> Result<(), RuleError> {
         let (scope, marking) = read(line)?;
         let Some(marking) = marking else {

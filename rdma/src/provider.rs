@@ -85,9 +85,6 @@ pub trait Provider: Send + Sync + fmt::Debug {
     -> Result<Box<dyn Listener>, FabricError>;
 
     /// Returns the device for connections to `remote`; the device owns `local` if given.
-    ///
-    /// # Errors
-    /// No device has a route to `remote`.
     fn device_for(
         &self,
         remote: SocketAddr,
@@ -128,9 +125,6 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Only queue pairs of endpoints opened on the result can access memory registered with the
     /// result. A host uses one domain per association, so that each target can use only the keys
     /// given to it.
-    ///
-    /// # Errors
-    /// The device has no free protection domain.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
     /// Pins and registers the whole `mapping` until the region is dropped.
@@ -215,9 +209,6 @@ pub trait Endpoint {
     /// Starts a connection attempt.
     ///
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
-    ///
-    /// # Errors
-    /// The attempt cannot start.
     fn connect(
         &mut self,
         options: &ConnectOptions,
@@ -270,9 +261,6 @@ pub trait Endpoint {
     /// [`wait_fds`](Self::wait_fds) readable.
     ///
     /// Returns true if a completion or event is pending; poll again then instead of sleeping.
-    ///
-    /// # Errors
-    /// The device is gone.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
     /// Returns the descriptors to watch for readability while asleep.

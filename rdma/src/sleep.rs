@@ -13,9 +13,6 @@ use crate::provider::Endpoint;
 /// Sleeps until `endpoint` has work, its timer expires, or `latest` is reached.
 ///
 /// May return early. Does not poll the endpoint.
-///
-/// # Errors
-/// The device is gone.
 pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result<(), FabricError> {
     sleep_until_any_ready([endpoint], latest)
 }

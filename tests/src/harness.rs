@@ -137,17 +137,11 @@ impl TestTarget {
     }
 
     /// Reloads the configuration.
-    ///
-    /// # Errors
-    /// The target rejects it and keeps the old one.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
 
     /// Reloads the configuration while polling `host`.
-    ///
-    /// # Errors
-    /// The target rejects the configuration, or a disk does not complete earlier commands.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));

@@ -28,9 +28,6 @@ pub enum ProviderName {
 
 impl ProviderName {
     /// Opens the provider.
-    ///
-    /// # Errors
-    /// The provider is not available on this machine.
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),
@@ -41,9 +38,6 @@ impl ProviderName {
 }
 
 /// Listens at an address, and sends connection requests to the returned channel.
-///
-/// # Errors
-/// As [`Provider::listen`].
 pub fn listen(
     provider: &dyn Provider,
     address: SocketAddr,

@@ -9,9 +9,6 @@ const KEY: &str = "ana";
 
 impl Draft {
     /// Sets the ANA state of `group` at a listener; `None` is all groups without an own entry.
-    ///
-    /// # Errors
-    /// The listener is not in the file.
     pub fn set_ana(
         &mut self,
         address: Traddr,
@@ -38,9 +35,6 @@ impl Draft {
     }
 
     /// Sets the ANA state of a subsystem's `group` at a listener; `None` is all groups.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,

@@ -37,9 +37,6 @@ impl Draft {
     }
 
     /// Removes hosts from a group.
-    ///
-    /// # Errors
-    /// The group or one of the hosts is not in the file.
     pub fn remove_from_host_group(
         &mut self,
         name: &str,
@@ -85,9 +82,6 @@ impl Draft {
     }
 
     /// Removes a host group. The check of the edited text fails if a list names the group.
-    ///
-    /// # Errors
-    /// The group is not in the file.
     pub fn remove_host_group(&mut self, name: &str) -> Result<(), EditError> {
         let removed = remove(self.document.as_table_mut(), KEY, |table| {
             is_it(table, name)

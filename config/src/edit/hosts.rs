@@ -8,9 +8,6 @@ use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, te
 
 impl Draft {
     /// Adds a host to `allowed_hosts`; returns false if the host is listed already.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
     pub fn add_host(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
         let subsystem = self.subsystem(nqn)?;
         if let Some(Item::Value(Value::Array(hosts))) = subsystem.get_mut("allowed_hosts") {
@@ -26,9 +23,6 @@ impl Draft {
     }
 
     /// Removes a host from `allowed_hosts`. With `allow_any_host` the host can still connect.
-    ///
-    /// # Errors
-    /// The host or its subsystem is not in the file.
     pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
         let list = subsystem.get_mut("allowed_hosts");
@@ -61,9 +55,6 @@ impl Draft {
 
     /// Sets `allow_any_host`. The host list and its keys stay, and apply when the setting is false
     /// again.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
     pub fn allow_any_host(&mut self, nqn: &str, allow: bool) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
         if allows_any(subsystem) == allow {

@@ -10,9 +10,6 @@ const KEY: &str = "key";
 
 impl Draft {
     /// Adds a key to the keyring, or restores a key marked as removed.
-    ///
-    /// # Errors
-    /// The key exists.
     pub fn add_key(&mut self, name: &str, path: &Path) -> Result<(), EditError> {
         let root = self.document.as_table_mut();
         let path = value(path.display().to_string());
@@ -35,9 +32,6 @@ impl Draft {
     ///
     /// A key in use stays, marked as removed: its hosts are refused instead of connecting without
     /// authentication.
-    ///
-    /// # Errors
-    /// The keyring has no such key.
     pub fn remove_key(&mut self, name: &str) -> Result<(), EditError> {
         let missing = || EditError::Missing(format!("the file has no key \"{name}\""));
         let is_used = self.key_uses(name) > 0;

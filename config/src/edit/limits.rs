@@ -36,9 +36,6 @@ pub struct NewLimits {
 
 impl Draft {
     /// Sets the limits of a scope.
-    ///
-    /// # Errors
-    /// The subsystem, namespace or host is not in the file.
     pub fn set_limits(
         &mut self,
         nqn: &str,

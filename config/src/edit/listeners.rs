@@ -47,9 +47,6 @@ impl NewListener {
 
 impl Draft {
     /// Adds a listener.
-    ///
-    /// # Errors
-    /// The listener exists.
     pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, new.address, new.port);
         if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {
@@ -84,9 +81,6 @@ impl Draft {
     }
 
     /// Removes a listener from the file and from the subsystems' lists.
-    ///
-    /// # Errors
-    /// The listener is not in the file.
     pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
@@ -108,9 +102,6 @@ impl Draft {
 
     /// Adds a listener to the list of a subsystem; returns false if the listener leads there
     /// already.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
     pub fn add_listener_to(&mut self, nqn: &str, at: Trid) -> Result<bool, EditError> {
         let Some(own) = own_list(self.subsystem(nqn)?) else {
             return Ok(false);

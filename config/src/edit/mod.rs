@@ -136,9 +136,6 @@ pub struct Draft {
 
 impl Draft {
     /// Parses `text`.
-    ///
-    /// # Errors
-    /// The text is not TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
             // Printing `error` would print its line, which may contain a secret.
@@ -175,9 +172,6 @@ impl Draft {
     }
 
     /// Adds a subsystem without namespaces.
-    ///
-    /// # Errors
-    /// The subsystem exists.
     pub fn add_subsystem(&mut self, new: &NewSubsystem) -> Result<(), EditError> {
         if self.find_subsystem(&new.nqn).is_ok() {
             return Err(EditError::Exists(format!(
@@ -205,9 +199,6 @@ impl Draft {
     }
 
     /// Removes a subsystem with its namespaces.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
     pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), EditError> {
         self.subsystem(nqn)?;
         let is_it = |table: &Table| text_of(table, "nqn") == Some(nqn);
@@ -310,9 +301,6 @@ impl Draft {
     }
 
     /// Removes a namespace.
-    ///
-    /// # Errors
-    /// The namespace is not in the file.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
         let Some(apart) = self.document.remove_namespace(at, nqn, nsid) else {
@@ -342,9 +330,6 @@ impl Draft {
     }
 
     /// Removes a referral.
-    ///
-    /// # Errors
-    /// The referral is not in the file.
     pub fn remove_referral(
         &mut self,
         address: SocketAddr,

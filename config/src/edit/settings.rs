@@ -47,9 +47,6 @@ pub struct NamespaceSettings {
 
 impl Draft {
     /// Changes a subsystem. Removes its ANA overrides at listeners that no longer lead to it.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
     pub fn set_subsystem(&mut self, nqn: &str, new: &SubsystemSettings) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
         for (key, text) in [
@@ -90,9 +87,6 @@ impl Draft {
     }
 
     /// Changes a namespace.
-    ///
-    /// # Errors
-    /// The namespace is not in the file.
     pub fn set_namespace(
         &mut self,
         nqn: &str,
@@ -124,9 +118,6 @@ impl Draft {
     }
 
     /// Changes the export of a namespace.
-    ///
-    /// # Errors
-    /// The namespace is not in the file.
     pub fn set_export(&mut self, nqn: &str, nsid: u32, export: &str) -> Result<(), EditError> {
         self.namespace(nqn, nsid)?["export"] = value(export);
         Ok(())

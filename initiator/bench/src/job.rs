@@ -102,9 +102,6 @@ impl Default for Job {
 
 impl Job {
     /// Creates a job from keys and values.
-    ///
-    /// # Errors
-    /// A key is unknown, or its value is invalid.
     pub fn with<'a>(
         keys: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     ) -> Result<Self, String> {
@@ -116,9 +113,6 @@ impl Job {
     }
 
     /// Sets a key.
-    ///
-    /// # Errors
-    /// The key is unknown, or its value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let key = KEYS.iter().find(|key| key.name == name);
         let key = key.ok_or_else(|| format!("unknown key {name}: {FIO_ITSELF}"))?;

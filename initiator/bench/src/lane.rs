@@ -82,9 +82,6 @@ pub trait Lanes: Sync {
     fn format(&self) -> Format;
 
     /// Opens a lane for `depth` commands of up to `slot_bytes` bytes of data.
-    ///
-    /// # Errors
-    /// The lane cannot be opened; the text is the reason.
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 

@@ -28,9 +28,6 @@ impl fmt::Debug for MultipathLanes {
 impl MultipathLanes {
     /// Determines the namespace by a connection that is closed again. At least one path must be usable.
     ///
-    /// # Errors
-    /// Fails like [`Multipath::connect`].
-    ///
     /// # Panics
     /// If `paths` is empty.
     pub fn find(

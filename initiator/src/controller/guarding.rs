@@ -23,9 +23,6 @@ impl Controller {
     ///
     /// It is identified again after each reconnection and reported change. If it is another disk, its commands end in
     /// [`HostError::Replaced`] until this method is called again.
-    ///
-    /// # Errors
-    /// The buffer for identification data cannot be allocated.
     pub fn expect_disk(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         if self.answers.is_none() {
             self.answers = Some(Buffer::new(&*self.device, IDENTIFY_BYTES)?);

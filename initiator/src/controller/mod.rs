@@ -98,9 +98,6 @@ impl Controller {
     /// Starts to connect. Polling reports [`Event::Live`] or [`Event::Gone`].
     ///
     /// The controller has its own protection domain: register buffers with [`Controller::device`], not with `device`.
-    ///
-    /// # Errors
-    /// The queues cannot be allocated.
     pub fn begin(
         device: &Arc<dyn Device>,
         options: HostOptions,
@@ -249,9 +246,6 @@ impl Controller {
     }
 
     /// Closes an I/O queue permanently. Commands of the queue end as lost.
-    ///
-    /// # Errors
-    /// The queue does not exist.
     pub fn release_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
         let qid = queue.qid();
         match self.queues.get_mut(queue.index()) {
@@ -407,9 +401,6 @@ impl Controller {
     }
 
     /// Allocates memory that the controller may read and write.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }

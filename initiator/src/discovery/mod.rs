@@ -42,9 +42,6 @@ pub struct Discovery {
 
 impl Discovery {
     /// Connects to the discovery service at `options.remote`. KATO 0 in `options` becomes 120 s. Blocks.
-    ///
-    /// # Errors
-    /// As [`Host::connect`].
     pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
         let kato_ms = match options.kato_ms {
             0 => PERSISTENT_KATO_MS,
@@ -84,9 +81,6 @@ impl Discovery {
     }
 
     /// Shuts the controller down and disconnects. Blocks.
-    ///
-    /// # Errors
-    /// As [`Host::shutdown`].
     pub fn leave(self) -> Result<(), HostError> {
         self.host.shutdown()
     }
@@ -110,9 +104,6 @@ impl Discovery {
 
 /// Reads the log of the discovery controller at `options.remote`, ignoring subsystem NQN, queues and KATO of the
 /// options.
-///
-/// # Errors
-/// As [`Host::connect`] and [`Host::run`].
 pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
     discover_at(provider, options, Nqn::discovery())
 }

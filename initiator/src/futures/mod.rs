@@ -62,9 +62,6 @@ pub struct AsyncHost {
 
 impl AsyncHost {
     /// Connects to a controller on a new thread.
-    ///
-    /// # Errors
-    /// As [`Host::connect`]; or the thread cannot start.
     pub async fn connect(
         provider: Arc<dyn Provider>,
         options: HostOptions,
@@ -99,9 +96,6 @@ impl AsyncHost {
     }
 
     /// Allocates memory that the controller may read and write.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }
@@ -160,9 +154,6 @@ impl AsyncHost {
 
     /// Runs blocking work, such as admin commands, on the host's thread; other commands wait.
     ///
-    /// # Errors
-    /// Error of `work`.
-    ///
     /// # Panics
     /// If `work` panics; the panic continues in the awaiting task.
     pub async fn with_host<T: Send + 'static>(
@@ -185,17 +176,11 @@ impl AsyncHost {
     }
 
     /// Opens namespace `nsid`.
-    ///
-    /// # Errors
-    /// As [`Host::open_namespace`].
     pub async fn open_namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
 
     /// Shuts the controller down and ends the thread; commands in flight end as lost.
-    ///
-    /// # Errors
-    /// As [`Host::shutdown`].
     pub async fn shutdown(mut self) -> Result<(), HostError> {
         let (promise, answer) = promise();
         self.order(Order::Shutdown(promise));

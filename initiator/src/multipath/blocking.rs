@@ -112,12 +112,6 @@ impl Multipath {
     }
 
     /// Submits a command and blocks until it ends ([`wait`](Self::wait)).
-    ///
-    /// # Errors
-    /// The submission failed ([`submit`](Self::submit)), no response arrived, or the status is not success.
-    ///
-    /// # Panics
-    /// As [`submit`](Self::submit).
     pub fn run(&mut self, sqe: Sqe, data: Data<'_, &mut Buffer>) -> Result<Response, HostError> {
         let ticket = self.submit(sqe, data.lend())?;
         let response = self.wait(ticket).answer?;
@@ -130,9 +124,6 @@ impl Multipath {
     }
 
     /// Polls until `ready` returns a value.
-    ///
-    /// # Errors
-    /// The timeout is over, or a device removed.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -143,9 +134,6 @@ impl Multipath {
     }
 
     /// Blocks until a command ends; returns `None` after `patience`. Poll again soon: acknowledgements may be pending.
-    ///
-    /// # Errors
-    /// A device is removed.
     pub fn wait_any(
         &mut self,
         patience: Duration,
@@ -158,9 +146,6 @@ impl Multipath {
     }
 
     /// Sleeps until a poll may find work, at most until `latest`.
-    ///
-    /// # Errors
-    /// A device is removed.
     pub fn sleep(&mut self, latest: Instant) -> Result<(), HostError> {
         let wake = self.next_deadline().unwrap_or(latest).min(latest);
         let endpoints = self.paths.iter_mut().map(|path| path.controller.endpoint());

@@ -148,9 +148,6 @@ impl Multipath {
     ///
     /// [`HostOptions::requeue`] is ignored: other paths take the commands of a lost controller.
     ///
-    /// # Errors
-    /// The queues cannot be allocated.
-    ///
     /// # Panics
     /// If `paths` is empty.
     pub fn begin(
@@ -239,9 +236,6 @@ impl Multipath {
     }
 
     /// Allocates memory registered with the device of each path.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         let devices = self.paths.iter().map(|path| path.controller.device());
         Ok(Buffer::for_paths(devices, length)?)

@@ -76,9 +76,6 @@ pub struct Ended {
 impl Ended {
     /// Returns the buffer of a successful command.
     ///
-    /// # Errors
-    /// Error of a command without response, or status other than success.
-    ///
     /// # Panics
     /// If the command had no buffer.
     pub fn into_buffer(self) -> Result<Buffer, HostError> {

@@ -108,9 +108,6 @@ impl Properties {
     }
 
     /// Executes Property Get.
-    ///
-    /// # Errors
-    /// The property does not exist, or has another size.
     pub fn get(&self, ofst: u32, size: PropertySize) -> Result<u64, Refusal> {
         let (value, true_size) = match ofst {
             offset::CAP => (self.cap.0, PropertySize::Eight),
@@ -128,9 +125,6 @@ impl Properties {
     }
 
     /// Executes Property Set; `io_queues` is true while I/O queues are connected.
-    ///
-    /// # Errors
-    /// The property is missing or read-only, or the value is unsupported.
     pub fn set(
         &mut self,
         ofst: u32,

@@ -10,9 +10,6 @@ use crate::wire::aen::AsyncEvent;
 
 impl Subsystem {
     /// Adds a namespace visible to every host.
-    ///
-    /// # Errors
-    /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
     pub fn add_namespace(
         &mut self,
         namespace: Namespace,
@@ -83,9 +80,6 @@ impl Subsystem {
     }
 
     /// Changes the size to `blocks` logical blocks.
-    ///
-    /// # Errors
-    /// The NSID is unknown, or the size is 0.
     pub fn resize_namespace(
         &mut self,
         nsid: u32,
@@ -147,9 +141,6 @@ impl Subsystem {
     }
 
     /// Moves a namespace to another ANA group.
-    ///
-    /// # Errors
-    /// The NSID is unknown, or the ANA group is invalid.
     pub fn set_ana_group(
         &mut self,
         nsid: u32,

@@ -100,9 +100,6 @@ impl ReplyData {
     }
 
     /// Parses the start of `private_data`.
-    ///
-    /// # Errors
-    /// The length or RECFMT is invalid.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (reply, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -137,9 +134,6 @@ impl RejectData {
     }
 
     /// Parses the start of `private_data`.
-    ///
-    /// # Errors
-    /// The length or RECFMT is invalid.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (reject, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;

@@ -112,9 +112,6 @@ impl Clock {
     ///
     /// A program notices a stop only by reading the clock, so that runs with each value of `looks`
     /// test a stop at each point of the program.
-    ///
-    /// # Panics
-    /// The clock is the system's.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
@@ -122,9 +119,6 @@ impl Clock {
     }
 
     /// Cancels a scheduled stop. Returns true if the stop had not happened yet.
-    ///
-    /// # Panics
-    /// The clock is the system's.
     pub fn forget_stop(&self) -> bool {
         let own = self.simulated_time();
         own.looks_left.swap(NO_STOP, Ordering::Relaxed) != NO_STOP

@@ -32,9 +32,6 @@ struct MessageQueue<T> {
 
 impl<T> Mailbox<T> {
     /// Creates an empty mailbox.
-    ///
-    /// # Errors
-    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             waiting: Mutex::new(MessageQueue {

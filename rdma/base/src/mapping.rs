@@ -17,7 +17,7 @@ const LARGE: usize = 32 << 20;
 /// Length in bytes from which a write is faster if it bypasses the caches.
 const LONG: usize = 1 << 10;
 
-/// Memory at a fixed address: page-aligned and owned, or borrowed.
+/// Memory at a fixed address: page-aligned and owned, or borrowed. Access to a range outside panics.
 pub struct Mapping {
     base: *mut u8,
     length: usize,
@@ -39,9 +39,6 @@ impl fmt::Debug for Mapping {
 
 impl Mapping {
     /// Maps at least `length` zeroed bytes, rounded up to whole pages, in transparent huge pages if possible.
-    ///
-    /// # Errors
-    /// The system lacks memory.
     ///
     /// # Panics
     /// `length` is 0.
@@ -105,9 +102,6 @@ impl Mapping {
     }
 
     /// Copies `bytes` into the mapping at `offset`.
-    ///
-    /// # Panics
-    /// The range is not inside the mapping.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
@@ -119,9 +113,6 @@ impl Mapping {
     /// Copies `bytes` like [`Self::write`]. Long writes to large mappings bypass the caches.
     ///
     /// Call [`Self::fence`] before another thread is notified of the bytes.
-    ///
-    /// # Panics
-    /// The range is not inside the mapping.
     pub fn write_around(&self, offset: usize, bytes: &[u8]) {
         if self.length < LARGE || bytes.len() < LONG {
             return self.write(offset, bytes);
@@ -142,9 +133,6 @@ impl Mapping {
     }
 
     /// Copies bytes from the mapping at `offset` to `out`.
-    ///
-    /// # Panics
-    /// The range is not inside the mapping.
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
@@ -169,9 +157,6 @@ impl Mapping {
     }
 
     /// Copies `length` bytes to `to_offset` of `to`, which may be the same mapping.
-    ///
-    /// # Panics
-    /// A range is not inside its mapping.
     pub fn copy_to(&self, offset: usize, to: &Self, to_offset: usize, length: usize) {
         self.check(offset, length);
         to.check(to_offset, length);
@@ -184,9 +169,6 @@ impl Mapping {
     }
 
     /// Sets `length` bytes at `offset` to `value`.
-    ///
-    /// # Panics
-    /// The range is not inside the mapping.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         self.check(offset, length);
         // SAFETY: the range was checked, and no reference to it exists.
@@ -197,9 +179,6 @@ impl Mapping {
     ///
     /// # Safety
     /// No adapter, kernel or thread writes these bytes during the life of the slice.
-    ///
-    /// # Panics
-    /// The range is not inside the mapping.
     #[must_use]
     pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
         self.check(offset, length);
@@ -211,9 +190,6 @@ impl Mapping {
     ///
     /// # Safety
     /// No adapter, kernel, thread or other slice accesses these bytes during the life of the slice.
-    ///
-    /// # Panics
-    /// The range is not inside the mapping.
     #[must_use]
     #[allow(clippy::mut_from_ref)] // The caller guarantees exclusive access.
     pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {

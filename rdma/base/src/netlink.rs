@@ -33,9 +33,6 @@ pub struct Netlink {
 
 impl Netlink {
     /// Opens a socket of a protocol, such as NETLINK_ROUTE or NETLINK_RDMA.
-    ///
-    /// # Errors
-    /// The system does not support the protocol.
     pub fn open(protocol: i32) -> io::Result<Self> {
         let protocol = NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
@@ -91,9 +88,6 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
 }
 
 /// Appends the messages of one part of an answer. Returns false after the last part.
-///
-/// # Errors
-/// The kernel returned an error, or the part is malformed.
 pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {

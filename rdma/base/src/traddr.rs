@@ -75,9 +75,6 @@ impl Traddr {
     }
 
     /// Looks up the interface in this network namespace.
-    ///
-    /// # Errors
-    /// [`TraddrError::NoInterface`].
     pub fn resolve(self) -> Result<ScopedAddr, TraddrError> {
         let Some(scope) = self.scope else {
             return Ok(self.ip.into());
@@ -171,9 +168,6 @@ impl Trid {
     }
 
     /// Looks up the interface in this network namespace.
-    ///
-    /// # Errors
-    /// [`TraddrError::NoInterface`].
     pub fn resolve(self) -> Result<SocketAddr, TraddrError> {
         Ok(self.address.resolve()?.at(self.port))
     }

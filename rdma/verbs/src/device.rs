@@ -83,9 +83,6 @@ impl VerbsDevice {
 
     /// Returns the index of a P_Key in the table of the identifier's port, or `None` for the default partition, whose
     /// index rdma_cm chooses.
-    ///
-    /// # Errors
-    /// The table lacks the P_Key.
     pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
         if pkey == PKey::DEFAULT {
             return Ok(None);

@@ -23,9 +23,6 @@ pub struct PortMtu {
 }
 
 /// Returns the MTU of a port of the named device.
-///
-/// # Errors
-/// The libraries are not installed, or do not list the device or its port.
 pub fn port_mtu(device: &str, port: u8) -> io::Result<PortMtu> {
     let library = Library::open().map_err(io::Error::other)?;
     let symbols = library.symbols();

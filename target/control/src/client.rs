@@ -66,9 +66,6 @@ impl Client {
     }
 
     /// Sends a request and waits for its result.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, CallError> {
         let id = self.next_id;
         self.next_id += 1;

@@ -73,9 +73,6 @@ pub struct Plan {
 
 impl Plan {
     /// Checks that `path` permits a socket and that `group` exists. Creates nothing.
-    ///
-    /// # Errors
-    /// See [`Bound::bind`].
     pub fn new(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         let gid = group
             .map(|name| group_id(name).ok_or_else(|| BindError::NoGroup(name.to_owned())))
@@ -97,9 +94,6 @@ impl Plan {
     }
 
     /// Checks that no other process listens at the path.
-    ///
-    /// # Errors
-    /// [`BindError::InUse`].
     pub fn check_free(&self) -> Result<(), BindError> {
         let Ok(file) = File::open(beside(&self.path, ".lock")) else {
             return Ok(());
@@ -111,9 +105,6 @@ impl Plan {
     }
 
     /// Creates the socket with mode 0660 and listens on it.
-    ///
-    /// # Errors
-    /// See [`BindError`].
     pub fn bind(self) -> Result<Bound, BindError> {
         let Self { path, gid } = self;
         let system = |source: io::Error| BindError::System {
@@ -169,9 +160,6 @@ fn check_folder(path: &Path) -> io::Result<()> {
 impl Bound {
     /// Listens at `path` with mode 0660; replaces the socket of an ended process. Clients see it
     /// only with owner and mode set.
-    ///
-    /// # Errors
-    /// See [`BindError`].
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         Plan::new(path, group)?.bind()
     }
@@ -183,9 +171,6 @@ impl Bound {
     }
 
     /// Returns a listener for [`serve`](crate::serve).
-    ///
-    /// # Errors
-    /// No file descriptor is available.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }

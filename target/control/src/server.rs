@@ -83,9 +83,6 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// Serves connections until the future is dropped.
-///
-/// # Errors
-/// The runtime rejects the socket.
 pub async fn serve<H: Handler>(
     listener: StdListener,
     handler: Arc<H>,

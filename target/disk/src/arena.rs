@@ -27,9 +27,6 @@ pub struct Arena {
 impl Arena {
     /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. Rounds up.
     ///
-    /// # Errors
-    /// Memory is exhausted.
-    ///
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].
     pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {

@@ -156,9 +156,6 @@ impl Image {
     }
 
     /// Returns [`Self::bytes`] if the image is usable.
-    ///
-    /// # Errors
-    /// The errno of [`Self::failure`].
     #[inline]
     pub fn usable_bytes(&self) -> Result<u64, i32> {
         let current = self.current();
@@ -169,9 +166,6 @@ impl Image {
     }
 
     /// Reads the size in bytes from the cluster. Blocks.
-    ///
-    /// # Errors
-    /// An errno from the cluster.
     pub fn measure(&self) -> Result<u64, i32> {
         let handle = Arc::clone(&self.current());
         let bytes = size_of_image(handle.functions, handle.image)?;
@@ -180,9 +174,6 @@ impl Image {
     }
 
     /// Waits until all started writes are on the OSDs. Blocks.
-    ///
-    /// # Errors
-    /// An errno from the cluster.
     pub fn flush(&self) -> Result<(), i32> {
         let handle = Arc::clone(&self.current());
         // SAFETY: the image is open for as long as the handle lives.

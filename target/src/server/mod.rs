@@ -94,9 +94,6 @@ impl Target {
     }
 
     /// Starts a target like [`start`](Self::start), but does not wait until hosts can connect.
-    ///
-    /// # Errors
-    /// The control plane's thread cannot start.
     pub fn begin(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -248,9 +245,6 @@ impl Starting {
     }
 
     /// Waits until hosts can connect.
-    ///
-    /// # Errors
-    /// Same as for [`Target::start`].
     pub fn finish(self) -> Result<Target, StartError> {
         let Self {
             thread,

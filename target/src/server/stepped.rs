@@ -31,9 +31,6 @@ impl std::fmt::Debug for SteppedTarget {
 
 impl SteppedTarget {
     /// Starts like [`Target::start`](super::Target::start).
-    ///
-    /// # Errors
-    /// A configured part is unavailable.
     pub fn start(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,

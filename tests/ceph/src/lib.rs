@@ -60,9 +60,6 @@ pub fn missing() -> Option<String> {
 
 impl Cluster {
     /// Creates and starts a cluster with a pool for images in an empty folder.
-    ///
-    /// # Errors
-    /// A program is missing, or does not start in time.
     pub fn start(folder: &Path) -> io::Result<Self> {
         if let Some(missing) = missing() {
             return Err(io::Error::other(missing));
@@ -95,25 +92,16 @@ impl Cluster {
     }
 
     /// Creates an image; `size` is an argument of `rbd --size`, such as 64M.
-    ///
-    /// # Errors
-    /// The command fails or times out.
     pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
 
     /// Runs `rbd` and returns its output.
-    ///
-    /// # Errors
-    /// The command fails or times out.
     pub fn rbd(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("rbd", arguments)
     }
 
     /// Runs `ceph` and returns its output.
-    ///
-    /// # Errors
-    /// The command fails or times out.
     pub fn ceph(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("ceph", arguments)
     }
@@ -124,9 +112,6 @@ impl Cluster {
     }
 
     /// Starts the OSD again and waits until it is up.
-    ///
-    /// # Errors
-    /// The OSD does not start in time.
     pub fn start_osd(&mut self) -> io::Result<()> {
         self.launch_osd()?;
         self.wait_for_osd()
@@ -138,9 +123,6 @@ impl Cluster {
     }
 
     /// Starts the monitor again and waits for a quorum.
-    ///
-    /// # Errors
-    /// The monitor does not start in time.
     pub fn start_monitor(&mut self) -> io::Result<()> {
         self.monitor = Some(Daemon::start(
             &self.folder,

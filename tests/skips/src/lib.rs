@@ -17,9 +17,6 @@ pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 /// Records that the calling test, or a part of it, is skipped.
 ///
 /// The record is a line of source file, test thread's name and reason, separated by tabs.
-///
-/// # Panics
-/// The skip file cannot be written.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();

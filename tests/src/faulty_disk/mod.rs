@@ -121,9 +121,6 @@ pub struct FaultyDisk {
 
 impl FaultyDisk {
     /// Mounts a disk of `length` zero bytes. Returns `None`, recorded as a skip, if mounting is impossible.
-    ///
-    /// # Panics
-    /// As [`HangingFolder::mount`].
     #[must_use]
     #[track_caller]
     pub fn mount(name: &str, length: u64) -> Option<Self> {
@@ -131,9 +128,6 @@ impl FaultyDisk {
     }
 
     /// Mounts a disk with the given [`Nature`].
-    ///
-    /// # Panics
-    /// As [`mount`](Self::mount).
     #[must_use]
     #[track_caller]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {

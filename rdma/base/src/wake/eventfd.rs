@@ -14,9 +14,6 @@ pub struct Wake {
 
 impl Wake {
     /// Creates an eventfd that is not readable.
-    ///
-    /// # Errors
-    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

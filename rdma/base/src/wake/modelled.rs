@@ -12,9 +12,6 @@ pub struct Wake {
 
 impl Wake {
     /// Creates a flag that is not set.
-    ///
-    /// # Errors
-    /// Never: the model uses no descriptors.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             readable: Mutex::new(false),

@@ -32,9 +32,6 @@ pub trait Memory: Debug {
 
     /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1). The region's local key stays
     /// valid.
-    ///
-    /// # Errors
-    /// [`Refused`]: no region has the key.
     fn invalidate(&self, rkey: u32) -> Result<(), Refused>;
 
     /// True if a region has the remote key.

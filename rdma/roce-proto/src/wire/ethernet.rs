@@ -68,9 +68,6 @@ impl Ethernet {
     }
 
     /// Writes the header and its tag to `out`, and returns the rest.
-    ///
-    /// # Panics
-    /// `out` is too short.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(14);
         field::put(head, 0, &self.destination);

@@ -82,9 +82,6 @@ impl<'a> Frame<'a> {
     }
 
     /// Writes the frame to `out`, and returns its length in bytes.
-    ///
-    /// # Panics
-    /// `out` is too short.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let rest = self.ethernet.emit(out);
         let rest = match &self.network {

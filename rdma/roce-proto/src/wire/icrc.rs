@@ -87,9 +87,6 @@ pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
 }
 
 /// Appends the ICRC to `packet[..length]`, and returns the new length in bytes.
-///
-/// # Panics
-/// `packet` has no room for the ICRC.
 pub fn seal(route: &Route, identity: Identity, packet: &mut [u8], length: usize) -> usize {
     let crc = icrc(route, identity, &packet[..length]);
     packet[length..length + ICRC_LEN].copy_from_slice(&crc.to_le_bytes());

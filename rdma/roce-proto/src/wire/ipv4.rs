@@ -56,9 +56,6 @@ impl Ipv4 {
     }
 
     /// Writes the header with its checksum to `out`, and returns the rest.
-    ///
-    /// # Panics
-    /// `out` is too short.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (b, rest) = out.split_at_mut(LEN);
         self.write(b);

@@ -51,9 +51,6 @@ impl Ipv6 {
     }
 
     /// Writes the header to `out`, and returns the rest.
-    ///
-    /// # Panics
-    /// `out` is too short.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (b, rest) = out.split_at_mut(LEN);
         let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;

@@ -1,6 +1,6 @@
 //! Wire formats, one file for each header.
 //!
-//! Parsers check lengths and never panic. Reserved bits are ignored on receipt and sent as zero (IBTA 5.2).
+//! Parsers check lengths and never panic; `emit` panics if `out` is too short. Reserved bits are ignored on receipt and sent as zero (IBTA 5.2).
 
 pub mod aeth;
 pub mod atomiceth;
@@ -49,9 +49,6 @@ pub trait Header: Sized {
     }
 
     /// Writes the header to `out`, and returns the rest.
-    ///
-    /// # Panics
-    /// `out` is too short.
     fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(Self::LEN);
         self.write(head);

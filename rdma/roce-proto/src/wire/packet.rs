@@ -102,9 +102,6 @@ impl<'a> Packet<'a> {
     }
 
     /// Writes headers, payload and pad to `out`, and returns their length in bytes.
-    ///
-    /// # Panics
-    /// `out` is too short.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let pad = pad_of(self.payload.len());
         let headers = self.emit_headers(self.payload.len(), out);
@@ -115,9 +112,6 @@ impl<'a> Packet<'a> {
     }
 
     /// Writes the headers for `payload_len` bytes of payload, and returns their length in bytes.
-    ///
-    /// # Panics
-    /// `out` is too short.
     pub fn emit_headers(&self, payload_len: usize, out: &mut [u8]) -> usize {
         let room = out.len();
         let bth = Bth {

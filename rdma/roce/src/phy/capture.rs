@@ -61,9 +61,6 @@ impl Capture {
     ///
     /// An existing file is replaced only if it belongs to this user: captured packets contain data, and other users may
     /// be able to create links at the path.
-    ///
-    /// # Errors
-    /// The file cannot be written, or belongs to another user.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         // Section header block: byte order, version 1.0, unknown length.

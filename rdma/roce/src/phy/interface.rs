@@ -27,9 +27,6 @@ pub struct Interface {
 }
 
 /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface with this address.
-///
-/// # Errors
-/// No interface has the address.
 pub fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
     let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
     Ok((1..=5)
@@ -79,9 +76,6 @@ pub const fn mtu_of_code(code: u8) -> u32 {
 
 impl Interface {
     /// Returns the interface with this address.
-    ///
-    /// # Errors
-    /// No interface has the address.
     pub fn of(address: ScopedAddr) -> io::Result<Self> {
         // The loopback interface has all addresses 127.x.y.z and lists only 127.0.0.1.
         let wanted = match address.ip() {

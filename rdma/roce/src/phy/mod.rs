@@ -155,9 +155,6 @@ impl Network {
     }
 
     /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface of `address`.
-    ///
-    /// # Errors
-    /// No interface has the address.
     pub fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),

@@ -10,9 +10,6 @@ use super::socket::{NOTHING, attach, statement};
 const LEAF: usize = 16;
 
 /// Replaces the filter of a socket by `narrow`, or by `wide` if the kernel lacks memory.
-///
-/// # Errors
-/// The system refuses both filters.
 pub(super) fn exchange(
     fd: RawFd,
     narrow: &[libc::sock_filter],

@@ -72,9 +72,6 @@ pub struct Socket {
 
 impl Socket {
     /// Binds a socket for RoCE packets; with `share`, further sockets may bind to the address.
-    ///
-    /// # Errors
-    /// The address is not local, or in use.
     pub fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
         let this = Self::open(address)?;
         if share {
@@ -96,9 +93,6 @@ impl Socket {
     }
 
     /// Binds a socket for sending only; its port is the source port of a flow.
-    ///
-    /// # Errors
-    /// The port is in use.
     pub fn bind_sender(address: SocketAddr) -> io::Result<Self> {
         let this = Self::open(address)?;
         attach(this.raw(), libc::SO_ATTACH_FILTER, &NOTHING)?;
@@ -331,9 +325,6 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
 }
 
 /// Returns the local address from which the system sends to `remote`, with its scope.
-///
-/// # Errors
-/// The system has no route.
 pub fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),

@@ -124,9 +124,6 @@ impl Slots {
     }
 
     /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may have, sorted.
-    ///
-    /// # Errors
-    /// No slot is free, or `admit` fails.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

@@ -27,9 +27,6 @@ pub struct AdmittedPath(FoundPath);
 
 impl FoundPath {
     /// Looks up a path. May block.
-    ///
-    /// # Errors
-    /// Nothing is there, or the process may not reach it.
     pub fn find(path: &Path) -> io::Result<Self> {
         let mut options = File::options();
         let handle = options.read(true).custom_flags(libc::O_PATH).open(path)?;
@@ -71,9 +68,6 @@ impl FoundPath {
     }
 
     /// Admits the object if `may_open` returns true.
-    ///
-    /// # Errors
-    /// The object may not be opened.
     pub fn admit(
         self,
         may_open: impl FnOnce(&Self) -> io::Result<bool>,

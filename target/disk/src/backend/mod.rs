@@ -91,9 +91,6 @@ impl Backend {
 
     /// Opens a file, block device or NVMe character device, and takes over a former disk's lock or
     /// claim.
-    ///
-    /// # Errors
-    /// The disk cannot be opened, or not with that block size.
     pub fn open(
         disk: &AdmittedPath,
         block_bytes: Option<u32>,
@@ -120,9 +117,6 @@ impl Backend {
     }
 
     /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
-    ///
-    /// # Errors
-    /// The image cannot be opened.
     pub fn open_image(
         image: &ImageSpec,
         block_bytes: Option<u32>,
@@ -139,9 +133,6 @@ impl Backend {
     }
 
     /// Creates a disk in memory.
-    ///
-    /// # Errors
-    /// Memory is exhausted.
     pub fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
         MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
             .map(|disk| Self(Kind::Memory(disk)))
@@ -149,9 +140,6 @@ impl Backend {
     }
 
     /// Creates a null disk with reads of at most `transfer_bytes`.
-    ///
-    /// # Errors
-    /// Memory is exhausted.
     pub fn null(
         bytes: u64,
         block_bytes: Option<u32>,
@@ -238,9 +226,6 @@ impl Backend {
     }
 
     /// Returns the unique identity. A disk in memory gets a random one with each call.
-    ///
-    /// # Errors
-    /// The identity cannot be determined.
     pub fn identity(&self, scope: Scope<'_>) -> Result<Uuid, OpenError> {
         match &self.0 {
             Kind::File(disk) => disk.identity(scope),
@@ -347,9 +332,6 @@ impl Backend {
     }
 
     /// Registers the disk with a ring. Returns its slot if it requires one.
-    ///
-    /// # Errors
-    /// The ring is full.
     pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
         match &self.0 {
             Kind::File(disk) => disk.add_to(ring).map(Some),

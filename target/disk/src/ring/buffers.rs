@@ -44,9 +44,6 @@ impl Ring {
     }
 
     /// Unregisters a fixed buffer. Its pages stay valid for pending operations.
-    ///
-    /// # Errors
-    /// The kernel rejects the call.
     pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
         let index = usize::from(slot);
         self.remove_buffer_from_drives(index)?;
@@ -101,9 +98,6 @@ impl Ring {
     }
 
     /// Copies a span to another of the same length.
-    ///
-    /// # Panics
-    /// If the lengths differ.
     pub fn copy_span(&self, from: Span, to: Span) {
         assert_eq!(from.length, to.length, "{from:?} to {to:?}");
         let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
@@ -112,9 +106,6 @@ impl Ring {
 
     /// Compares two spans of the same length, in copied pieces: no reference may exist to memory
     /// that devices write.
-    ///
-    /// # Panics
-    /// If the lengths differ.
     pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");

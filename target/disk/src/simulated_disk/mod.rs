@@ -164,9 +164,6 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 
 impl SimulatedDisk {
     /// Registers a zeroed simulated disk in place of a file, with its size.
-    ///
-    /// # Errors
-    /// The file cannot be examined.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;
