@@ -24,16 +24,7 @@
 //! # Ok::<(), cairn_config::ConfigError>(())
 //! ```
 //!
-//! Each error names the problem, its position and the remedy; all errors of a file appear at once:
-//!
-//! ```text
-//! error: unknown key "adress" in [[listener]]
-//!   --> cairn.toml:2:1
-//!   |
-//! 2 | adress = "192.0.2.1"
-//!   | ^^^^^^
-//!   help: did you mean "address"?
-//! ```
+//! Each error names the problem, its position and the remedy; all errors of a file appear at once.
 
 mod access;
 mod check;
@@ -100,9 +91,6 @@ const FILE_MAX_BYTES: u64 = 16 << 20;
 
 impl Config {
     /// Reads the file at `path` and applies `flags`.
-    ///
-    /// # Errors
-    /// The file cannot be read; or all problems of the file and the flags.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;
         Self::parse(&path.display().to_string(), &text, flags)

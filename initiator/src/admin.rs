@@ -36,9 +36,6 @@ impl Host {
     }
 
     /// Returns the 4096-byte structure of Identify as `T`.
-    ///
-    /// # Panics
-    /// If `T` is not 4096 bytes long.
     pub fn identify<T: FromBytes>(&mut self, cns: Cns, nsid: u32) -> Result<Box<T>, HostError> {
         let bytes = self.identify_bytes(cns, nsid)?;
         let structure = T::read_from_bytes(&bytes).ok();
@@ -88,10 +85,7 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// Reads a namespace's log page, like [`log_page`](Self::log_page).
-    ///
-    /// # Panics
-    /// If `length` is 0 or not a multiple of 4.
+    /// Reads a namespace's log page, with the same limits as [`log_page`](Self::log_page).
     pub fn log_page_of(
         &mut self,
         nsid: u32,

@@ -63,9 +63,6 @@ enum Memory {
 
 impl Buffer {
     /// Maps and registers `length` bytes that controllers may read and write.
-    ///
-    /// # Errors
-    /// The memory cannot be allocated or locked.
     pub fn new(device: &dyn Device, length: usize) -> Result<Self, FabricError> {
         Self::with_access(device, length, for_data())
     }
@@ -137,9 +134,6 @@ impl Buffer {
     }
 
     /// Copies bytes into the buffer.
-    ///
-    /// # Panics
-    /// If the bytes do not fit.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let at = self.start + offset;
@@ -147,18 +141,12 @@ impl Buffer {
     }
 
     /// Copies bytes out of the buffer.
-    ///
-    /// # Panics
-    /// If the range exceeds the buffer.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
         self.region().mapping().read(self.start + offset, out);
     }
 
     /// Copies `length` bytes from `offset` into a new vector.
-    ///
-    /// # Panics
-    /// If the range exceeds the buffer.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];

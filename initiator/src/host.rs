@@ -94,9 +94,6 @@ impl Host {
     /// After the timeout it ends in [`HostError::Timeout`], unless a live controller holds it back. If it is in flight,
     /// the controller counts as lost ([`Controller::give_up`]), and this method waits until the connection is closed
     /// and the buffer no longer accessed.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn wait(&mut self, ticket: Ticket) -> Ended {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
@@ -156,9 +153,6 @@ impl Host {
     }
 
     /// Polls until `ready` returns a value.
-    ///
-    /// # Errors
-    /// The timeout is over, or the device removed.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -197,18 +191,12 @@ impl Host {
     }
 
     /// Ends all connections without shutting the controller down. Blocks.
-    ///
-    /// # Errors
-    /// A connection does not close in time.
     pub fn disconnect(mut self) -> Result<(), HostError> {
         self.controller.disconnect();
         self.wait_gone()
     }
 
     /// Closes an I/O queue permanently, and blocks until its connection is closed.
-    ///
-    /// # Errors
-    /// The queue does not exist, or its connection does not close in time.
     pub fn close_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
         self.controller.release_queue(queue)?;
         self.wait_until(format!("the end of queue {}", queue.qid()), |host| {
@@ -217,18 +205,12 @@ impl Host {
     }
 
     /// Resets the controller and blocks until it is live again.
-    ///
-    /// # Errors
-    /// The controller is not live in time, or lost permanently.
     pub fn reset(&mut self) -> Result<(), HostError> {
         self.controller.reset();
         self.wait_live()
     }
 
     /// Blocks until the controller is live again after a loss.
-    ///
-    /// # Errors
-    /// The controller is not live in time, or lost permanently.
     pub fn wait_live(&mut self) -> Result<(), HostError> {
         self.wait_until("a controller that takes commands", |host| {
             matches!(

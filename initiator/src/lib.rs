@@ -34,7 +34,8 @@
 //! ([`Data`]). The data path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
 //!
 //! A namespace must be opened before I/O ([`Host::open_namespace`]). It is identified again after each reconnection and
-//! reported change. If its NSID then refers to another disk, commands end in [`HostError::Replaced`].
+//! reported change. If its NSID then refers to another disk, commands end in [`HostError::Replaced`] until it is opened
+//! anew.
 //!
 //! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with [`HostError::Lost`] after
 //! its connection closed. It owns its buffer until then, so that the program cannot change or free memory that the

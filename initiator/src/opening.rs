@@ -11,9 +11,6 @@ const OPEN_TRIES: u32 = 8;
 impl Host {
     /// Identifies namespace `nsid` and allows I/O to it. Blocks.
     ///
-    /// It is identified again after each reconnection and reported change. If the NSID then refers to another disk,
-    /// commands end in [`HostError::Replaced`] until the namespace is opened anew.
-    ///
     /// # Errors
     /// As [`run`](Self::run); or the namespace is inactive or has an unsupported format.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {

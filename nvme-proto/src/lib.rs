@@ -24,8 +24,6 @@
 //! authentication messages are due, but does not compute them. PCIe controllers and the TCP binding are not
 //! implemented. Parsers of peer input never panic.
 //!
-//! The examples `target` and `host` are complete programs, with memory as disk and a function call as transport.
-//!
 //! # Map of the types
 //!
 //! | Task | Start here |

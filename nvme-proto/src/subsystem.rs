@@ -216,9 +216,6 @@ impl Subsystem {
     /// Validates a Connect before authentication, without changes.
     ///
     /// A new controller gets the first free CNTLID from `first_cntlid`, with wraparound.
-    ///
-    /// # Errors
-    /// Response to send before closing the connection.
     pub fn claim(
         &self,
         request: &ConnectRequest,
@@ -239,9 +236,6 @@ impl Subsystem {
     /// Creates the queue of a claim, after any authentication.
     ///
     /// Repeats every check: of several claims with one CNTLID or QID, the first to join succeeds.
-    ///
-    /// # Errors
-    /// Response to send before closing the connection.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;

@@ -134,9 +134,6 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError>;
 
     /// Opens an endpoint for the calling thread.
-    ///
-    /// # Errors
-    /// The device does not support queues of that size.
     fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError>;
 }
 

@@ -119,9 +119,6 @@ impl Exposition {
     }
 
     /// Returns the sum as an integer, or 0 without samples.
-    ///
-    /// # Panics
-    /// The sum is negative or has a fraction.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);

@@ -60,9 +60,6 @@ impl Load {
     }
 
     /// Runs I/O until `enough` returns true.
-    ///
-    /// # Panics
-    /// A command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {

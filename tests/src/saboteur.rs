@@ -37,9 +37,6 @@ struct Fuse {
 }
 
 /// Decrements `times` unless it is 0.
-///
-/// # Panics
-/// `times` was not 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);

@@ -100,14 +100,8 @@ pub trait Lane {
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String>;
 
     /// Appends completed commands to `done`. Blocks until there is at least one, or until `deadline`.
-    ///
-    /// # Errors
-    /// The lane is unusable.
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String>;
 
     /// Shuts the controller down and closes the lane.
-    ///
-    /// # Errors
-    /// The controller did not confirm the shutdown.
     fn close(self: Box<Self>) -> Result<(), String>;
 }

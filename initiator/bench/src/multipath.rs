@@ -27,9 +27,6 @@ impl fmt::Debug for MultipathLanes {
 
 impl MultipathLanes {
     /// Determines the namespace by a connection that is closed again. At least one path must be usable.
-    ///
-    /// # Panics
-    /// If `paths` is empty.
     pub fn find(
         provider: Arc<dyn Provider>,
         paths: Vec<HostOptions>,

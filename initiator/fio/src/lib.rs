@@ -1,11 +1,5 @@
 //! External ioengine for fio: a namespace over NVMe/RDMA from user space.
 //!
-//! ```text
-//! fio --ioengine=external:libcairn_fio.so --thread \
-//!     --filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\:disk ns=1' \
-//!     --name=job --rw=randread --bs=4k --iodepth=32 --runtime=10 --time_based
-//! ```
-//!
 //! Each job (`numjobs`) is a thread with its own controller and I/O queue. Data moves directly between target and fio's
 //! buffers, except small writes, which are copied into capsules.
 //!

@@ -61,9 +61,6 @@ impl Controller {
     /// Submits a command on the admin queue; fills in CID, PSDT and data pointer.
     ///
     /// The command owns its buffer until [`take`](Self::take) returns the result.
-    ///
-    /// # Errors
-    /// The queue is full or lost, or the in-capsule data is too long.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -106,9 +103,6 @@ impl Controller {
     }
 
     /// Removes and returns the result of an ended command; the ticket is then void.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         let outcome = self.queues[usize::from(ticket.qid())].take(ticket)?;
         Some(self.ended_as(ticket.qid(), outcome))
@@ -149,9 +143,6 @@ impl Controller {
     /// Abandons a command and discards its result. If it was not sent, it is never sent.
     ///
     /// A command in flight keeps its buffer until it ends; [`give_up`](Self::give_up) forces the end.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn forget(&mut self, ticket: Ticket) {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
@@ -160,9 +151,6 @@ impl Controller {
     ///
     /// If it was not sent, it ends in [`HostError::Lost`] at once. If it is in flight, the controller counts as lost;
     /// the command ends when its connection is closed, and is not sent again.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
         if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {

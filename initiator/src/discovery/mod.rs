@@ -51,17 +51,11 @@ impl Discovery {
     }
 
     /// Reads the current log and re-arms the report of changes. Blocks.
-    ///
-    /// # Errors
-    /// As [`Host::run`]; or the log keeps changing or has too many entries.
     pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
         self.host.discovery_log()
     }
 
     /// Blocks until the log may have changed or the host has reconnected (true), or the timeout is over (false).
-    ///
-    /// # Errors
-    /// The controller is lost permanently.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
         let result = self

@@ -186,7 +186,6 @@ impl Loss {
         )
     }
 
-    /// True for losses that name their cause.
     pub(crate) fn is_cause(&self) -> bool {
         !self.is_consequence() && *self != Self::Closed
     }

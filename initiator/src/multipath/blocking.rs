@@ -85,9 +85,6 @@ impl Multipath {
     ///
     /// After the timeout it ends in [`HostError::Timeout`]. If it is in flight, its controller counts as lost, and this
     /// method waits until the connection is closed and the buffer no longer accessed.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,

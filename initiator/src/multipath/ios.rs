@@ -10,7 +10,7 @@ use crate::buffer::{Data, Part};
 use crate::error::HostError;
 use crate::queue::{Ended, Response, Ticket};
 
-/// Handle of a submitted command, valid for one result.
+/// Handle of a submitted command, valid for one result. Calls with a void ticket panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathTicket(Key);
 

@@ -294,9 +294,6 @@ impl Multipath {
     }
 
     /// Removes and returns the result of an ended command; the ticket is then void.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.ios.take(ticket)
     }
@@ -308,9 +305,6 @@ impl Multipath {
 
     /// Abandons a command and discards its result. A waiting command is never sent; a command in flight is not sent
     /// again, and its buffer is dropped when it ends.
-    ///
-    /// # Panics
-    /// If the ticket is void.
     pub fn forget(&mut self, ticket: PathTicket) {
         self.ios.forget(ticket);
     }

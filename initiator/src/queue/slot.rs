@@ -6,7 +6,7 @@ use nvme_proto::wire::Cqe;
 use crate::buffer::Buffer;
 use crate::error::{HostError, Loss};
 
-/// Handle of a command, valid for one result.
+/// Handle of a command, valid for one result. Calls with a void ticket panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub(super) qid: u16,

@@ -30,9 +30,6 @@ impl fmt::Debug for VerbsProvider {
 
 impl VerbsProvider {
     /// Loads the libraries, and checks that the kernel modules are loaded.
-    ///
-    /// # Errors
-    /// A component is missing on this machine; the error says how to install it.
     pub fn new() -> Result<Self, FabricError> {
         let library = Library::open()?;
         Channel::new(library)?;

@@ -45,9 +45,6 @@ pub struct Client {
 
 impl Client {
     /// Connects to a control socket; `patience` is the timeout of each read and write.
-    ///
-    /// # Errors
-    /// [`CallError::Unreachable`] without a target or the permission.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, CallError> {
         let connected = UnixStream::connect(path).and_then(|stream| {
             stream.set_read_timeout(Some(patience))?;

@@ -28,9 +28,6 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Removes the file durably if it exists. Blocks on the file system.
-///
-/// # Panics
-/// If the path has no folder.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     if removed(fs::remove_file(path))? {
         sync_folder(path)?;

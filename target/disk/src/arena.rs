@@ -13,7 +13,7 @@ use crate::ring::Span;
 /// Number of spare buffers of one page ([`Arena::take_spare`]).
 const SPARES: usize = 32;
 
-/// Memory of an I/O thread.
+/// Memory of an I/O thread. Access beyond a buffer panics.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -91,9 +91,6 @@ impl Arena {
     }
 
     /// Returns the first `length` bytes of a buffer.
-    ///
-    /// # Panics
-    /// If the buffer is shorter.
     #[inline]
     pub fn span(&self, buffer: &Buffer, length: u32) -> Span {
         assert!(
@@ -121,9 +118,6 @@ impl Arena {
     }
 
     /// Copies bytes to the start of a buffer.
-    ///
-    /// # Panics
-    /// If the buffer is shorter.
     pub fn write(&self, buffer: &Buffer, bytes: &[u8]) {
         assert!(
             bytes.len() <= buffer.bytes(),

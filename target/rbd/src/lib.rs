@@ -26,9 +26,6 @@ pub use queue::{Memory, Queue, Work};
 pub use spec::{Access, Layout};
 
 /// Checks that the Ceph libraries can be loaded.
-///
-/// # Errors
-/// A library is missing; the error names its package.
 pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }

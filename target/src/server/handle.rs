@@ -112,7 +112,6 @@ impl Handle {
         let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
         }));
-        // Fails only after the control plane's end.
         let _ = self.orders.send(order);
     }
 
@@ -172,7 +171,6 @@ impl Handle {
             // The client may have stopped waiting.
             let _ = answer.send(action(control));
         }));
-        // Fails only after the control plane's end, which drops the answer's sender.
         let _ = self.orders.send(action);
         answered.await.ok()
     }

@@ -222,9 +222,6 @@ impl Target {
 
     /// Closes listeners, finishes commands in flight, disconnects hosts and stops, in bounded time
     /// even if hosts or disks hang.
-    ///
-    /// # Errors
-    /// Names the part that did not end properly.
     pub fn stop(mut self) -> Result<(), String> {
         self.thread.end()
     }

@@ -69,8 +69,7 @@ impl Notices {
         true
     }
 
-    /// Records removed disks. Returns false if [`Notices::note`] must compare all, because one
-    /// shares its name with a disk of another size.
+    /// Records removed disks. Returns false as [`Notices::note_added`].
     pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {

@@ -29,9 +29,6 @@ pub const TARGETS: [(&str, Target); 9] = [
 ];
 
 /// Runs the fuzz target `name` with an input.
-///
-/// # Panics
-/// The name is unknown or the tested code violates an assertion.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(own, _)| *own == name);
     let (_, target) = target.expect("the target is one of TARGETS");

@@ -9,9 +9,6 @@ const BLOCK_HEADER: usize = 8;
 const PACKET_HEADER: usize = 20;
 
 /// Returns the frames of a capture file in order.
-///
-/// # Panics
-/// The file has another format, or ends within a frame.
 #[must_use]
 pub fn frames(file: &[u8]) -> Vec<&[u8]> {
     match file.first_chunk::<4>() {

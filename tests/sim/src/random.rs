@@ -15,9 +15,6 @@ impl Random {
     }
 
     /// Returns a number below `bound`.
-    ///
-    /// # Panics
-    /// If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.u64(..bound)
     }

@@ -90,9 +90,6 @@ pub fn can(command: &mut Command) -> bool {
 ///
 /// # Errors
 /// The program is not installed; the text names its Debian package.
-///
-/// # Panics
-/// The program is installed and fails.
 pub fn version(program: &mut Command, package: &str) -> Result<String, String> {
     let program = program.arg("--version");
     let name = program.get_program().to_string_lossy().into_owned();

@@ -95,9 +95,6 @@ impl Network {
     /// Opens the first inlet of an address, for connection management.
     ///
     /// Bits of a queue pair number above the lowest `qpn_low_bits` select further inlets.
-    ///
-    /// # Errors
-    /// The address is not local, or another process uses its port.
     pub fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {

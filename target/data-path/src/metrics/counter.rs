@@ -1,4 +1,4 @@
-//! Numbers written by one thread and read by others, without locks or read-modify-write.
+//! Numbers written by one thread (`add`, `set`) and read by others, without locks or read-modify-write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Must be called by the writing thread only.
     #[inline]
     pub fn add(&self, amount: u64) {
         self.0.store(
@@ -24,7 +23,6 @@ impl Counter {
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Must be called by the writing thread only.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -59,7 +57,6 @@ impl<const PLACES: usize> Default for CodeCounts<PLACES> {
 }
 
 impl<const PLACES: usize> CodeCounts<PLACES> {
-    /// Must be called by the writing thread only.
     pub fn add(&self, code: u16) {
         let tag = u32::from(code) + 1;
         for place in &self.places {

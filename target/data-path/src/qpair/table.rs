@@ -21,9 +21,6 @@ impl Qpairs {
     }
 
     /// Removes a queue pair.
-    ///
-    /// # Panics
-    /// If the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
         self.0.remove(id).unwrap_or_else(|| is_gone(id))
     }

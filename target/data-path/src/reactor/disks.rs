@@ -63,7 +63,7 @@ impl Disk {
         })
     }
 
-    /// Checks the ANA state for this controller (Base, 8.1.3). The error is the command's status.
+    /// Checks the ANA state for this controller (Base, 8.1.3).
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))

@@ -182,9 +182,6 @@ pub struct Ring {
 
 impl Ring {
     /// Creates a ring for the calling thread and `operations` pending operations.
-    ///
-    /// # Errors
-    /// The kernel rejects the ring; the error gives the remedy.
     pub fn new(operations: u32) -> io::Result<Self> {
         let uring = build(operations, false)?;
         let empty = libc::iovec {

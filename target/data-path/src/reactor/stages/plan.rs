@@ -55,8 +55,7 @@ pub(in crate::reactor) fn stopped(
     }
 }
 
-/// Plans the command. Returns true if it may wait for a limit or is ordered. The error is the
-/// command's status.
+/// Plans the command. Returns true if it may wait for a limit or is ordered.
 // Inlined to keep results in registers.
 #[inline(always)]
 fn plan(
