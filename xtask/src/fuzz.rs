@@ -47,7 +47,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let cargo_fuzz = match tool() {
         Ok(program) => program,
         Err(error) => {
-            // nextest reports skipped tests in this format.
             println!(
                 "SKIP [        ] fuzz: nightly Rust or cargo-fuzz cannot be installed: {error:#}"
             );

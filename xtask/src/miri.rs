@@ -52,7 +52,6 @@ const PARTS: [Part; 4] = [
 
 pub(crate) fn run() -> Result<ExitCode> {
     if let Err(reason) = nightly::require_components(&["miri", "rust-src"]) {
-        // nextest reports skipped tests in this format.
         println!("SKIP [        ] miri: nightly Rust or Miri cannot be installed: {reason}");
         return Ok(ExitCode::SUCCESS);
     }

@@ -14,7 +14,6 @@ const OUTPUT: &str = "build/msrv";
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if let Err(reason) = require(&version) {
-        // nextest reports skipped tests in this format.
         println!("SKIP [        ] msrv: rustup cannot install Rust {version}: {reason}");
         return Ok(ExitCode::SUCCESS);
     }

@@ -49,7 +49,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let name = args.sanitizer.name();
     if let Err(reason) = nightly::require_components(components) {
-        // nextest reports skipped tests in this format.
         println!("SKIP [        ] sanitize {name}: nightly Rust cannot be installed: {reason}");
         return Ok(ExitCode::SUCCESS);
     }

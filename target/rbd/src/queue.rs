@@ -23,9 +23,6 @@ pub struct Memory {
 
 impl Memory {
     /// Returns `length` bytes at offset `at` of `mapping`.
-    ///
-    /// # Panics
-    /// If the range exceeds the mapping.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, at: usize, length: usize) -> Self {
         let end = at.checked_add(length);

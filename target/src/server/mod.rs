@@ -237,7 +237,6 @@ impl Starting {
 
     /// Stops waiting for disks. Before the start, ends with [`StartError::Stopped`].
     pub fn give_up(&self) {
-        // Fails only after the control plane's end.
         let _ = self.thread.orders.send(Order::Stop);
     }
 
@@ -267,7 +266,6 @@ impl ControlThread {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
-        // Fails only after the control plane's end.
         let _ = self.orders.send(Order::Stop);
         let ended = thread
             .join()

@@ -64,7 +64,6 @@ pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<Pa
     match spdk_client::fetch() {
         Ok(folder) => Some(folder),
         Err(error) => {
-            // nextest reports skipped tests in this format.
             println!(
                 "SKIP [        ] vm {}: SPDK's client, in whose place recorded requests are sent: {error:#}",
                 scenario.name

@@ -84,9 +84,6 @@ impl Ring {
     }
 
     /// Copies the first bytes of `span` to `out`.
-    ///
-    /// # Panics
-    /// If `out` is longer than the span.
     pub fn peek(&self, span: Span, out: &mut [u8]) {
         assert!(
             out.len() <= span.length as usize,

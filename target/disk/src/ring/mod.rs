@@ -103,9 +103,6 @@ pub struct Span {
 
 impl Span {
     /// Returns `length` bytes at `offset` of the span.
-    ///
-    /// # Panics
-    /// If the part exceeds the span.
     #[inline]
     pub fn part(self, offset: u32, length: u32) -> Self {
         assert!(
