@@ -73,6 +73,15 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         };
         scenarios.push(own_chore("real kernel", arguments)?);
     }
+    if extent.has_main() {
+        // The scenarios end before the tests. Without them, these steps follow the tests.
+        let lane = if scenarios.is_empty() {
+            &mut steps
+        } else {
+            &mut scenarios
+        };
+        lane.extend(small_steps(tools, skips));
+    }
     Ok(vec![
         Lane {
             name: "vm",
@@ -126,6 +135,11 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     vec![
         Step::cargo("format", "fmt --all --check"),
         skips.note(tests),
+    ]
+}
+
+fn small_steps(tools: &Tools, skips: &Skips) -> [Step; 2] {
+    [
         skips.note(ceph_tests(tools)),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ]
