@@ -6,7 +6,7 @@ use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 use crate::buffer::Data;
 use crate::error::HostError;
 use crate::host::{Host, SCRATCH_BYTES};
-use crate::namespace::Namespace;
+use crate::namespace::{Command, Namespace};
 
 /// Commands on the first I/O queue, which copy the data. [`Host::run`] with a [`Buffer`](crate::Buffer) copies nothing.
 ///
@@ -30,16 +30,7 @@ impl Namespace {
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
     pub fn write(&self, host: &mut Host, slba: u64, bytes: &[u8]) -> Result<(), HostError> {
-        let mut rest = bytes;
-        for piece in self.pieces(host, slba, bytes.len()) {
-            let (next, others) = rest.split_at(piece.bytes as usize);
-            rest = others;
-            let mut scratch = host.scratch.lend();
-            scratch.write(0, next);
-            let data = Data::start_of(&mut scratch, piece.bytes);
-            host.run(self.write_command(piece.slba, piece.blocks), data)?;
-        }
-        Ok(())
+        self.send(host, slba, bytes, Self::write_command)
     }
 
     /// Compares `bytes` with the blocks from `slba`; returns true if they are equal.
@@ -47,6 +38,22 @@ impl Namespace {
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
     pub fn compare(&self, host: &mut Host, slba: u64, bytes: &[u8]) -> Result<bool, HostError> {
+        match self.send(host, slba, bytes, Self::compare_command) {
+            Ok(()) => Ok(true),
+            Err(HostError::Status { status, .. }) if status.code() == Status::COMPARE_FAILURE => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn send(
+        &self,
+        host: &mut Host,
+        slba: u64,
+        bytes: &[u8],
+        command: impl Fn(&Self, u64, u32) -> Command,
+    ) -> Result<(), HostError> {
         let mut rest = bytes;
         for piece in self.pieces(host, slba, bytes.len()) {
             let (next, others) = rest.split_at(piece.bytes as usize);
@@ -54,17 +61,9 @@ impl Namespace {
             let mut scratch = host.scratch.lend();
             scratch.write(0, next);
             let data = Data::start_of(&mut scratch, piece.bytes);
-            match host.run(self.compare_command(piece.slba, piece.blocks), data) {
-                Ok(_) => {}
-                Err(HostError::Status { status, .. })
-                    if status.code() == Status::COMPARE_FAILURE =>
-                {
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
-            }
+            host.run(command(self, piece.slba, piece.blocks), data)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Has the controller read `blocks` logical blocks from `slba` without a transfer.
