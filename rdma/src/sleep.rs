@@ -1,11 +1,9 @@
 //! Sleeping until endpoints have work.
-//!
-//! Why `unsafe` here: the standard library cannot wait for several descriptors.
 
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cairn_base::wake::Wake;
+use cairn_base::wake::{Wake, poll, readable};
 
 use crate::error::FabricError;
 use crate::provider::Endpoint;
@@ -50,24 +48,7 @@ fn sleep<'a>(
     }
     let timeout = until.saturating_duration_since(Instant::now());
     if !timeout.is_zero() {
-        wait_readable(&mut fds, timeout);
+        poll(&mut fds, Some(timeout));
     }
     Ok(())
-}
-
-fn readable(fd: RawFd) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    }
-}
-
-fn wait_readable(fds: &mut [libc::pollfd], timeout: Duration) {
-    // Rounded up: a sleep that ends just before the deadline would be repeated.
-    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;
-    // SAFETY: the pointer and the count describe `fds`, which outlives the call.
-    unsafe {
-        libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms);
-    }
 }

@@ -19,16 +19,29 @@ pub use modelled::Wake;
 ///
 /// Waits without limit if `timeout` is `None`.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {
-    let mut polled = fds.map(|fd| libc::pollfd {
+    let mut polled = fds.map(readable);
+    let any = poll(&mut polled, timeout);
+    polled.map(|entry| any && entry.revents != 0)
+}
+
+/// Entry of [`poll`] for a descriptor that becomes readable.
+#[must_use]
+pub const fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
-    });
+    }
+}
+
+/// Waits until an entry has an event or `timeout` has passed, and returns true for an event (poll(2)).
+///
+/// Waits without limit if `timeout` is `None`.
+pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
     // Rounded up: a wait that ends just before the deadline would be repeated.
     let timeout_ms = timeout.map_or(-1, |timeout| {
         i32::try_from(timeout.as_millis().saturating_add(1)).unwrap_or(i32::MAX)
     });
-    // SAFETY: `polled` has N entries.
-    let ready = unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, timeout_ms) };
-    polled.map(|entry| ready > 0 && entry.revents != 0)
+    // SAFETY: the pointer and the count describe `fds`, which outlives the call.
+    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) > 0 }
 }
