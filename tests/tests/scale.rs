@@ -288,15 +288,13 @@ fn cost_over(queues: u16) -> Cost {
 fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack() {
     let _alone = alone();
     let one = cost_over(1);
-    // A thread that other programs interrupt sends what it has, so the best of some tries counts.
-    let tries: Vec<Cost> = (0..5).map(|_| cost_over(64)).collect();
-    let best = tries
-        .iter()
-        .min_by(|a, b| a.datagrams.total_cmp(&b.datagrams));
-    let many = best.expect("some tries");
-    println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
+    // On a busy machine, a thread sends smaller batches: one of five tries must have batched.
+    let mut tries = (0..5).map(|_| cost_over(64)).inspect(|many| {
+        println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
+    });
+    // Packets of several queue pairs share a system call; a single command needs four calls.
+    let many = tries.find(|many| many.datagrams < 2.0);
+    let many = many.expect("packets of several queue pairs share a system call");
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
     assert!(many.packets < 2.0 * one.packets);
-    // Packets of several queue pairs share a system call; a single command needs four calls.
-    assert!(many.datagrams < 2.0, "{many:?}");
 }

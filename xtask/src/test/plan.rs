@@ -74,11 +74,12 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         scenarios.push(own_chore("real kernel", arguments)?);
     }
     if extent.has_main() {
-        // The scenarios end before the tests. Without them, these steps follow the tests.
-        let lane = if scenarios.is_empty() {
-            &mut steps
-        } else {
+        // The few main scenarios end before the tests, all of them long after.
+        let ends_first = extent == Extent::Main && !scenarios.is_empty();
+        let lane = if ends_first {
             &mut scenarios
+        } else {
+            &mut steps
         };
         lane.extend(small_steps(tools, skips));
     }
