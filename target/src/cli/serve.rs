@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::Config;
+use cairn_control::BindError;
 use cairn_roce::Soft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -71,7 +72,14 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
         .map_err(|error| format!("signals: {error}"))?;
     let (providers, soft) = providers::all(&config.target, serve.capture())
         .map_err(|error| format!("error: {error}"))?;
-    let socket = steering::bind(&config.control).map_err(|error| format!("error: {error}"))?;
+    let socket = steering::bind(&config.control).map_err(|error| {
+        let text = format!("error: {error}");
+        if matches!(error, BindError::NoGroup(_) | BindError::NoSocket(_)) {
+            Failure::refused(text)
+        } else {
+            text.into()
+        }
+    })?;
     let text = match serve.config {
         Some(_) => text,
         None => source

@@ -125,17 +125,20 @@ impl StartError {
         matches!(self, Self::Export { source, .. } if source.is_not_admitted())
     }
 
-    /// True if no restart helps before the configuration changes.
+    /// True if no restart helps before the configuration or its keys change. Files that
+    /// cannot be read may be there at the next start.
     pub(crate) fn is_of_the_configuration(&self) -> bool {
-        matches!(
-            self,
-            Self::Pool(_)
-                | Self::NoProvider { .. }
-                | Self::Key { .. }
-                | Self::SameIdentity { .. }
-                | Self::SameNguid { .. }
-                | Self::TooManyDisks { .. }
-        )
+        match self {
+            Self::NoProvider { .. }
+            | Self::SameIdentity { .. }
+            | Self::SameNguid { .. }
+            | Self::TooManyDisks { .. } => true,
+            Self::Key { source, .. } => !matches!(
+                source,
+                KeyError::Read { .. } | KeyError::Runtime(_) | KeyError::NoRandom(_)
+            ),
+            _ => false,
+        }
     }
 
     pub(super) fn twins(&self) -> Vec<Place> {

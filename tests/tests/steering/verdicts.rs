@@ -1,6 +1,8 @@
-//! Verdicts of `check`, and what `serve` does with the same file.
+//! Verdicts of `check`, and exit codes of `serve` with the same file.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -57,6 +59,37 @@ fn the_last_line_and_the_exit_code_of_check_agree() {
     assert_eq!((code, verdict.as_str()), (Some(2), "refused"));
     let served = run(&["serve", "--config", refused.to_str().unwrap()]);
     assert_eq!(served.status.code(), Some(2), "serve refuses it, too");
+}
+
+#[test]
+fn serve_exits_with_2_only_where_another_start_cannot_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = cairn_tests::harness::own_loopback_address().to_string();
+    let file = config(folder.path(), &at, "mem:1MiB");
+    let valid = std::fs::read_to_string(&file).unwrap();
+    let hosts = "allow_any_host = true";
+    let key = |path: &str| format!("{hosts}\ndhchap_key = \"{path}\"");
+    let empty = folder.path().join("empty.key");
+    std::fs::write(&empty, "").unwrap();
+    std::fs::set_permissions(&empty, Permissions::from_mode(0o600)).unwrap();
+    for (from, to, expected) in [
+        (
+            "[control]",
+            "[control]\ngroup = \"no-such-group\"".to_owned(),
+            2,
+        ),
+        (hosts, key(empty.to_str().unwrap()), 2),
+        (hosts, key("/no/such/key"), 1),
+    ] {
+        std::fs::write(&file, valid.replace(from, &to)).unwrap();
+        let (last, code, _) = check(&file);
+        assert!(
+            last.starts_with("refused: ") && code == Some(2),
+            "{to}: {last}"
+        );
+        let served = run(&["serve", "--config", file.to_str().unwrap()]);
+        assert_eq!(served.status.code(), Some(expected), "{to}");
+    }
 }
 
 #[test]
