@@ -9,9 +9,15 @@ pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
 }
 
+/// Returns the remedy for root, which `of_root` restricts.
+#[must_use]
+pub fn permission_for_root(of_root: &str) -> String {
+    format!("root may not either: {of_root}")
+}
+
 fn permission_of(is_root: bool, of_user: &str, of_root: &str) -> String {
     if is_root {
-        format!("root may not either: {of_root}")
+        permission_for_root(of_root)
     } else {
         format!("run as root, or {of_user}")
     }

@@ -1,4 +1,4 @@
-//! `cairn-target check`: reports what `serve` would do with a configuration file.
+//! `cairn-target check`: verdict on a configuration file.
 
 use std::path::PathBuf;
 
@@ -24,36 +24,10 @@ pub(super) struct Check {
     output: Format,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    Degraded,
-    Refused,
-}
-
-impl Verdict {
-    fn of(findings: &[Finding]) -> Self {
-        match findings.iter().map(|one| one.severity).max() {
-            None | Some(Severity::Note) => Self::Ok,
-            Some(Severity::Warning) => Self::Degraded,
-            Some(Severity::Error) => Self::Refused,
-        }
-    }
-
-    fn exit_code(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Degraded => 1,
-            Self::Refused => 2,
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct Report<'a> {
-    verdict: Verdict,
-    /// Texts about a configuration that `serve` accepts as it is.
+    verdict: &'static str,
+    /// Advice on a configuration without an effect on the verdict.
     warnings: &'a [String],
     findings: &'a [Finding],
 }
@@ -84,7 +58,12 @@ impl Check {
     }
 
     fn report(&self, summary: &str, warnings: &[String], findings: &[Finding]) -> u8 {
-        let verdict = Verdict::of(findings);
+        let worst = probe::worst(findings);
+        let verdict = match worst {
+            Severity::Note => "ok",
+            Severity::Warning => "degraded",
+            Severity::Error => "refused",
+        };
         if self.output == Format::Json {
             let report = Report {
                 verdict,
@@ -92,52 +71,18 @@ impl Check {
                 findings,
             };
             print_line(&serde_json::to_string_pretty(&report).expect("the report is JSON"));
-            return verdict.exit_code();
+            return worst.exit_code();
         }
         for warning in warnings {
             eprintln!("warning: {warning}");
         }
-        for Finding { severity, text } in findings {
-            eprintln!("{severity}: {text}");
-        }
-        print_line(&match verdict {
-            Verdict::Ok => format!("ok: {summary}"),
-            Verdict::Degraded => {
-                format!("degraded: {summary}; serve would start without what the warnings name")
-            }
-            Verdict::Refused => format!("refused: {summary}"),
-        });
-        verdict.exit_code()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_worst_finding_is_the_verdict() {
-        let finding = |severity| Finding {
-            severity,
-            text: String::new(),
+        probe::print(findings);
+        let without = if worst == Severity::Warning {
+            "; serve would start without what the warnings name"
+        } else {
+            ""
         };
-        let verdict = |all: &[Severity]| {
-            let findings: Vec<_> = all.iter().copied().map(finding).collect();
-            Verdict::of(&findings)
-        };
-        assert_eq!(verdict(&[]), Verdict::Ok);
-        assert_eq!(verdict(&[Severity::Note]), Verdict::Ok);
-        assert_eq!(
-            verdict(&[Severity::Warning, Severity::Note]),
-            Verdict::Degraded
-        );
-        assert_eq!(
-            verdict(&[Severity::Warning, Severity::Error]),
-            Verdict::Refused
-        );
-        assert_eq!(
-            [Verdict::Ok, Verdict::Degraded, Verdict::Refused].map(Verdict::exit_code),
-            [0, 1, 2]
-        );
+        print_line(&format!("{verdict}: {summary}{without}"));
+        worst.exit_code()
     }
 }

@@ -34,13 +34,10 @@ pub(super) fn run(doctor: &Doctor) -> u8 {
         }
     };
     let missing = config.as_ref().map(probe::probe).unwrap_or_default();
-    for probe::Finding { severity, text } in &missing {
-        eprintln!("{severity}: {text}");
-    }
-    let code = missing.iter().map(|one| one.severity.exit_code()).max();
+    probe::print(&missing);
+    let code = probe::worst(&missing).exit_code();
     let intent = intent(config.as_ref());
-    let found = cairn_doctor::cli::doctor(&doctor.args, intent);
-    code.unwrap_or(0).max(found)
+    code.max(cairn_doctor::cli::doctor(&doctor.args, intent))
 }
 
 fn read(file: &Path) -> Result<Config, ConfigError> {

@@ -90,15 +90,6 @@ fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Returns the remedy for a missing permission: `otherwise` for users other than root.
-pub(super) fn permission(otherwise: &str) -> String {
-    cairn_base::permission(
-        otherwise,
-        "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
-         security module, or a service without the capability",
-    )
-}
-
 /// Returns a hint for the diagnosis of a disk that does not respond.
 #[must_use]
 pub fn where_to_look(path: &Path) -> &'static str {

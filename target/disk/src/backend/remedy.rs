@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use cairn_base::permission::permission_for_root;
 use rustix::fs::{Access, AtFlags, CWD, accessat, fstatfs};
 
 /// `f_type` of file systems in memory (statfs(2)).
@@ -17,6 +18,15 @@ const IN_MEMORY: [u32; 2] = [
 
 /// Folders of devices and kernel state, where an image would be in memory or fail.
 const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// Remedy for root, whom only these mechanisms restrict.
+const FOR_ROOT: &str = "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
+     security module, or a service without the capability";
+
+/// Returns the remedy for a missing permission: `otherwise` for users other than root.
+pub(super) fn permission(otherwise: &str) -> String {
+    cairn_base::permission(otherwise, FOR_ROOT)
+}
 
 pub(super) fn is_in_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|statfs| IN_MEMORY.contains(&(statfs.f_type as u32)))
@@ -48,9 +58,7 @@ pub(super) fn for_missing(path: &Path) -> String {
 pub(super) fn for_denied(path: &Path) -> String {
     let user = rustix::process::geteuid();
     if user.is_root() {
-        return "root may not either: look for the attribute immutable (lsattr), a read-only device \
-                (blockdev --getro), a security module, or a service without the capability"
-            .to_owned();
+        return permission_for_root(FOR_ROOT);
     }
     let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
     folders.reverse();

@@ -33,6 +33,18 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
+/// Returns the worst severity of these findings, or a note without any.
+pub(super) fn worst(findings: &[Finding]) -> Severity {
+    let severities = findings.iter().map(|one| one.severity);
+    severities.max().unwrap_or(Severity::Note)
+}
+
+pub(super) fn print(findings: &[Finding]) {
+    for Finding { severity, text } in findings {
+        eprintln!("{severity}: {text}");
+    }
+}
+
 /// Phrases of errors about objects in use, possibly by the running target.
 const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use super::identify::{self, Identified, PAGE, Page, Pages};
 use crate::backend::closing::{Guard, OpenFile, Place};
-use crate::backend::error::permission;
 use crate::backend::formers::Formers;
 use crate::backend::found::{AdmittedPath, FoundPath};
 use crate::backend::open::{Refusal, explain_open, open_when_left, refuse_open};
+use crate::backend::remedy::permission;
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
