@@ -8,7 +8,7 @@ use cairn_base::Mapping;
 use cairn_rdma::{Access, Device, FabricError, Region};
 use nvme_proto::wire::SglDescriptor;
 
-/// Registered memory with a single owner. Access outside it panics.
+/// Registered memory with a single owner. Its methods panic if a range exceeds the buffer.
 ///
 /// A command owns its buffer until it ends and [`Ended`](crate::Ended) returns the buffer. The data cannot change in
 /// between, so that a repeated command sends the same bytes. The buffer of an abandoned command stays registered until

@@ -171,7 +171,7 @@ impl Mapping {
     /// Sets `length` bytes at `offset` to `value`.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         self.check(offset, length);
-        // SAFETY: the range was checked, and no reference to it exists.
+        // SAFETY: the range was checked, and the rules of `slice` exclude writes to referenced bytes.
         unsafe { bytewise::fill(self.base.add(offset), value, length) };
     }
 

@@ -43,12 +43,12 @@ pub enum TraddrError {
     /// Text after `%` that is no interface name.
     #[error("{0:?} is not the name of a network interface")]
     NotAnInterface(String),
-    /// Missing interface of that name or index.
+    /// The machine has no interface of that name or index.
     #[error(
         "there is no network interface \"{0}\" now; `ip -brief link` shows those of this machine"
     )]
     NoInterface(String),
-    /// Link-local address without its interface.
+    /// A link-local address lacks its interface.
     #[error(
         "{0} is link-local and may belong to any interface: write the interface of this machine, \
          too, such as {0}%eth0; `ip -6 -brief address` shows interfaces and addresses"

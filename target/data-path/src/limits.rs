@@ -82,8 +82,8 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // `outstanding` also requires leaving the fast path: [`crate::depth`] enforces it
-        // elsewhere.
+        // Commands under a limit of `outstanding` leave the fast path, too, so that
+        // [`crate::depth`] counts them.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();

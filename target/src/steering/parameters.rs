@@ -97,7 +97,7 @@ pub(super) struct NamespaceSet {
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,
-    /// Whether every host sees the namespace; excludes `hosts`.
+    /// True if all hosts see the namespace. A request with `hosts` must not set it.
     #[serde(default)]
     pub(super) every_host: bool,
 }

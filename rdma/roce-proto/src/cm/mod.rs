@@ -238,7 +238,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Drops a request without an answer. A genuine peer repeats it.
+    /// Drops a request without an answer; the peer repeats a request without an answer.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, ConnectionState::ReqReceived)?;
         self.dropped_requests += 1;

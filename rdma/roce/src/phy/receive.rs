@@ -100,7 +100,7 @@ impl Info {
     }
 }
 
-/// Received packet with its headers.
+/// A packet that was received, and its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// Headers below the BTH.
