@@ -1,6 +1,6 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are `[SQEs | in-capsule
+//! Responses use the head of the reactor's [`Arena`]. `ReceiveSlots` are `[SQEs | in-capsule
 //! data]`. A receive has two segments, an SQE and a page-aligned data slot: data goes to disk
 //! without a copy.
 

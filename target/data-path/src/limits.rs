@@ -2,8 +2,8 @@
 //!
 //! A token is one nanosecond; a command costs the nanoseconds that the limit needs for it. A bucket
 //! stores the time up to which tokens are taken: at most the waiting commands' costs ahead of the
-//! clock, and at most the burst behind it. Reactors take slices of at least [`SLICE_NS`] into their
-//! [`Tokens`], which pay for commands. A slice taken in advance is usable from its time on.
+//! clock, and at most the burst behind it. Reactors take slices of at least `SLICE_NS` into their
+//! `Tokens`, which pay for commands. A slice taken in advance is usable from its time on.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Counters of the target's work, published by [`exposition`](crate::exposition). Each reactor
+//! Counters of the target's work, published by `cairn_target::exposition`. Each reactor
 //! writes its own, with times in the resolution of its rounds.
 
 pub mod counter;

@@ -4,8 +4,8 @@
 //! (one chain per queue pair) and block I/O (one system call). Without work the reactor polls for a
 //! while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! [`stages`] has the stages of an I/O command in the order of docs/walk.md, [`commands`] the other
-//! commands, [`queueing`] the waiting ones, [`lifecycle`] the queue pairs, and [`control`] the
+//! `stages` has the stages of an I/O command in the order of docs/walk.md, `commands` the other
+//! commands, `queueing` the waiting ones, `lifecycle` the queue pairs, and `control` the
 //! answers to the control plane.
 
 mod aborts;

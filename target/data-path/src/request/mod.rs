@@ -1,7 +1,7 @@
 //! Requests: commands in progress in a reactor.
 //!
 //! A request ends when its response has arrived, the backend has completed and the buffers are
-//! released. The [`Stage`] of a request determines its owner.
+//! released. The `Stage` of a request determines its owner.
 
 mod list;
 mod permit;
