@@ -29,11 +29,22 @@ start_target() {
 
 start_target_from() { launch_target --config "$1"; }
 
+# start_target_unreachable CONFIG: Starts a target without any of its addresses, and waits until it says so. `await_target`
+# waits for the first address.
+start_target_unreachable() {
+    spawn_target --config "$1"
+    wait_for 20 "the target to say that it is not ready" target_says "not ready: no listener has its address yet"
+}
+
 launch_target() {
+    spawn_target "$@"
+    await_target
+}
+
+spawn_target() {
     : > "$TARGET_STDOUT"
     "${TARGET_PREFIX[@]}" cairn-target serve "$@" > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
     TARGET_PID=$!
-    await_target
 }
 
 # write_config FILE 'NSID PATH [KEY=VALUE]...'...: Writes a configuration of subsystem NQN with TARGET_SETTINGS.
@@ -84,7 +95,8 @@ await_target() {
 }
 
 target_alive() { [ -n "$TARGET_PID" ] && kill -0 "$TARGET_PID" 2>/dev/null; }
-target_ready() { target_alive && grep -qx ready "$TARGET_STDOUT"; }
+target_says() { grep -qx "$1" "$TARGET_STDOUT"; }
+target_ready() { target_alive && target_says ready; }
 target_ready_or_gone() { target_ready || ! target_alive; }
 
 assert_target_alive() {

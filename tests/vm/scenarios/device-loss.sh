@@ -18,11 +18,12 @@ ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
 # in ib_uverbs for the target, which only rdma_cm would notify.
 modprobe ib_uverbs
 write_config /tmp/later.toml "1 $(make_backing_file later 64M)"
-start_target_from /tmp/later.toml
+start_target_unreachable /tmp/later.toml
 grep -q "degraded.*$FABRIC_ADDR" "$TARGET_LOG" || fail "the listener is not missing"
 load_rdma
 add_rxe
 wait_for 60 "the target to listen" listens_by verbs
+await_target
 connect_to "$FABRIC_ADDR"
 wait_for 20 "namespace 1" namespace_device 1
 verified_fio later "$(namespace_device 1)" --rw=randrw --bs=4k --iodepth=8 --size=4m
@@ -35,7 +36,7 @@ remove_rxe
 ip addr del "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
 : > "$TARGET_LOG"
 TARGET_PROVIDER=auto write_config /tmp/any.toml "1 $(make_backing_file any 64M)"
-start_target_from /tmp/any.toml
+start_target_unreachable /tmp/any.toml
 add_rxe
 ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
 wait_for 60 "the target to listen" listens_by verbs
