@@ -9,7 +9,7 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a REQ, REP or REJ in bytes: that of a REP (IBTA 12.6.8).
+/// Maximum private data of a REQ, REP or REJ in bytes; a REP has the most (IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
 /// Private data of a CM message.

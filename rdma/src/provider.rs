@@ -144,8 +144,8 @@ pub struct EndpointOptions {
     pub receives: u32,
     /// Maximum number of completions not yet polled.
     ///
-    /// The caller must respect it when posting: it counts receives, and send work that is signaled
-    /// or failed.
+    /// The caller must not exceed this limit when posting: receives count, and send work that is
+    /// signaled or fails.
     pub completions: u32,
     /// Maximum number of queue pairs.
     pub queue_pairs: u16,
@@ -192,7 +192,7 @@ pub trait Endpoint {
 
     /// Accepts a request: creates the queue pair and sends the REP.
     ///
-    /// [`Event::Established`] follows. The peer's first message may be polled before it.
+    /// [`Event::Established`] follows. The peer's first message may be polled before this event.
     ///
     /// # Errors
     /// The peer is gone, or the device is full. The peer is then refused.

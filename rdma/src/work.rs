@@ -37,7 +37,7 @@ impl QpId {
 }
 
 impl From<Key<u16>> for QpId {
-    /// Returns the id of a queue pair in a slab of at most 2^16.
+    /// Returns the id of a queue pair in a slab of at most 2^16 entries.
     #[inline]
     fn from(key: Key<u16>) -> Self {
         Self::new(key.index as u16, key.generation)
@@ -284,7 +284,7 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// Status of the work.
     pub status: WorkStatus,
-    /// Bytes received: for `Recv` and `Read` on success, otherwise 0.
+    /// Bytes received, valid for a successful `Recv` or `Read`.
     pub byte_len: u32,
     /// Remote key of a local region that the peer's SEND with Invalidate has invalidated.
     pub invalidated_rkey: Option<u32>,
@@ -305,7 +305,7 @@ impl Completion {
 /// Reason why a chain was not posted. No request of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// More than `send_work` requests would be outstanding; the caller must prevent this.
+    /// More requests than the queue permits would be outstanding; the caller must prevent this.
     #[error("the send queue is full")]
     Full,
     /// The queue pair is broken or closed. An event reports the reason.

@@ -59,8 +59,7 @@ impl Payer {
 /// Returns the first address of the prefix that contains `address`. IPv4-mapped IPv6 addresses
 /// count as IPv4.
 ///
-/// # Panics
-/// The number of bits is 0 or exceeds the length of the address.
+/// The number of bits is from 1 to the length of the address.
 #[must_use]
 pub fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
     match address.to_canonical() {

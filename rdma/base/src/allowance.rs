@@ -39,7 +39,7 @@ impl<T: Moment> Allowance<T> {
         }
     }
 
-    /// Takes a token if fewer than `limit` tokens are missing, and returns whether it did.
+    /// Takes a token and returns true if fewer than `limit` tokens are missing.
     ///
     /// One token is refilled after each `interval`.
     #[inline]

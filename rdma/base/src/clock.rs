@@ -110,8 +110,8 @@ impl Clock {
     /// Schedules a simulated stop of the program: the clock jumps by `time` after `looks` more
     /// reads.
     ///
-    /// A program notices a stop only by reading the clock, so that runs with each value of `looks`
-    /// test a stop at each point of the program.
+    /// A program notices a stop only by reading the clock, so runs with each value of `looks` test
+    /// a stop at each point of the program.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

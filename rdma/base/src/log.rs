@@ -5,8 +5,8 @@
 //! counters are logged while they grow.
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
-//! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before every
-//! other log line.
+//! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before all other
+//! log lines.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

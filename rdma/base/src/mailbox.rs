@@ -96,7 +96,7 @@ impl<T> Mailbox<T> {
         self.wake.wake();
     }
 
-    /// Clears a nudge. The owner calls it when it has no work and is about to sleep.
+    /// Clears a nudge. An owner without work calls this before sleeping.
     #[inline]
     pub fn rest(&self) {
         let mut waiting = self.lock();

@@ -17,7 +17,8 @@ const LARGE: usize = 32 << 20;
 /// Length in bytes from which a write is faster if it bypasses the caches.
 const LONG: usize = 1 << 10;
 
-/// Memory at a fixed address: page-aligned and owned, or borrowed. Access to a range outside panics.
+/// Memory at a fixed address: page-aligned and owned, or borrowed. Access outside the memory
+/// panics.
 pub struct Mapping {
     base: *mut u8,
     length: usize,

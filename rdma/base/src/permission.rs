@@ -9,7 +9,7 @@ pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
 }
 
-/// Returns the remedy for root, which `of_root` restricts.
+/// Returns the remedy for root; `of_root` is as in [`permission()`].
 #[must_use]
 pub fn permission_for_root(of_root: &str) -> String {
     format!("root may not either: {of_root}")

@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
-//! A key that outlives its value does not find a later value in the same slot, unless the slot was
-//! reused as often as its generation counter has values. Every operation takes constant time, and
-//! only [`Slab::growing`] allocates after its construction.
+//! A stale key finds no later value in its slot until the slot's generation counter has wrapped
+//! around. Insertion, removal and lookup take constant time, and only a slab of [`Slab::growing`]
+//! allocates after its construction.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -81,7 +81,7 @@ struct Slot<T, G> {
 }
 
 impl<T, G: Generation> Slab<T, G> {
-    /// Creates a slab of at most `limit` values, and allocates all of it.
+    /// Creates a slab of at most `limit` values, and allocates all its memory.
     #[must_use]
     pub fn with_limit(limit: u32, reuse: Reuse) -> Self {
         let slot = |_| Slot {

@@ -53,7 +53,7 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // Separate from `network`: a listener's sink runs under this lock and may call into the network.
+    // Each value is an `Arc`, so that a sink runs without this lock.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
     // Stores numbers, because stored devices would form a reference cycle with this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,

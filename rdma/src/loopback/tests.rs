@@ -1,5 +1,4 @@
-//! Tests of behaviour specific to the loopback provider; the conformance suite tests the contract shared by all
-//! providers.
+//! Behaviour specific to the loopback provider; the conformance suite tests the shared contract.
 
 use std::sync::mpsc;
 

@@ -61,7 +61,7 @@ mod fast {
         };
     }
 
-    /// Copies `length` bytes; inline, so that constant lengths avoid the call.
+    /// Copies `length` bytes; inline, so that the constant lengths 16 and 64 avoid the call.
     ///
     /// # Safety
     /// Both ranges are valid and do not overlap.
