@@ -65,8 +65,6 @@ impl Channel {
         Ok(Some(event))
     }
 
-    /// Copies an event.
-    ///
     /// # Safety
     /// `event` is valid and not yet acknowledged.
     unsafe fn copy(self: &Arc<Self>, event: &sys::rdma_cm_event) -> CmEvent {
@@ -396,8 +394,6 @@ fn tag_pointer(tag: u64) -> *mut c_void {
     ptr::without_provenance_mut(tag as usize)
 }
 
-/// Copies the private data of an event.
-///
 /// # Safety
 /// `conn` belongs to an event that is not yet acknowledged.
 unsafe fn private_data(conn: &sys::rdma_conn_param) -> PrivateData {

@@ -8,7 +8,7 @@
 //! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one event channel, on its thread.
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
 //!
-//! `unsafe` is confined to these three, `chain` (C's structures) and a few system calls.
+//! Most `unsafe` code is in these three.
 
 mod address;
 mod chain;

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Library to load. It depends on libibverbs.so.1, so one handle resolves the functions of both.
+/// Depends on libibverbs.so.1, so one handle resolves the functions of both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads and `atexit` handlers

@@ -1,8 +1,9 @@
 //! Objects of libibverbs, each owned by one Rust value.
 //!
-//! Why `unsafe` here: libibverbs uses pointers, and an object must outlive the objects that depend on it. Each value
-//! therefore holds reference counts of its parents. Raw pointers leave this module only for comparison. Any thread may
-//! use a [`Context`] or [`ProtectionDomain`]; queues are not `Send`.
+//! Why `unsafe` here: libibverbs uses pointers, and an object must outlive the objects that depend
+//! on it. Each value therefore holds counted references to its parents. Raw pointers leave this
+//! module only for comparison. Any thread may use a [`Context`] or [`ProtectionDomain`]; queues are
+//! not `Send`.
 
 use std::cell::Cell;
 use std::ffi::c_int;

@@ -8,7 +8,8 @@ use std::io;
 use crate::library::Library;
 use crate::sys::{ibv_context, ibv_device};
 
-/// Words of the buffer for `struct ibv_port_attr` (52 bytes), which begins with `state`, `max_mtu` and `active_mtu`.
+/// Length, in words of 32 bits, of the buffer for `struct ibv_port_attr` (52 bytes), which begins
+/// with `state`, `max_mtu` and `active_mtu`.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;

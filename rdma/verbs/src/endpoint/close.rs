@@ -4,8 +4,8 @@
 //! reached"), and the completion queue was then polled until empty. An earlier destruction would lose receives of the
 //! shared queue, because some drivers discard completions of a destroyed queue pair.
 //!
-//! Successful unsignaled work has no completion: a last SEND, posted after the move to the error state, is flushed
-//! after all other work and shows its end.
+//! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
+//! the error state: its flush shows that all earlier work has ended.
 
 use std::time::{Duration, Instant};
 

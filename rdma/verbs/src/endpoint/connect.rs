@@ -21,7 +21,7 @@ use super::transition::{self, Depths, Start};
 /// Inline data of a SEND in bytes: responses and capsules without data need no DMA read by the adapter.
 const INLINE: u32 = 64;
 
-/// Minimum interval between reads of connection events; each is a system call.
+/// Minimum interval between reads of connection events; each read is a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {

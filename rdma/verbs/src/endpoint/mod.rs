@@ -95,7 +95,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts up to `RECEIVE_BATCH` receives; those accepted before a refused one complete later.
+    /// Posts up to `RECEIVE_BATCH` receives; receives accepted before a refused receive complete
+    /// later.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();
@@ -157,7 +158,7 @@ impl Endpoint for VerbsEndpoint {
         self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
     }
 
-    /// Returns false: adapters do not change a ready queue pair (IBTA 10.3.1, SQD).
+    /// Returns false: adapters do not change the marking of a ready queue pair (IBTA 10.3.1, SQD).
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }

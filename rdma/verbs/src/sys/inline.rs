@@ -1,6 +1,6 @@
 //! Verbs that rdma-core defines as `static inline` functions.
 //!
-//! The functions call through the table in `ibv_context`, in which libibverbs fills each entry.
+//! The functions call through the table in `ibv_context`, which libibverbs fills.
 
 use std::ffi::c_int;
 

@@ -1,7 +1,6 @@
 //! C declarations: types of rdma-core, and its functions resolved at run time.
 //!
-//! Why `unsafe` here: the functions are C. `cargo xtask bindings` generates `bindings.rs`: types and a table of
-//! function pointers.
+//! Why `unsafe` here: the functions are C. `cargo xtask bindings` generates `bindings.rs`.
 
 #[allow(
     missing_docs,
