@@ -187,7 +187,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True until the peer's address is proven; until then, messages only answer the peer.
+    /// True while the peer's address is unproven and the connection unconfirmed: messages then only
+    /// answer the peer.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

@@ -24,7 +24,7 @@ use crate::wire::grh::address_of;
 impl Manager {
     /// Handles a datagram received on QP1.
     ///
-    /// Answers to messages outside of a connection use its `traffic_class`.
+    /// Answers to messages outside of a connection use the datagram's `traffic_class`.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,
@@ -253,7 +253,7 @@ impl Manager {
         }
     }
 
-    /// Extends the timeout by the time requested by the peer (IBTA 12.6.6).
+    /// Delays the next repetition by the time that the peer requests (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;
@@ -288,7 +288,8 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The peer knows our id from the REP: a REJ without it is from before the REP or forged.
+            // The peer knows our id from the REP: a REJ without our id is older than the REP, or
+            // forged.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             ConnectionState::Left if of_peer => return self.forget(id),

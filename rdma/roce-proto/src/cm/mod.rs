@@ -42,7 +42,7 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between the two timed repetitions of a REP, sent only to proven addresses.
+/// Longest interval between timed repetitions of a REP; unproven addresses receive none.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -238,7 +238,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Drops a request without an answer; the peer repeats a request without an answer.
+    /// Drops a request without an answer, so that the peer repeats the request.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, ConnectionState::ReqReceived)?;
         self.dropped_requests += 1;

@@ -81,8 +81,8 @@ impl QpConfig {
 
 /// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
 ///
-/// `expected_psn` is the PSN stated in the REP. No other packet replaces the RTU, because its sender has possibly not
-/// read the REP.
+/// `expected_psn` is the PSN stated in the REP. No other packet replaces the RTU: such a packet's
+/// sender may not have read the REP.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -126,7 +126,7 @@ const PASSING: u32 = 32;
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
-    /// Creates a queue pair that receives, but sends no requests before [`Qp::release`].
+    /// Creates a queue pair that receives, but sends no requests while [`Qp::is_held`] is true.
     #[must_use]
     pub fn new(config: &QpConfig, now: Instant) -> Self {
         Self {

@@ -63,8 +63,9 @@ pub(super) struct Requester {
 
 /// Fatal NAK that is not yet confirmed.
 ///
-/// The NAK may be forged, because its PSN can be guessed. The packet is therefore sent again. A peer that sent the NAK
-/// stays silent or repeats it; another peer acknowledges the packet, which contradicts the NAK.
+/// The NAK may be forged, because its PSN can be guessed. The packet is therefore sent again. A
+/// peer that sent the NAK stays silent or repeats it. If the NAK is forged, the peer acknowledges
+/// the packet.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,

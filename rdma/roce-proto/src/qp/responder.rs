@@ -413,7 +413,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// If `responder_resources` are queued already, drops the oldest: a duplicated old request has caused it.
+    /// Queues a READ or atomic response. At `responder_resources` queued ones, first drops the
+    /// oldest: a duplicated old request has caused the excess.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();

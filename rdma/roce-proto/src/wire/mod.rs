@@ -1,6 +1,7 @@
 //! Wire formats, one file for each header.
 //!
-//! Parsers check lengths and never panic; `emit` panics if `out` is too short. Reserved bits are ignored on receipt and sent as zero (IBTA 5.2).
+//! Parsers check lengths and never panic; `emit` panics if `out` is too short. Reserved bits are
+//! ignored on receipt and sent as zero (IBTA 5.2).
 
 pub mod aeth;
 pub mod atomiceth;
