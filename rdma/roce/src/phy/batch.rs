@@ -1,9 +1,10 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
-//! A super-packet is a list of packets to one destination that the kernel receives in one call and splits into segments
-//! ("segmentation offload", udp(7)). All have equal length, except that the last may be shorter. The kernel counts the
-//! IPv4 identification of the segments from 0; the ICRC covers this field. Several queue pairs may share a
-//! super-packet; [`BatchPosition`] keeps the packets of each in order.
+//! A super-packet is a list of packets to one destination that the kernel receives in one call and
+//! splits into segments ("segmentation offload", udp(7)). All packets have equal length, except
+//! that the last may be shorter. The kernel counts the IPv4 identification of the segments from 0;
+//! the ICRC covers this field. Several queue pairs may share a super-packet; [`BatchPosition`]
+//! keeps the packets of each in order.
 
 use std::net::SocketAddr;
 
@@ -48,7 +49,7 @@ pub(super) struct Group {
     pub(super) segment: usize,
     pub(super) length: usize,
     pub(super) count: u16,
-    /// True if the last packet was shorter than the others, so that none may follow.
+    /// True if the last packet was shorter than the others, so that no packet may follow.
     closed: bool,
     route: Route,
     first: usize,

@@ -108,7 +108,7 @@ impl Interface {
                 let mut storage: libc::sockaddr_storage = zeroed();
                 let (from, to) = (entry.ifa_addr.cast::<u8>(), (&raw mut storage).cast::<u8>());
                 std::ptr::copy_nonoverlapping(from, to, length);
-                // Without a scope, the first interface with a link-local address is meant.
+                // Without a scope, the first interface with this link-local address is meant.
                 let is_it = |found: SocketAddr| match wanted.scope_id() {
                     0 => found.ip() == wanted.ip(),
                     _ => ScopedAddr::from(found) == wanted,

@@ -1,7 +1,8 @@
 //! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket and its thread.
 //!
-//! The thread reads the socket and runs the timers; endpoints call under a lock. After a panic under the lock, the next
-//! caller replaces the state: all connections of the device end, and listeners continue on the same socket.
+//! The thread reads the socket and runs the timers; endpoints use the state machine under a lock.
+//! After a panic under the lock, the next caller replaces the state: all connections of the device
+//! end, and listeners continue on the same socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -90,7 +91,7 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// PSN of the next message; receivers ignore it.
+    /// PSN of the last message; receivers ignore it.
     psn: u32,
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
@@ -335,8 +336,9 @@ pub(super) enum Rest {
 }
 
 impl ManagerState {
-    /// Replaces all state that a panic may have left inconsistent. Owners and counters are kept: each of their changes
-    /// is a single step.
+    /// Replaces all state that a panic may have left inconsistent, and tells owners that their
+    /// connections are lost. Owners and counters are consistent: each of their changes is a single
+    /// step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,

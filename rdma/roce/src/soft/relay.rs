@@ -169,7 +169,8 @@ impl Relays {
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Binds a flow to socket `turn`, unless it is bound. Returns true if the kernel delivers it there.
+    /// Binds a flow to socket `turn`, unless the flow is bound. Returns true if the kernel now
+    /// delivers the flow to this socket.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
         // Flows of peers' connection management stay unbound: they have few packets.
         if flow.port == ROCE_PORT {

@@ -99,7 +99,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// Partitions and memberships that accept each other (IBTA 10.9.3).
+/// Pairs of P_Keys, and whether they accept each other (IBTA 10.9.3).
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;

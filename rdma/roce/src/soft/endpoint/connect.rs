@@ -226,7 +226,7 @@ impl SoftEndpoint {
         };
         let mut qp = Qp::new(&config, now);
         let network = &self.device.options.network;
-        // Notifications are ignored if packets are sent without ECN, because routers cannot have marked them.
+        // RoCE v1 packets have no ECN marks, so a notification about them cannot be genuine.
         if !self.device.options.congestion_control || network.version() == Version::V1 {
             qp.ignore_congestion();
         }

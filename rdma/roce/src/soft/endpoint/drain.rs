@@ -1,7 +1,8 @@
 //! Handling of all connection messages that have arrived, on the thread of one endpoint.
 //!
-//! The kernel may combine a message with packets for another endpoint (GRO); the message then waits at that endpoint's
-//! socket. The endpoint therefore first reads its own socket, and sockets not read lately.
+//! The kernel may combine a message with packets for another endpoint (GRO); the message then waits
+//! at that endpoint's socket. The draining endpoint therefore first reads its own socket, and
+//! sockets not read lately.
 
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::{Bth, Header};
