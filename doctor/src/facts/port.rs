@@ -140,7 +140,8 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port's GIDs; without GIDs, the netdevs of the device if it has a single port.
+    /// Returns the netdevs of the port's GIDs and the device's netdev with the port's number; for a
+    /// single port, also all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);
@@ -152,7 +153,7 @@ impl Port {
         all.into_iter()
     }
 
-    /// Returns both kinds of counters, with their paths.
+    /// Returns `counters` and `hw_counters`, each value with its path.
     pub fn all_counters(&self) -> impl Iterator<Item = (String, u64)> {
         let of = |directory: &'static str, counters: &Known<Counters>| {
             let path = &self.path;

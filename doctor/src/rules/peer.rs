@@ -148,7 +148,7 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
     )
 }
 
-/// Reports a peer on the same link in another IP network: the prefix or VLAN of one machine is wrong.
+/// Reports a peer behind a router, in another IP network.
 fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option<Finding> {
     let gateway = route.gateway?;
     let netdev = examination.fabric.netdev(&route.netdev)?;
@@ -201,7 +201,8 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
     })
 }
 
-/// Reports that only large packets are lost: the MTU differs along the path.
+/// Reports a peer that answers no packet, or only small ones because the MTU differs along the
+/// path.
 fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
     let subject = peer.address.to_string();
     let tried = peer.largest_tried()?;

@@ -128,7 +128,8 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     })
 }
 
-/// Reports a priority paused by the switch, without flow control on this machine.
+/// Reports a priority that the switch pauses, although PFC is off for that priority on this
+/// machine.
 fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     let later = examination.later.as_ref()?.netdev(&netdev.name)?;
     let before = netdev.priority_counters.get()?;

@@ -104,7 +104,7 @@ fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
     )
 }
 
-/// Reports a ToS with ECN bits, which adapters overwrite.
+/// Reports a ToS whose ECN bits mark each packet as congested.
 fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let mut classes = examination.classes_of(device, port).into_iter();
     let class = classes.find(|class| class.tos.ecn() == 3)?;

@@ -18,11 +18,12 @@
 //! port_xmit_discards = 17
 //! ```
 //!
-//! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its content, `->` for a
-//! link, `@` for a device node with mode, owner and group, and `!` for an unreadable path with the reason. A name
-//! ending in `/` is an empty directory. `[?]` precedes the kernel's answers. Lines after `[later]` replace earlier ones
-//! once time has passed. `< FILE` includes another recording at the start, and `- PATH` removes an answer, or a path
-//! with everything below it. In a content, `\n` and `\t` are a new line and a tab.
+//! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its
+//! content, `->` for a link, `@` for a device node with mode, owner and group, and `!` for an
+//! unreadable path with the reason. A name ending in `/` is an empty directory. `[?]` precedes the
+//! kernel's answers. Lines after `[later]` replace earlier ones once time has passed. `< FILE`
+//! includes another recording at the start, and `- PATH` removes an answer, or a path with
+//! everything below it. In file content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! One test for each topic in `docs/roce/rules.md`, which plants the condition of its rule, and fails without the rule.
+//! One test for each topic in `docs/roce/rules.md`. Each test plants the condition of its rule, and
+//! fails without the rule.
 
 #[path = "../common/mod.rs"]
 mod common;
