@@ -58,7 +58,6 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
         return None;
     }
     let (device, port) = ports[0];
-    // An unreadable table yields no finding.
     let gids = port.gids.get()?;
     match gids.iter().find(|gid| gid.address == Some(address)) {
         Some(other) => gid_of_other_version(examination, own, device, port, other),

@@ -56,7 +56,6 @@ fn ports_behind<'a>(
 
 fn port_outside(wanted: &Membership, device: &Device, port: &Port) -> Option<Finding> {
     let Membership { pkey, by, .. } = wanted;
-    // An unreadable table yields no finding.
     let table = port.pkeys.get()?;
     if table.iter().any(|key| key.parse() == Ok(*pkey)) {
         return None;

@@ -20,7 +20,7 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window; a longer round trip replaces it.
+/// Minimum time between two reductions of the window by losses; a longer round trip replaces it.
 const ONE_LOSS: Duration = Duration::from_millis(2);
 /// Divisor: one eighth of the window is removed after a random loss, or a notification while packets queue.
 const CHANCE: u64 = 8;

@@ -311,7 +311,7 @@ mod tests {
         seal(&route(), Identity::of_segment(0), &mut bytes, length);
         for bit in 0..bytes.len() * 8 {
             if bit / 8 == BTH_CONGESTION {
-                continue; // The ICRC does not cover this byte, because routers may change it.
+                continue; // Not covered: routers may change this byte.
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(checker.open(&route(), 0, &bytes), None, "bit {bit}");

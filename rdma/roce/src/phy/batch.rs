@@ -104,7 +104,8 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to super-packet `joins`, or to a new one.
+    /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to a fitting super-packet
+    /// if `joins` is set, else to a new one.
     ///
     /// Returns false for the first packet of a super-packet.
     pub(super) fn add(

@@ -208,7 +208,7 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// Makes the next poll read the kernel's events at once.
+    /// Makes the next `poll_events` read the kernel's events at once.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }

@@ -1,7 +1,7 @@
 //! State transitions of queue pairs.
 //!
-//! rdma_cm supplies the attributes of each transition. The queue pair's options replace traffic class, hop limit,
-//! partition, outstanding READs, timeouts and retries.
+//! rdma_cm supplies the attributes of each transition. The queue pair's options replace traffic
+//! class, hop limit, partition, outstanding READs, RNR timer and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 

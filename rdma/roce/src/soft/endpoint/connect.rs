@@ -345,7 +345,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections in `disconnected`; called after earlier packets were handled, such as acknowledgements.
+    /// Ends the connections in `disconnected`; called after earlier packets, such as
+    /// acknowledgements, were handled.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
