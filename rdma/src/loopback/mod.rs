@@ -163,7 +163,7 @@ impl Loopback {
 
     /// Answers the oldest delayed work of one queue pair. Returns false if none is delayed.
     ///
-    /// `number`, modulo their count, selects among the queue pairs with delayed work.
+    /// `number` selects one of the queue pairs with delayed work, modulo their count.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

@@ -4,8 +4,8 @@ use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Bounds of the peer's silence that confirms the loss of the queue pair; within them, the connection's retry time
-/// applies.
+/// Minimum and maximum silence of the peer that confirms the loss of the queue pair; between them,
+/// the connection's retry time applies.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]

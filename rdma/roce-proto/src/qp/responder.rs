@@ -425,8 +425,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement. It replaces a queued one, except that an ACK does not replace a NAK, which also
-    /// acknowledges all earlier packets.
+    /// Queues an acknowledgement in place of a queued one. An ACK does not replace a NAK, because a
+    /// NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
