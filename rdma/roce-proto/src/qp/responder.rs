@@ -425,7 +425,7 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement in place of a queued one. An ACK does not replace a NAK, because a
+    /// Queues an acknowledgement, which replaces any queued one. An ACK does not replace a NAK: a
     /// NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
