@@ -8,7 +8,8 @@ use crate::error::HostError;
 use crate::host::{Host, SCRATCH_BYTES};
 use crate::namespace::{Command, Namespace};
 
-/// Commands on the first I/O queue, which copy the data. [`Host::run`] with a [`Buffer`](crate::Buffer) copies nothing.
+/// These methods use the first I/O queue and copy the data. [`Host::run`] with a
+/// [`Buffer`](crate::Buffer) copies nothing.
 ///
 /// A transfer of more than 64 KiB, or than the controller's maximum, takes several commands and is not atomic.
 impl Namespace {

@@ -14,7 +14,7 @@ use nvme_proto::wire::SglDescriptor;
 /// between, so that a repeated command sends the same bytes. The buffer of an abandoned command stays registered until
 /// the command ends.
 ///
-/// Only its owner can write a buffer, which cannot be cloned. Both programs fail to compile:
+/// A buffer cannot be cloned, and only its owner can write it. These programs fail to compile:
 ///
 /// ```compile_fail,E0382
 /// # fn main() {}
@@ -90,7 +90,8 @@ impl Buffer {
 
     /// Creates a buffer of a region that controllers may read and write.
     ///
-    /// While a command owns it, no other access to the region is allowed, not even through a second buffer.
+    /// While a command owns the buffer, no other access to the region is allowed, not even through
+    /// a second buffer.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         let length = region.mapping().len();
@@ -271,7 +272,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
         })
     }
 
-    /// Uses the first `length` bytes, whose remote key the controller's response invalidates.
+    /// Uses the first `length` bytes; the controller's response invalidates the remote key.
     ///
     /// The key stays invalid: no later command can use the buffer. The device must support remote invalidation.
     #[must_use]
@@ -285,7 +286,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
 }
 
 impl<'a> Data<'a, &mut Buffer> {
-    /// Lends the buffer to a command, which must end before the borrow.
+    /// Lends the buffer to a command that must end before the borrow ends.
     pub(crate) fn lend(self) -> Data<'a> {
         match self {
             Self::None => Data::None,

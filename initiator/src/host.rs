@@ -51,7 +51,6 @@ impl Host {
         while host.state() == AssociationState::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
-        // Sends pending acknowledgements now: the caller's next poll may be late.
         host.settle();
         match host.take_event() {
             Some(Event::Live { .. }) => Ok(host),

@@ -27,26 +27,29 @@
 //!
 //! # Commands
 //!
-//! [`Namespace::read`], [`Namespace::write`] and the others block and copy data. To copy none, submit the commands built
-//! by a [`Namespace`] ([`Namespace::read_command`]); the [`command`] module builds [`Sqe`]s of the admin queue.
-//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns its result. Programs
-//! with several I/O queues name one by its handle ([`IoQueue`]). Data is in a registered [`Buffer`] or in the capsule
-//! ([`Data`]). The data path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
+//! [`Namespace::read`], [`Namespace::write`] and similar methods block and copy data. To avoid the
+//! copy, submit the commands built by a [`Namespace`] ([`Namespace::read_command`]); the
+//! [`command`] module builds [`Sqe`]s of the admin queue. [`Controller::submit`] takes a
+//! [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns the result. Programs with
+//! several I/O queues name one by its handle ([`IoQueue`]). Data is in a registered [`Buffer`] or
+//! in the capsule ([`Data`]). The data path does not allocate, lock or copy, except into capsules;
+//! only the fabric makes system calls.
 //!
 //! A namespace must be opened before I/O ([`Host::open_namespace`]). It is identified again after each reconnection and
 //! reported change. If its NSID then refers to another disk, commands end in [`HostError::Replaced`] until it is opened
 //! anew.
 //!
-//! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with [`HostError::Lost`] after
-//! its connection closed. It owns its buffer until then, so that the program cannot change or free memory that the
-//! controller may access.
+//! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with
+//! [`HostError::Lost`] after its connection closed. The command owns its buffer until then, so that
+//! the program cannot change or free memory that the controller may access.
 //!
 //! # Errors and recovery
 //!
-//! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as lost if the command
-//! does not end within that time again, a connection breaks, a Keep Alive has no response, or the controller violates
-//! the protocol. All queues of the controller are then closed. [`Recovery`] configures when and how long to reconnect,
-//! with the parameters of nvme-cli. A response with "do not retry" ends the attempts.
+//! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as
+//! lost if the aborted command does not end within the same time, a connection breaks, a Keep Alive
+//! has no response, or the controller violates the protocol. All queues of the controller are then
+//! closed. [`Recovery`] configures when and how long to reconnect, with the parameters of nvme-cli.
+//! A response with "do not retry" ends the attempts.
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight ([`nvme_proto::host::requeue`]) wait
 //! for the reconnection. They end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`

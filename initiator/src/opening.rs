@@ -71,7 +71,7 @@ impl Host {
     /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
     /// event. Blocks.
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        // The controller reads the page itself while namespaces are open.
+        // While namespaces are open, `Controller` reads the page too: its changes are taken first.
         let what = "the list of changed namespaces";
         let mut changes = self.wait_until(what, |host| host.controller_mut().take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;

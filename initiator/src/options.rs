@@ -35,8 +35,8 @@ pub struct HostOptions {
     pub queue_entries: u16,
     /// KATO in milliseconds.
     ///
-    /// With 0, the target does not notice that a host vanished, and may execute its old writes after newer writes of
-    /// another connection.
+    /// With 0, the target does not notice that a host vanished, and may execute old writes of that
+    /// host after newer writes of another connection.
     pub kato_ms: u32,
     /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must authenticate too.
     pub authentication: Option<Secrets>,
@@ -55,8 +55,8 @@ pub struct HostOptions {
     pub events: AsyncEventConfig,
     /// Timeout of each connection step, and of blocking [`Host`](crate::Host) methods.
     pub timeout: Duration,
-    /// Time after which a command is aborted. If the command has not ended after as long again, its controller counts
-    /// as lost. Each time may be 25 % longer.
+    /// Time after which a command is aborted. If the aborted command does not end within the same
+    /// time, its controller counts as lost. Each wait may be up to 25 % longer.
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
@@ -146,7 +146,7 @@ impl HostOptions {
     }
 }
 
-/// Returns the local address of the route to `remote`; a UDP socket connects without a packet.
+/// Returns the local address of the route to `remote`; connecting the UDP socket sends no packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

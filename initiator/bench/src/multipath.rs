@@ -26,7 +26,7 @@ impl fmt::Debug for MultipathLanes {
 }
 
 impl MultipathLanes {
-    /// Determines the namespace by a connection that is closed again. At least one path must be usable.
+    /// Connects to identify the namespace, then disconnects. At least one path must be usable.
     pub fn find(
         provider: Arc<dyn Provider>,
         paths: Vec<HostOptions>,

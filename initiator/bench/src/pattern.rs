@@ -71,7 +71,6 @@ impl fmt::Display for Expected {
     }
 }
 
-/// Checks a unit.
 pub(super) fn check(unit: &[u8], expected: Expected) -> Result<(), String> {
     let stored = u32::from_le_bytes(unit[CRC].try_into().expect("4 bytes"));
     let computed = crc32c::crc32c(&unit[CRC.end..]);

@@ -188,7 +188,7 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // The channel is only closed: each job drops its sender when it ends.
+        // No message is sent: each job drops its sender when it ends.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }

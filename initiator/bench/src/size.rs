@@ -3,7 +3,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
     Bytes(u64),
-    /// Percentage of the namespace.
     Percent(u8),
 }
 

@@ -85,7 +85,7 @@ pub struct DirectionStats {
     /// Number of completed commands.
     pub ios: u64,
     pub(super) bytes: u64,
-    /// Time from the first command to the last completion.
+    /// Measured time, without the ramp.
     pub(super) runtime: Duration,
     /// Duration of submission.
     pub(super) slat_ns: Series,
@@ -286,9 +286,9 @@ pub struct JobStats {
     pub(super) directions: [DirectionStats; 2],
     /// Queue depths at submission.
     pub(super) depth: Steps,
-    /// Commands of a submission.
+    /// Batch sizes of submissions.
     pub(super) submit: Steps,
-    /// Commands of a completion.
+    /// Batch sizes of completions.
     pub(super) complete: Steps,
     /// Number of blocks verified as correct.
     pub verified: u64,

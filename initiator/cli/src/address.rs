@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 const PORT: u16 = 4420;
 
-/// Default number of entries of an I/O queue, as in Linux.
+/// Default, as in Linux.
 const QUEUE_ENTRIES: u16 = 128;
 
 /// Options with the names of nvme-cli.
@@ -235,7 +235,7 @@ impl Address {
     }
 }
 
-/// Returns both ends of a connection, of which the local one is that of `-w`.
+/// Returns the remote address, and the local address given by `-w`.
 pub(super) fn local_end(
     option: &str,
     remote: SocketAddr,

@@ -187,7 +187,7 @@ impl FromArgMatches for JobKeys {
     }
 }
 
-/// Adds the place of fio's other options to the error about an unknown option of `bench`.
+/// Adds `FIO_ITSELF` to the error about an unknown option of `bench`.
 pub(super) fn explain(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let of_bench = arguments.get(1).is_some_and(|command| command == "bench");
     if of_bench && error.kind() == ErrorKind::UnknownArgument {

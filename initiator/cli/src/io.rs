@@ -173,8 +173,9 @@ struct Source {
     input: Box<dyn Read>,
     slba: u64,
     blocks: u64,
-    /// Number of bytes to transfer in total, and still to read.
+    /// Bytes to transfer.
     wanted: u64,
+    /// Bytes not yet read.
     left: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Release whose glibc the program is linked with. A changed variable links the program again.
+/// Debian release of the linked glibc. Cargo links again when the variable changes.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 fn main() -> ExitCode {

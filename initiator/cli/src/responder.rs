@@ -1,5 +1,5 @@
-//! Responder of link measurements: echoes messages. A message of 56 bytes is answered with key and address of its
-//! memory, as by perftest's server.
+//! Responder of link measurements: echoes messages. It answers a message of 56 bytes with key and
+//! address of its memory, like perftest's server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -174,7 +174,7 @@ impl EngineOps {
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
-        // `close_file` does nothing either.
+        // `close_file` does nothing, like `open_file`.
         rest[at + 3] = *open_file as *mut c_void;
         // `invalidate`: there is no cache.
         rest[at + 4] = *open_file as *mut c_void;

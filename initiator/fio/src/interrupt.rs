@@ -26,7 +26,7 @@ enum Handler {
     WithInfo(WithInfo),
 }
 
-/// Installs the handlers once, for the signals that fio handles. Any other signal ends the process at once.
+/// Installs the handlers for signals that fio handles; other signals keep their disposition.
 pub(crate) fn watch() {
     let before = BEFORE.get_or_init(|| SIGNALS.map(before));
     for (signal, before) in SIGNALS.iter().zip(before) {

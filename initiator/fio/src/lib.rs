@@ -23,14 +23,14 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
-/// Release whose glibc the engine is linked with. Reading the variable makes cargo link again when it changes.
+/// Debian release of the linked glibc. Cargo links again when the variable changes.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// Namespaces of jobs by address of `struct thread_data`. fio requests sizes on its main thread before jobs start.
+/// Namespaces of jobs by address of `struct thread_data`.
 static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone)]

@@ -200,7 +200,8 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // Fewer I/O queues may be granted after a reconnection; commands parked for others end.
+        // After a reconnection, fewer I/O queues may be granted; commands parked for the other
+        // queues end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);

@@ -140,7 +140,7 @@ impl Controller {
         queue.is_some_and(Queue::is_full)
     }
 
-    /// Abandons a command and discards its result. If it was not sent, it is never sent.
+    /// Abandons a command and discards its result. A command not yet sent is never sent.
     ///
     /// A command in flight keeps its buffer until it ends; [`give_up`](Self::give_up) forces the end.
     pub fn forget(&mut self, ticket: Ticket) {
@@ -149,8 +149,9 @@ impl Controller {
 
     /// Ends a command beyond its owner's time limit.
     ///
-    /// If it was not sent, it ends in [`HostError::Lost`] at once. If it is in flight, the controller counts as lost;
-    /// the command ends when its connection is closed, and is not sent again.
+    /// A command not yet sent ends in [`HostError::Lost`] at once. For a command in flight, the
+    /// controller counts as lost; the command ends when its connection is closed, and is not sent
+    /// again.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
         if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {

@@ -21,7 +21,7 @@ impl Controller {
 
     /// Registers an opened namespace: I/O for its NSID must reach this disk.
     ///
-    /// If it is another disk after a reconnection or reported change, its commands end in
+    /// If the NSID refers to another disk after a reconnection or reported change, commands end in
     /// [`HostError::Replaced`] until this method is called again.
     pub fn expect_disk(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         if self.answers.is_none() {

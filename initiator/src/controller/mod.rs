@@ -38,8 +38,8 @@ const SWEEPS: u8 = 4;
 
 /// Controller of a subsystem, with its queues.
 ///
-/// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between polls, only data buffers
-/// change.
+/// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between calls, the
+/// target may change data buffers, but not the state.
 pub struct Controller {
     // Declared first: dropping the endpoint ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
@@ -307,7 +307,8 @@ impl Controller {
         IoQueue::all(self.association.io_queues())
     }
 
-    /// Handle of I/O queue number `turn`, modulo the number of granted queues. A running number uses them in rotation.
+    /// Handle of I/O queue number `turn`, modulo the number of granted queues: incrementing `turn`
+    /// uses the queues in rotation.
     #[must_use]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         IoQueue::in_rotation(turn, self.association.io_queues())
@@ -434,7 +435,7 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // The recorded loss is a consequence of this one.
+            // The recorded loss is a consequence of `loss`.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: current, .. }) = &mut self.trouble
                     && current == known

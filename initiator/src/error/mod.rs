@@ -75,7 +75,7 @@ pub enum HostError {
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The queue was lost with its command, possibly executed. The buffer is no longer accessed.
+    /// The queue was lost; the command may have been executed. The buffer is no longer accessed.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// Address of the target.
@@ -152,7 +152,7 @@ pub enum Loss {
     /// The connection ended.
     #[error("{}", advice::of_disconnect(*.0))]
     Disconnected(DisconnectReason),
-    /// A capsule could not be sent.
+    /// Sending or receiving a capsule failed.
     #[error("{}", trouble::of_completion(.0.code()))]
     Transport(WorkStatus),
     /// The controller violated the protocol.

@@ -31,7 +31,7 @@ use thread::{Order, Submission, To, Worker};
 
 /// Future that completes when a command has ended.
 ///
-/// A command without its future continues, and drops its buffer when it ends.
+/// The command of a dropped future continues; its buffer is dropped when the command ends.
 #[derive(Debug)]
 #[must_use = "a command continues without its future, but its result and its buffer are dropped"]
 pub struct Completion(Answer<Ended>);

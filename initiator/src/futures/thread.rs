@@ -130,7 +130,7 @@ impl Worker {
                     .next_deadline()
                     .unwrap_or(latest)
                     .min(latest);
-                // Sleeping fails if the device is removed, as the next poll reports.
+                // Sleeping fails if the device is removed, which the next poll reports.
                 let _ =
                     sleep_until_ready_or_woken(host.controller_mut().endpoint(), &self.wake, wake);
             }

@@ -39,7 +39,8 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // Controllers limit each step. A path slower than `patience` may join later if another is usable.
+        // Controllers limit the duration of each step. A path slower than `patience` may join later
+        // if another is usable.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {

@@ -37,7 +37,7 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data, if any. In-capsule data is not allowed, because a retry would need a copy of it.
     part: Option<Part>,
-    /// Failures on connected paths, without failures by ANA status.
+    /// Failures on connected paths, except failures by ANA status.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,

@@ -11,8 +11,9 @@
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`], and
 //!   then end in [`HostError::NoPath`].
 //!
-//! All paths must lead to one namespace, of equal size, and equal UUID, NGUID or EUI-64 (one is required); others are
-//! refused. This is checked again after each reconnection and reported change.
+//! All paths must lead to one namespace, of equal size, and equal UUID, NGUID or EUI-64 (one is
+//! required); other paths are refused. Paths are checked again after each reconnection and reported
+//! change.
 //!
 //! [`Multipath::buffer`] registers a buffer with the devices of all paths. [`Multipath::connect`], [`Multipath::run`],
 //! [`Multipath::sleep`], [`Multipath::close`] and the methods that wait block; the other methods do not.

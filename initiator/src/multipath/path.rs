@@ -27,7 +27,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Time between queries of a refused path.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// Minimum ANATT; smaller reported values are raised to this value.
+/// Minimum ANATT; smaller reported values are raised.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

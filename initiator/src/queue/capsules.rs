@@ -1,8 +1,9 @@
 //! Memory of command capsules.
 //!
-//! Until the peer acknowledges its SEND, the fabric may retransmit a capsule, even of an ended command. A signaled SEND
-//! costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled, and there are more capsule slots
-//! ([`CapsuleSlot`]) than commands. SENDs complete in order: a completion covers all earlier ones.
+//! The fabric may retransmit a capsule, even of an ended command, until the peer acknowledges the
+//! SEND. A signaled SEND costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled, and
+//! there are more capsule slots ([`CapsuleSlot`]) than commands. SENDs complete in order: a
+//! completion covers all earlier ones.
 
 use std::collections::VecDeque;
 

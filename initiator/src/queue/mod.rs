@@ -357,8 +357,8 @@ impl Queue {
         false
     }
 
-    /// Counts the age of commands in flight. Returns the CIDs of those older than `age_max`, with true if an abort was
-    /// requested.
+    /// Counts the age of commands in flight. Returns the CIDs of commands older than `age_max`,
+    /// with true if an abort was requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()

@@ -1,7 +1,8 @@
 //! Choice between in-capsule data and RDMA READ for small writes.
 //!
-//! A capsule that exceeds a packet takes two, and shares no UDP datagram. Capsules without data share datagrams, as do
-//! RDMA READ requests and responses. RDMA READ adds a round trip, which many commands in flight hide on a short path.
+//! A capsule larger than a packet takes two packets, and shares no UDP datagram with other
+//! capsules. Capsules without data share datagrams, as do RDMA READ requests and responses. RDMA
+//! READ adds a round trip, which many commands in flight hide on a short path.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ const DEEP: usize = 7;
 /// Maximum round trip, divided by the commands in flight, at which RDMA READ is as fast as in-capsule data. A write by
 /// RDMA READ takes two round trips; in-capsule data reaches 203,000 writes/s (measured).
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Number of consecutive commands outside [`DEEP`] or [`NEAR`] that end the use of RDMA READ.
+/// Number of consecutive commands below [`DEEP`] or beyond [`NEAR`] that end the use of RDMA READ.
 const CALM: u8 = 64;
 
 #[derive(Debug, Default)]
