@@ -23,7 +23,7 @@ use target::{BLOCK_BYTES, SUBNQN, Target, access};
 struct Driver {
     association: Association,
     target: Target,
-    /// Data of own commands, one at a time, before [`USER_DATA`].
+    /// Data of the association's commands, one at a time; user data starts at [`USER_DATA`].
     memory: Vec<u8>,
     now: Duration,
     last_cid: u16,
@@ -92,7 +92,7 @@ impl Driver {
         self.last_cid += 1;
         self.own_commands.insert(self.last_cid, command);
         for cqe in self.exchange(qid, sqe, &[]) {
-            // A later call responds to an Asynchronous Event Request.
+            // An Asynchronous Event Request completes in a later call.
             let command = self.own_commands.remove(&cqe.cid.get());
             let command = command.expect("the CID of a command in flight");
             let length = match command.payload {

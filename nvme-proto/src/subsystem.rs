@@ -45,7 +45,7 @@ impl Claim {
 
     /// CNTLID for the response.
     ///
-    /// For an admin queue, it is free, but reserved only by [`Subsystem::join`].
+    /// The CNTLID for an admin queue is unused, but only [`Subsystem::join`] reserves it.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid

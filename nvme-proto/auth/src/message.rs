@@ -24,7 +24,7 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes in AUTH_Negotiate: protocol descriptor, its fixed header, its hash list.
+/// Bytes of a protocol descriptor in AUTH_Negotiate, of its header, and of its hash list.
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;

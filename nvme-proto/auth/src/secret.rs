@@ -30,7 +30,7 @@ pub struct Secret {
 /// Invalid text of a secret, without any of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// No prefix `DHHC-1:`.
+    /// The prefix `DHHC-1:` or the next colon is missing.
     #[error("a secret begins with DHHC-1: and looks like DHHC-1:01:BASE64:")]
     Form,
     /// Invalid number of the transformation.

@@ -3,8 +3,8 @@
 //! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event completes one. Further
 //! events of its log page are masked until the host reads the page, and then delivered once.
 //!
-//! Notices are masked by log page, not by type: a host that never reads one page (the ANA log, Linux without multipath)
-//! still receives other notices.
+//! Notices are masked by log page, not by type: Linux without multipath never reads the ANA log,
+//! and still receives other notices.
 
 use alloc::vec::Vec;
 

@@ -97,7 +97,7 @@ pub struct GetLogPage {
     pub lid: LogPage,
     /// LSP.
     pub lsp: u8,
-    /// Reading does not re-arm the event of the page.
+    /// RAE: reading does not re-arm the event of the page.
     pub rae: bool,
     /// Offset in bytes, a multiple of 4.
     pub lpo: u64,

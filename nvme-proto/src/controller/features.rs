@@ -118,7 +118,7 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // `health_changed` filters SMART events.
+            // `health_changed` filters SMART reliability events.
             _ => true,
         }
     }

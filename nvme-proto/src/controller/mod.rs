@@ -158,7 +158,7 @@ pub enum Action {
     /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. After a failure, the
     /// former state stays.
     SetProtection {
-        /// CNTLID of the controller whose host requested this.
+        /// CNTLID of the controller whose host requested the change.
         cntlid: u16,
         /// NSID of the namespace.
         nsid: u32,
@@ -304,7 +304,7 @@ impl Controller {
         self.features.write_cache
     }
 
-    /// Failed commands of the association.
+    /// Number of failed commands of the association.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()

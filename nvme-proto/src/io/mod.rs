@@ -166,7 +166,7 @@ pub enum FlushScope {
 pub struct BlockAccess {
     /// Range within the namespace.
     pub range: BlockRange,
-    /// Accesses the medium, not a cache.
+    /// FUA: accesses the medium, not a cache.
     pub fua: bool,
     /// LR: limits the disk's retries.
     pub limited_retry: bool,
@@ -327,7 +327,7 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlining keeps the result in registers; the compiler does not inline without the attribute.
+    // Inlining keeps the result in registers.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;
@@ -429,7 +429,7 @@ impl<'a> Parser<'a> {
 
     /// Parses CDW10 to CDW12; returns the blocks with flags, and their length in bytes.
     ///
-    /// `defined` are bits of CDW12 that are reserved except in this command.
+    /// `defined` has the bits of CDW12 that only this command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;

@@ -221,7 +221,7 @@ impl Status {
         self.0 & MORE != 0
     }
 
-    /// A retry is expected to fail.
+    /// DNR: a retry is expected to fail.
     #[must_use]
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0

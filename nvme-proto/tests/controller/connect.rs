@@ -159,7 +159,8 @@ fn each_parameter_of_an_io_connect_is_checked() {
     ] {
         let refusal = refused(&connect, subsystem);
         assert_eq!(refusal.result, IN_DATA | parameter);
-        // No DNR: the host connects again, because its controller may have ended and another host have the CNTLID.
+        // No DNR, so that the host connects again: its controller may have ended, and another host
+        // may have the CNTLID.
         assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
     }
     let mut too_long = Connect::io(cntlid, 1);
@@ -227,7 +228,7 @@ fn peer_of(address: &str) -> Peer {
     }
 }
 
-/// Limits count by address: a host with another host's NQN does not use up its limit.
+/// Limits count by address: a host with another host's NQN does not use up that host's limit.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
     let limits = Limits {

@@ -1,6 +1,7 @@
 //! Replay of captured sessions with this crate's host instead of Linux.
 //!
-//! It receives the captured responses, and must send the captured commands in order, except those that only read logs.
+//! The host receives the captured responses, and must send the captured commands in order, except
+//! commands that only read logs.
 
 use std::time::Duration;
 

@@ -165,7 +165,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Captured hosts disconnect I/O queues before a shutdown; these controllers request it.
+/// Captured hosts disconnect I/O queues before a shutdown; this crate's controllers request the
+/// disconnect.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {
@@ -290,7 +291,7 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// Checks CSTS after enabling and shutdown; [`differs_on_purpose`] excludes its reads.
+/// Checks CSTS after enabling and shutdown; [`differs_on_purpose`] excludes reads of CSTS.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();
