@@ -14,8 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until `bytes` fit or the user has no reservation. Callers must not hold one: two would
-    /// deadlock.
+    /// Waits until `bytes` fit or the user has no reservation. Callers must not hold a reservation:
+    /// two such callers would deadlock.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();

@@ -136,7 +136,7 @@ impl Plan {
 }
 
 fn check_folder(path: &Path) -> io::Result<()> {
-    /// File systems without sockets, whatever the folder's mode (`linux/magic.h`).
+    /// Magic numbers of file systems without sockets (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
     let mut ancestors = path.ancestors().skip(1);
     let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
@@ -158,8 +158,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path` with mode 0660; replaces the socket of an ended process. Clients see it
-    /// only with owner and mode set.
+    /// Listens at `path` with mode 0660; replaces the socket of an ended process. The socket
+    /// appears there only after its group and mode are set.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         Plan::new(path, group)?.bind()
     }
@@ -178,13 +178,12 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // Possibly removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Takes the lock. The lock file is never removed, or two processes could both find the owner
-/// ended.
+/// Takes the lock. The lock file is never removed: two processes could otherwise lock different
+/// files.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

@@ -25,7 +25,7 @@ pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Memory of a parsed request per byte: a value of `[0,0,0]` takes two bytes.
+/// Bytes of memory per byte of a request: in `[0,0,0]`, two bytes become a value of 32.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -66,7 +66,7 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns true for small results: less of the user's memory is then reserved.
+    /// Returns true if results of `method` are small, so that less memory is reserved.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
@@ -223,7 +223,7 @@ impl Client {
     }
 
     /// Executes a frame's requests. Sends each response before the next execution, so that a
-    /// connection holds at most one.
+    /// connection holds at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

@@ -17,7 +17,7 @@ const CONNECT_TIMEOUT_S: &str = "8";
 const OPTIONS: [(&str, &str, bool); 6] = [
     // The cache acknowledges writes before any OSD has them.
     ("rbd_cache", "false", true),
-    // No timeout: a late operation could be executed after it.
+    // No timeout: an operation could be executed after its timeout.
     ("rados_osd_op_timeout", "0", true),
     // librbd must copy the data of writes: a failed write, for example of a blocklisted client,
     // otherwise never calls back (seen with 16.2.15).

@@ -109,8 +109,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces the last operation. The image closes after pending ones; an open of it waits for
-    /// that.
+    /// Announces the end of use. The image closes after its pending operations; a new open waits
+    /// for the close.
     pub fn let_go(&self) {
         self.current().note_close();
     }

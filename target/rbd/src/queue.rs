@@ -153,7 +153,7 @@ impl Queue {
         })
     }
 
-    /// Starts an operation, for [`Self::pop`], without blocking.
+    /// Starts an operation without blocking. The completion comes from [`Self::pop`].
     pub fn submit(&mut self, image: &Image, tag: u64, work: &Work) {
         self.out += 1;
         let mut operation = self.free.pop().unwrap_or_else(|| {
