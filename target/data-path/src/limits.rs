@@ -1,18 +1,19 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
-//! A token is one nanosecond; a command costs the nanoseconds that the limit needs for it. A bucket
-//! stores the time up to which tokens are taken: at most the waiting commands' costs ahead of the
-//! clock, and at most the burst behind it. Reactors take slices of at least `SLICE_NS` into their
-//! `Tokens`, which pay for commands. A slice taken in advance is usable from its time on.
+//! A token is one nanosecond; at 1000 commands per second, each costs a million. A bucket stores
+//! the time up to which tokens are taken: at most the waiting commands' costs ahead of the clock,
+//! and at most the burst behind it. Reactors take slices of at least `SLICE_NS` into their
+//! `Tokens`, which pay for commands. A slice taken in advance is usable once the clock has reached
+//! its end.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// Minimum tokens taken at once, in nanoseconds.
+/// Minimum tokens taken at once.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Units of a cost per nanosecond: a small command at a high rate costs only a few nanoseconds.
+/// Cost units per nanosecond: a small command at a high rate costs few nanoseconds.
 const PARTS: u64 = 64;
 
 const RATES: usize = 4;
@@ -27,8 +28,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes `wanted_ns` tokens if available, otherwise at least a slice in advance. Returns the
-    /// tokens, and the time from which they are usable.
+    /// Takes up to `wanted_ns` available tokens, but at least a slice, if necessary in advance.
+    /// Returns the number of tokens, and the time from which they are usable.
     fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {

@@ -134,7 +134,7 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Defers access of controllers that used the replaced namespace. Precedes the export.
+    /// Defers access of controllers that used the replaced namespace. Must precede the export.
     pub fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl Namespace {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Inherits the protection of the same disk under this NSID. Precedes the export.
+    /// Inherits the protection of the same disk under this NSID. Must precede the export.
     pub fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);

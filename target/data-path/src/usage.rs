@@ -4,7 +4,6 @@
 pub struct Usage {
     pub queue_pairs: usize,
     pub requests: usize,
-    /// Data buffers in use, in bytes.
     pub buffer_bytes: usize,
     /// Capsules that wait for a request.
     pub capsules: usize,

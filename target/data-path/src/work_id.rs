@@ -48,7 +48,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// Receives have generation 0: a slot is posted once at a time.
+    /// Receives have generation 0: a slot has at most one posted receive.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }

@@ -113,8 +113,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns (year, month, day) of a day since 1970. Years begin in March here: the leap day is the
-/// last.
+/// Returns (year, month, day) of a day counted from 1970-01-01. Years begin in March here: the leap
+/// day is the last.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

@@ -1,4 +1,4 @@
-//! Combines equal events of an address, so that they cannot fill a disk.
+//! Combines equal events that an address can cause cheaply, so that they cannot fill a disk.
 //!
 //! In each second, the first event of a kind gets its own line. Others that differ only in the port
 //! share a line at the end of the second, and so do kinds beyond the limits.

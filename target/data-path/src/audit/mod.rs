@@ -32,7 +32,7 @@ const JOIN_STEP: Duration = Duration::from_millis(5);
 /// Callback for a possible change of [`Audit::troubles`].
 pub type Changed = Arc<dyn Fn() + Send + Sync>;
 
-/// Audit log. Records nothing until [`apply`](Self::apply).
+/// Records nothing until [`apply`](Self::apply).
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,

@@ -83,14 +83,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Must be called by the writing thread only.
     #[inline]
     pub(crate) fn record(&self, time: Time) {
         self.counts[time.bucket].add(1);
         self.sum_ns.add(time.ns);
     }
 
-    /// Counts an event of 0 ns. For the writing thread only.
+    /// Counts an event of 0 ns.
     #[inline]
     pub(crate) fn record_none(&self) {
         self.counts[0].add(1);

@@ -30,7 +30,7 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit from posting work to its completion, which covers a bounded number of responses
-/// ([`Outbox::cover`]). A host beyond it no longer reads responses.
+/// ([`Outbox::cover`]). A host that exceeds it has stopped reading responses.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) enum QpairState {
         /// Whether the reason was logged; if not, the connection's close event reports it.
         explained: bool,
     },
-    /// Closed by the device; a backend may execute its requests.
+    /// Closed by the device; backends may still execute requests of this queue pair.
     Closed,
 }
 

@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Adds a response after each length of data. Returns the response that each completes, and
-    /// whether it is signaled.
+    /// Adds a response after each length of data. Returns, for each response, the earlier one that
+    /// completes with it, and whether it is signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

@@ -20,7 +20,6 @@ impl Qpairs {
         self.0.insert(qpair)
     }
 
-    /// Removes a queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
         self.0.remove(id).unwrap_or_else(|| is_gone(id))
     }

@@ -102,7 +102,7 @@ impl Reactor {
         }
     }
 
-    /// Retires queues that a panic during Connect left only at a subsystem.
+    /// Retires queues known only to a subsystem, because a panic interrupted their Connect.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control

@@ -1,10 +1,10 @@
 //! Shares of hosts and namespaces in a reactor's requests and data buffers, which a dead link or a
 //! hanging disk may hold for long.
 //!
-//! A host, with its former controllers, may hold at most as many as remain free, and a namespace
-//! half as many. At its share, a host may still use a small namespace ([`LITTLE`]), so that one
-//! hanging disk does not block its others. A request beyond its share waits in the queue of its
-//! host and disk, and blocks no other queue.
+//! A host, with its former controllers, may hold at most as much as remains free, and a namespace
+//! half as much. A host at its share may still use a namespace that holds little ([`LITTLE`]): one
+//! hanging disk must not block its other disks. A request beyond its share waits in the queue of
+//! its host and disk, and blocks no other queue.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Tokens;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// A small namespace holds at most `1 / LITTLE` of the total.
+/// Fraction of the total that counts as little: 1 / `LITTLE`.
 const LITTLE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +24,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Returns true if host and namespace may take `more`. One that holds nothing is not limited by
-    /// its share.
+    /// Returns true if host and namespace may take `more`. A host or namespace that holds nothing
+    /// is not limited by its share.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);

@@ -115,7 +115,7 @@ fn give_up(panic: &Panic, trouble: &str) -> ! {
 }
 
 impl Reactor {
-    /// Creates the reactor. Must be called on its thread.
+    /// Must be called on the reactor's thread.
     pub fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,

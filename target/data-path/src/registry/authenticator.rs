@@ -71,8 +71,8 @@ struct Job {
     step: Step,
 }
 
-/// Authentication steps for the thread, round-robin by payer: a payer's many steps delay each step
-/// of another by one.
+/// Authentication steps for the thread, round-robin by payer: many steps of one payer delay each
+/// step of another by one step.
 #[derive(Debug)]
 struct StepQueue<T> {
     waiting: HashMap<Payer, VecDeque<T>>,

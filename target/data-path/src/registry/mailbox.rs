@@ -55,7 +55,8 @@ pub enum Message {
         qpair: QpairId,
         ending: Ending,
     },
-    /// Close the queue pair at this place unless its Connect has arrived.
+    /// Close the connection at this place, unless its Connect is in progress or its association has
+    /// namespaces.
     Displace {
         place: PlaceId,
     },

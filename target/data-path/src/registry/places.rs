@@ -6,7 +6,8 @@
 //! count: any host may have one.
 //!
 //! At an address's limit, its oldest unconfirmed connection is displaced, because its source may be
-//! forged; at the strangers' limit, the oldest of the network and payer with the most.
+//! forged; at the strangers' limit, the oldest connection of the payer with the most, in the
+//! network with the most.
 
 mod strangers;
 
@@ -28,7 +29,7 @@ pub const DISPLACED: &str = "waiting without an association while all places of 
 /// Maximum places of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
 /// Maximum places of strangers in a network: twice those that user-space RoCE admits, so that new
-/// connections find one while old ones end.
+/// connections find a place while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Maximum places of a known address: enough for hosts that connect 128 I/O queues at once.
@@ -305,8 +306,8 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known, regroups its waiting connections, and drops it without
-    /// connections and history.
+    /// Updates whether an address is known, regroups its waiting connections, and drops an address
+    /// without connections and history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;

@@ -273,8 +273,8 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The entry stays for the message to disconnect, until the last queue has ended. The
-            // lock prevents reuse of its CNTLID during the removal.
+            // The entry stays until the last queue has ended, because messages to disconnect are
+            // sent through it. The lock prevents reuse of its CNTLID during the removal.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {

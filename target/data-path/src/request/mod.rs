@@ -392,8 +392,7 @@ impl RequestTable {
         self[id].work_id(id, kind)
     }
 
-    /// Returns the request of outstanding work. Panics if it was freed, which must not happen
-    /// meanwhile.
+    /// Returns the request of outstanding work. Panics if it was freed before the work ended.
     #[inline]
     pub(crate) fn find(&mut self, work: WorkId) -> RequestId {
         self.find_mut(work).0

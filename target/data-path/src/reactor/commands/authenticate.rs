@@ -70,8 +70,8 @@ impl Reactor {
     ) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // An absent exchange means an order violation: no authentication, or another message is
-        // computed.
+        // Without an exchange, the message is out of order: no authentication is in progress, or
+        // another message is computed.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;

@@ -27,7 +27,7 @@ impl Reactor {
     pub(in crate::reactor) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
-        // A connection permits one Connect (Base, 6.3), even if that is in progress.
+        // A connection permits one Connect (Base, 6.3): a second is refused even during the first.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal, None);

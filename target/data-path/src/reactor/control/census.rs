@@ -15,7 +15,7 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(in crate::reactor) struct Census {
     qpair: QpairId,
-    /// Latest arrival of registered capsules; `None` until the device is polled.
+    /// Time up to which arrived capsules must be registered; `None` until the device is polled.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
@@ -99,7 +99,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // This reactor's older queues register their changes with the next messages.
+        // Older queues on this reactor register their changes only when it reads its next messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

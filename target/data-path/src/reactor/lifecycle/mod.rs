@@ -302,8 +302,7 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request has a better reason; without one, `closed` logs the reason of
-            // the close.
+            // A failed work request has a better reason; if none failed, `closed` logs this one.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));

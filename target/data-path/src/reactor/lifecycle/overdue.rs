@@ -117,8 +117,8 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Completes the command, or cancels it at its disk. Several may match: a non-compliant host may
-/// reuse a CID.
+/// Completes the command, or cancels it at its disk. Several commands may match: a non-compliant
+/// host may reuse a CID.
 pub(in crate::reactor) fn abort(
     queues: &mut Queues,
     io: &mut Io,

@@ -176,7 +176,6 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     Handed::UnderWay
 }
 
-/// Decides again on a command of an older epoch.
 #[cold]
 pub(in crate::reactor) fn decide_again(
     queues: &mut Queues,

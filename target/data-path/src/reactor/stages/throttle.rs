@@ -1,5 +1,5 @@
-//! Rate limits, applied between plan and buffers. A waiting command holds no buffer, and its
-//! deadline at the disk stands still.
+//! Rate limits, applied between plan and buffers. A waiting command holds no buffer, and its time
+//! limit at the disk has not begun.
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};

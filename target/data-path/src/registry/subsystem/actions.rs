@@ -109,8 +109,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Parks a command that disables the write cache until acknowledged writes are durable. Writes
-    /// in progress complete durable.
+    /// Parks a command that disables the write cache; it completes once acknowledged writes are
+    /// durable. Writes in progress are durable on completion.
     pub(super) fn park_write_through(
         &self,
         state: &SubsystemState,
