@@ -1,4 +1,4 @@
-//! Time of taking and returning buffers of the pool, by threads.
+//! Time to take and return one or 128 buffers of the pool.
 
 use std::hint::black_box;
 

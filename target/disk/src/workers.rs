@@ -104,8 +104,7 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// Moves each worker of a simulation to its next scheduling point, for
-    /// [`crate::Ring::step_workers`].
+    /// Steps the simulated workers for [`crate::Ring::step_workers`].
     pub(crate) fn step(&self, loses: bool) -> bool {
         let mut state = self.0.state();
         let jobs = std::mem::take(&mut state.jobs);

@@ -114,7 +114,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of the disk has this partition UUID too, so the disk's name is used.
+        // A copy of the disk has the same partition UUID, so the disk's name is used.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()

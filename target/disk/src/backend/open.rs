@@ -65,7 +65,7 @@ pub(super) fn open_when_left<T>(
     claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // Read before the first try, so that no removal during the try is missed.
+    // Read before the first try: the removed disk may close during the try.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -110,7 +110,7 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     }
     let (file, guard) = match (is_claimed, is_device) {
         (true, _) => (file, Guard::Claim),
-        // `O_EXCL` excludes other users of a block device.
+        // Block devices have no lock: exclusive writers open them with `O_EXCL`.
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };

@@ -1,7 +1,7 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! The kernel splits larger requests, but rejects non-blocking ones (`REQ_NOWAIT`), which io_uring
-//! tries first: they would go to a kernel thread.
+//! The kernel splits larger requests, but rejects larger non-blocking ones (`REQ_NOWAIT`), which
+//! io_uring tries first and then passes to a kernel thread.
 
 use std::fs::File;
 use std::path::Path;

@@ -89,7 +89,7 @@ impl Outgoing {
         }
     }
 
-    /// Returns true during the current lease, less than [`ROUND_GAP`] after the round's start.
+    /// Returns true during the current lease and less than [`ROUND_GAP`] after the round's start.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -138,8 +138,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // The reading of the clock is void if a lease of `queued`, submitted with these changes,
-        // has ended: `look_again` then removes that entry first.
+        // The reading of the clock is void if the lease of an entry in `queued` has ended:
+        // `look_again` then removes that entry first.
         if self.first_end() <= now_ns {
             self.look = None;
         }

@@ -38,13 +38,14 @@ const TAGS_DEFAULT: u64 = 32;
 
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// Maximum bytes of one deallocation: a cancelled operation ends between two.
+/// Maximum bytes of one deallocation: a cancelled operation ends between two deallocations.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device, opened with `O_EXCL`. Declared before `file`, whose closer closes it.
+    /// Block device, opened with `O_EXCL`. Declared before `file`, whose closer thread drops the
+    /// last reference.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,
