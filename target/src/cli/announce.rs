@@ -4,8 +4,8 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
-/// Returns nvme-cli commands: `discover`, and `connect` for each subsystem. Linux hosts support
-/// only the default partition.
+/// Returns commands for hosts: `discover`, and `connect` for each subsystem, by nvme-cli in the
+/// default partition, otherwise by cairn-initiator.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {

@@ -203,8 +203,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns a family's type. The façade's counters are integers, so those of seconds are gauges
-    /// here, recognized by name.
+    /// Returns a family's type. The façade's counters are integers, so counters of seconds are
+    /// gauges here, recognized by name.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

@@ -21,7 +21,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// The table that could not be written, and the one on disk.
+    /// Table on disk, and the new one that could not be written.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,
@@ -214,7 +214,7 @@ impl Memory {
     }
 }
 
-/// Returns a file's state. An existing namespace stays while its file has one block.
+/// Returns a file's state. An existing namespace stays while its file has at least one block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || FileState::Wrong("the file is empty: give it the size of a disk".to_owned());
@@ -242,8 +242,8 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Finds and admits a directory. The error has whether the directory has no files for this target,
-/// and the reason.
+/// Finds and admits a directory. The error says whether the directory counts as empty, and the
+/// reason.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! Each has a thread, which scans it with each configuration and each change. While its file system
-//! hangs, the former result stays in use.
+//! A thread scans each directory for each configuration and after each change. While its file
+//! system hangs, the former result stays in use.
 
 mod contents;
 mod scan;

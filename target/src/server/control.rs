@@ -53,7 +53,7 @@ enum Input {
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
-    /// [`Control::next_deadline`], or the deadline of an opening disk or a listener.
+    /// Deadline of the control plane or of one of its parts.
     Deadline,
     Arrived,
 }

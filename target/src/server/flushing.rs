@@ -75,8 +75,7 @@ impl Flushes {
         self.waits.next_deadline()
     }
 
-    /// Runs `then` once no disk has a command of the scope from before the change, or after the
-    /// deadline. The change must already be in force or in the mailboxes.
+    /// Settles a change ([`Waits::settle`]), then runs `then`.
     pub(super) fn settle(
         &mut self,
         scope: Scope,

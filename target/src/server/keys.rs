@@ -19,7 +19,6 @@ use cairn_data_path::registry::{Authenticator, HostKeys};
 /// Maximum file size in bytes: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
-/// Environment variable with systemd's folder of service credentials.
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;

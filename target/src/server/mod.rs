@@ -235,7 +235,7 @@ impl Starting {
         }
     }
 
-    /// Stops waiting for disks. Before the start, ends with [`StartError::Stopped`].
+    /// Stops waiting for disks. An unfinished start ends with [`StartError::Stopped`].
     pub fn give_up(&self) {
         let _ = self.thread.orders.send(Order::Stop);
     }

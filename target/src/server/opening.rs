@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// Runs the call. A panic closes the disk and becomes an error.
+    /// A panic closes the disk and becomes an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {

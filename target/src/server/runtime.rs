@@ -12,7 +12,8 @@ pub(super) fn new() -> io::Result<Runtime> {
         .build()
 }
 
-/// Completes at `deadline` by `clock`, which counts system suspend, unlike the runtime's.
+/// Waits until `deadline` of `clock`. A system suspend delays the end, because the runtime's clock
+/// does not count it.
 pub(super) fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
     let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
     async move {

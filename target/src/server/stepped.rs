@@ -87,9 +87,7 @@ impl SteppedTarget {
         self.control.reactors.replace_workers();
     }
 
-    /// Moves each worker to its next scheduling point: it executes its change, or reports an
-    /// outcome. Returns whether a worker moved. `loses` injects a bug to test the simulation:
-    /// returned changes lose their cancellations.
+    /// Moves each worker to its next scheduling point, like [`cairn_disk::Ring::step_workers`].
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }

@@ -1,4 +1,4 @@
-//! Effect of each control method, by which requests are refused, logged and rate-limited.
+//! Effect of each control method, by which requests are refused and logged, and memory is reserved.
 //! Undeclared methods are unknown.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

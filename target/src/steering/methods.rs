@@ -133,7 +133,6 @@ fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     }
 }
 
-/// Maximum bytes of parameters in a log line.
 const SHOWN_MAX: usize = 1024;
 
 fn shown(params: &Params) -> String {
@@ -196,8 +195,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // A started target must omit it, because clients that load a saved configuration
-                // call `framework_start_init` if listed.
+                // A started target must omit `framework_start_init`: clients that load a saved
+                // configuration call it if listed.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }

@@ -117,7 +117,7 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
-/// Scope: a namespace, each host, or else the subsystem.
+/// Scope: a namespace, each host, one host, or else the subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitOf {

@@ -303,7 +303,7 @@ impl Import {
         }
     }
 
-    /// Adds a host, but not without an unreadable key: it would connect unauthenticated.
+    /// Adds a host. Leaves out a host whose key is unreadable: it would connect unauthenticated.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");

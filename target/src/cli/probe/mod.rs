@@ -33,7 +33,7 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
-/// Returns the worst severity of these findings, or a note without any.
+/// Returns the worst severity, or a note if there are no findings.
 pub(super) fn worst(findings: &[Finding]) -> Severity {
     let severities = findings.iter().map(|one| one.severity);
     severities.max().unwrap_or(Severity::Note)

@@ -533,7 +533,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
     }
 }
 
-/// The target has another current directory.
+/// Makes a path absolute: the target has another current directory.
 fn absolute(export: &str) -> String {
     if ["mem:", "null:", "rbd:"]
         .iter()

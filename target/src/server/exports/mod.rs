@@ -33,7 +33,6 @@ use backend::{describe, open_backend};
 use identities::check_identities;
 use replacing::{file_of, is_same_disk};
 
-/// Namespaces not to export, with the reasons.
 pub(crate) type Refused = Vec<(Place, StartError)>;
 
 pub(crate) struct Exports {
@@ -294,7 +293,7 @@ impl Exports {
     }
 
     /// Removes and returns new pool files with another disk's identity. Fails if two other disks
-    /// have the same one.
+    /// share an identity.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

@@ -75,7 +75,7 @@ impl Retirements {
     }
 
     /// Disconnects the hosts of retired listeners that are idle or late. Returns each of these
-    /// listeners with its commands in flight.
+    /// listeners with its number of commands in flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {
