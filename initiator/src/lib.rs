@@ -62,7 +62,7 @@
 //! # Multipath
 //!
 //! A [`Multipath`](multipath::Multipath) is a namespace behind several controllers. A command is sent on the best path,
-//! and on another path if that one fails.
+//! and on another path if that path fails.
 //!
 //! # Discovery and administration
 //!

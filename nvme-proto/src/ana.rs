@@ -91,7 +91,8 @@ impl AnaView {
         }
     }
 
-    /// Replaces the states and counts the changes. Returns true if a group changed for which `shown` is true.
+    /// Replaces the states and counts the changes. Returns true if a changed group satisfies
+    /// `shown`.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {

@@ -164,7 +164,7 @@ pub enum Loss {
     /// The host closed the connection.
     #[error("closed by this host")]
     Closed,
-    /// This NSID is another disk than the opened one.
+    /// This NSID refers to another disk than the opened one.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
     /// All attempts to reconnect failed so far.

@@ -6,7 +6,7 @@
 //! - [`Policy`] selects among paths in ANA Optimized state or, without such paths, in ANA Non-Optimized state. No other
 //!   path is used.
 //! - A command is sent on another path after a path related status, or if its connection breaks. The target may then
-//!   still execute a write; this write and others of its blocks wait before they are sent
+//!   still execute a write; this write and other writes of its blocks wait before they are sent
 //!   ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`], and
 //!   then end in [`HostError::NoPath`].

@@ -27,7 +27,7 @@ pub struct Secret {
     transformation: Option<Hash>,
 }
 
-/// Invalid text of a secret, without any of its bytes.
+/// Error in a secret's text; contains none of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The prefix `DHHC-1:` or the next colon is missing.

@@ -1,7 +1,7 @@
 //! Asynchronous events (Base, 5.2).
 //!
 //! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event completes one. Further
-//! events of its log page are masked until the host reads the page, and then delivered once.
+//! events of the same log page are masked until the host reads the page, and then delivered once.
 //!
 //! Notices are masked by log page, not by type: Linux without multipath never reads the ANA log,
 //! and still receives other notices.

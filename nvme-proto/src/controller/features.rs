@@ -1,7 +1,7 @@
 //! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! Values belong to one association and cannot be saved. Features without effect (interrupts, thermal management)
-//! cannot be changed.
+//! Values, except those of namespaces, belong to one association. No value can be saved. Features
+//! without effect (interrupts, thermal management) cannot be changed.
 
 use alloc::vec::Vec;
 use core::time::Duration;

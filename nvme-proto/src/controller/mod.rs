@@ -189,7 +189,7 @@ pub enum Termination {
     PortNotAllowed,
     /// An administrator disconnected the host, which may reconnect.
     Disconnected,
-    /// A fault of the target lost state of the association.
+    /// The association lost state through a fault of the target.
     TargetFault,
 }
 

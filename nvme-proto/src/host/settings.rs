@@ -94,7 +94,7 @@ impl Recovery {
         fast_io_fail_tmo: None,
     };
 
-    /// True if another attempt may follow `tries` failed ones.
+    /// True if another attempt may follow `tries` failed attempts.
     ///
     /// As in Linux, the maximum is `ctrl_loss_tmo` divided by the delay, rounded up.
     pub(super) fn allows(&self, tries: u32) -> bool {

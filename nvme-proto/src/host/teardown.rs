@@ -51,9 +51,9 @@ impl Association {
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
-            // A controller that is not live needs no shutdown: only its connections close.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
             Phase::TearingDown(teardown) if !teardown.is_reset() => {}
+            // A controller that is not live needs no shutdown: only its connections close.
             _ => self.close(Next::Gone(None), now),
         }
     }

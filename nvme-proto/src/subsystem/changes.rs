@@ -156,7 +156,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the ANA states of a port. Its hosts receive an event if visible namespaces are affected.
+    /// Sets the ANA states of a port. Hosts at the port receive an event if visible namespaces are
+    /// affected.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);
         for controller in self.controllers.values_mut() {
@@ -215,7 +216,7 @@ impl Subsystem {
         self.terminate(of_it, Termination::Disconnected, actions);
     }
 
-    /// Ends an association of which a fault of the target lost state.
+    /// Ends an association that lost state through a fault of the target.
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(faulty, Termination::TargetFault, actions);

@@ -112,8 +112,8 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
 #[test]
 fn linux_requires_queues_to_be_granted() {
     let mut rig = Rig::ready();
-    // nvme_set_queue_count uses the minimum of the requested number and both returned numbers plus
-    // one.
+    // nvme_set_queue_count uses the minimum of the requested number and both returned 0-based
+    // numbers.
     assert_eq!(rig.succeed(set_features(0x07, 0x0003_0003)).0, 0x0003_0003);
     for qid in 1..=4 {
         assert_eq!(rig.connect_io(qid).unwrap().cntlid, rig.cntlid);

@@ -31,8 +31,8 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// Returns the blocks that a command may change: `None` for none, the whole namespace if the SQE does not name the
-/// blocks.
+/// Returns the blocks that a command may change: `None` for no change, the whole namespace if the
+/// SQE names no blocks.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
