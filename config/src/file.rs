@@ -191,7 +191,7 @@ pub(crate) struct ListenerTable {
     /// Type of service of packets to hosts; by default each host's own.
     #[schemars(range(min = 0, max = 255))]
     pub(crate) tos: Option<i64>,
-    /// DSCP of packets to hosts, instead of `tos`: a quarter of it.
+    /// DSCP of packets to hosts, instead of `tos`: the upper six bits of `tos`.
     #[schemars(range(min = 0, max = 63))]
     pub(crate) dscp: Option<i64>,
     /// Hop limit (TTL) of packets to hosts.
@@ -205,8 +205,8 @@ pub(crate) struct ListenerTable {
     /// Maximum unanswered connection requests.
     #[schemars(range(min = 1, max = 4096), extend("default" = 128))]
     pub(crate) backlog: Option<i64>,
-    /// Number as a port of the subsystems (PORTID), unique among targets that export a subsystem
-    /// together; by default the lowest free one.
+    /// PORTID, unique among targets that export a subsystem together; by default the lowest free
+    /// one.
     #[schemars(range(min = 1, max = 65535))]
     pub(crate) port_id: Option<i64>,
     /// ANA state of the paths through this listener.
@@ -335,7 +335,7 @@ pub(crate) struct KeyTable {
     pub(crate) name: Option<String>,
     /// Absolute path of a file with the key that only its owner can read. Required.
     pub(crate) path: Option<String>,
-    /// Whether the key was removed while hosts use it: they need another key.
+    /// Whether the key was removed while hosts use it: these hosts need another key.
     #[schemars(extend("default" = false))]
     pub(crate) removed: Option<bool>,
 }
@@ -379,12 +379,12 @@ pub(crate) struct NamespaceTable {
     /// Whether writes are refused.
     #[schemars(extend("default" = false))]
     pub(crate) read_only: Option<bool>,
-    /// Whether hosts may protect the namespace from writes and lift that (feature 84h).
+    /// Whether hosts may set and clear write protection of the namespace (feature 84h).
     #[schemars(extend("default" = false))]
     pub(crate) write_protection: Option<bool>,
     /// Absolute path of a file that keeps this protection across restarts.
     pub(crate) write_protection_file: Option<String>,
-    /// Whether others export the disk, too, so that the target does not lock it.
+    /// Whether other programs or machines export the disk, so that the target does not lock it.
     #[schemars(extend("default" = false))]
     pub(crate) shared: Option<bool>,
     /// ANA group of the namespace.
