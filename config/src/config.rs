@@ -133,7 +133,7 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
 }
 
-/// Destinations of the audit log; without any, none is written.
+/// Destinations of the audit log; without a destination, no log is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Absolute path of the file that lines are appended to.
@@ -308,7 +308,8 @@ pub struct HostList {
 /// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// Keys of hosts not in `hosts`; with `None`, these hosts connect without authentication.
+    /// Keys of hosts not in `hosts`; with `None`, these hosts connect without authentication
+    /// unless `is_required`.
     pub others: Option<Keys>,
     /// Keys of single hosts, at most one entry per host. Each listed host may connect.
     pub hosts: Vec<(Nqn, Keys)>,
@@ -422,7 +423,7 @@ pub enum BlockSize {
 }
 
 impl Config {
-    /// Replaces each host set equal to one of `former` by that one, so that they share memory.
+    /// Replaces each host set by an equal set of `former`, if any, so that both share memory.
     pub fn share_hosts(&mut self, former: &Self) {
         let mut seen = HashSet::new();
         let sets = former.host_sets();

@@ -1,4 +1,4 @@
-//! Patterns are compared with the text of a path; the caller resolves links.
+//! Patterns of disks that requests may export, compared with path text; the caller resolves links.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -60,10 +60,10 @@ impl Exports {
             .is_some_and(|text| patterns.any(|pattern| matches(pattern, text, true)))
     }
 
-    /// True if a request may export the file, folder or device at `location` by the name `path`.
+    /// True if a request may export `path`, whose links lead to `location`.
     ///
-    /// Patterns must match `path` and `location`. Below /dev a match of `path` is enough: the system creates the
-    /// links there, such as names of logical volumes.
+    /// Patterns must match `path` and `location`. Below /dev a match of `path` is enough: the
+    /// system creates the links there, such as names of logical volumes.
     #[must_use]
     pub fn allow_path(&self, path: &Path, location: &Path) -> bool {
         let are_devices = is_device_name(path) && is_device_name(location);
@@ -163,7 +163,7 @@ mod tests {
             ("/srv/images/a", "/etc/shadow"),
             ("/srv/images/a", "/dev/sda"),
             ("/srv/images/../../etc/shadow", "/etc/shadow"),
-            // Later openings check only the paths that a pattern names.
+            // No pattern matches this path, so later opens would not check its link.
             ("/elsewhere/a", "/srv/images/a"),
             ("/dev/disk/by-label/a", "/dev/vg0/a"),
             ("/dev/vg0/a", "/etc/shadow"),

@@ -201,7 +201,7 @@ impl Config {
 
     /// Returns warnings about valid settings that are probably mistakes.
     ///
-    /// Malformed NQNs are among them: some hosts refuse such names, which other targets use.
+    /// A malformed NQN is only a warning: other targets use such names, but some hosts refuse them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {

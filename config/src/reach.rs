@@ -1,7 +1,7 @@
 //! Warnings about parts of a configuration that no host can reach.
 //!
-//! They are accepted: other machines may use the file, and the control socket may add the missing
-//! part.
+//! Such parts are accepted: other machines may use the file, and the control socket may add the
+//! missing part.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ impl Config {
             .collect()
     }
 
-    /// Returns a warning for each referral to a listener of this target: it is valid if targets
-    /// share a file.
+    /// Returns a warning for each referral to a listener of this target. Such a referral is valid
+    /// if targets share a file.
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();
@@ -121,8 +121,8 @@ impl Config {
     /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses all
     /// hosts of the list.
     ///
-    /// Unless it refuses all, members of groups are not returned: groups may serve several
-    /// subsystems.
+    /// A member of a group is returned only if the subsystem refuses all hosts of the list: groups
+    /// may serve several subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -262,7 +262,8 @@ fn states_in_one_line_can_be_changed() {
     );
 }
 
-/// A listener with `roce` is complete; one with only `vlan` has the target's version.
+/// A listener's `roce` replaces the target's `roce` and `vlan`; a listener's `vlan` alone keeps the
+/// target's version.
 #[test]
 fn a_listener_speaks_what_it_says_and_what_the_target_speaks_otherwise() {
     let spoken = |text: &str| -> Vec<Option<Roce>> {

@@ -76,8 +76,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Refuses RoCE v1 listeners with different VLAN tags at one address: its socket receives frames of
-/// all tags.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address: the address has one socket,
+/// which receives frames of all tags.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -116,7 +116,7 @@ fn one_tag_an_address(
 #[derive(Clone, Copy)]
 enum Clash {
     Port,
-    /// UDP port 4791 of RoCE v2, which each soft listener binds whatever its port.
+    /// UDP port 4791, which each soft RoCE v2 listener binds besides its own port.
     RocePort,
 }
 
@@ -174,8 +174,8 @@ fn listener(
     })
 }
 
-/// Returns the RoCE version of a listener, `None` for the target's. RDMA devices refuse the
-/// setting: the GID of their address determines it.
+/// Returns the RoCE version of a listener, `None` for the target's. With the provider verbs, the
+/// settings are errors: the GID of the listener's address determines the version.
 fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -45,8 +45,8 @@ pub(super) fn check(
     namespaces
 }
 
-/// Checks the numbers of namespaces that hosts and devices support; `nsid_max` depends on the
-/// transfer size.
+/// Checks the highest NSID against `nsid_max`, which depends on the transfer size, and the number
+/// of memory namespaces.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
     place: &KeyPath,

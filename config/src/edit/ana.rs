@@ -59,8 +59,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem's ANA state of `group` at a listener, whose state then applies; `None`
-    /// is all groups.
+    /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
+    /// applies; `None` is all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

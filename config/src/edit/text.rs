@@ -57,8 +57,8 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last one that has a position:
-        // these would move with its removal.
+        // `toml_edit` writes tables without a position after the last table with a position:
+        // removal of that table would move them.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -66,8 +66,8 @@ impl Text {
         }
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
-        // The last match is the namespace: NSIDs are unique in a subsystem, whose last namespace
-        // ends the search.
+        // The last match is the namespace: NSIDs are unique in a subsystem, and `before_end` ends
+        // with the subsystem's last namespace.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {
