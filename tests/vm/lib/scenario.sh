@@ -81,8 +81,8 @@ show() {
     "$@"
 }
 
-# fail REASON: Ends the scenario, or only the subshell within $(...): assign such output first, so that set -e detects
-# the failure.
+# fail REASON: Ends the scenario. Within $(...) it ends only the subshell: assign the output of $(...) to a variable
+# first, so that set -e detects the failure.
 fail() {
     echo "FAILED: $*" >&2
     exit 1

@@ -1,7 +1,7 @@
 # Control of the target by SPDK's methods.
 
 CONTROL_SOCKET=${CONTROL_SOCKET:-/run/cairn/target.sock}
-# Folder used in place, because nothing is copied from it under systemd.
+# Used in place, because programs are not copied to the guest's disk under systemd.
 SPDK_CLIENT=/cairn/programs/spdk-client
 SPDK_COMMANDS=
 

@@ -29,8 +29,8 @@ start_target() {
 
 start_target_from() { launch_target --config "$1"; }
 
-# start_target_unreachable CONFIG: Starts a target without any of its addresses, and waits until it says so. `await_target`
-# waits for the first address.
+# start_target_unreachable CONFIG: Starts a target whose addresses are all missing, and waits until the target reports
+# this. `await_target` waits for the first address.
 start_target_unreachable() {
     spawn_target --config "$1"
     wait_for 20 "the target to say that it is not ready" target_says "not ready: no listener has its address yet"

@@ -3,7 +3,6 @@
 # vm: programs=cairn-target,cairn-initiator timeout=600
 
 CONFIG=/tmp/cairn.toml
-# nvme-cli reads the default host NQN from this file.
 HOSTNQN=nqn.2026-11.io.cairn:vm-host
 
 # key NAME: Creates a key file, and stores its text in KEY_NAME.

@@ -77,7 +77,7 @@ serve() {
     nvmet) start_nvmet "$FABRIC_ADDR" "/dev/nullb$2" ;;
     spdk) start_spdk "/dev/nullb$2" ;;
     cairn-soft)
-        # A process occupies the RoCE port of its address, so each target has its own.
+        # A process occupies the RoCE port of its address, so each target has its own address.
         FABRIC_ADDR=192.168.78.$((100 + $2))
         in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
         use_soft_target

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stock nvme-cli discovers, connects and inspects; the kernel finds nothing to warn of.
+# Stock nvme-cli discovers, connects and inspects; the kernel logs no warnings.
 # vm: main programs=cairn-target timeout=240
 
 run_suite connect

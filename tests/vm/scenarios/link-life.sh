@@ -60,7 +60,7 @@ port_is_up() {
 switch_uses() { bridge link show dev "$1" | grep -q "state forwarding"; }
 
 # sectors_done: Prints the sectors read and written by the kernel's host.
-# io_goes_on: Checks that its verified I/O continues.
+# io_goes_on: Checks that the host's verified I/O continues.
 sectors_done() { awk '{ print $3 + $7 }' "/sys/block/${DISK##*/}/stat"; }
 sectors_reach() { [ "$(sectors_done)" -ge "$1" ]; }
 io_goes_on() {
@@ -251,7 +251,7 @@ bench_survives 1
 
 step "The port is set down under I/O, and up again"
 PORT=4421 start_nvmet "$TARGET_ADDR"
-# The witness has its own address, because the benchmark occupies the UDP port of the other one.
+# The witness has its own address, because the benchmark occupies the UDP port of the host's other address.
 in_soft_netns ip addr add 192.168.77.3/24 dev switch
 witness=(discover "$TARGET_ADDR" -s 4421 --host-traddr 192.168.77.3)
 "${witness[@]}"

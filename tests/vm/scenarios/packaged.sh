@@ -1,6 +1,6 @@
 #!/bin/bash
-# The .deb under systemd: apt installs it, SPDK's client builds the export, reboot and upgrade keep it, purge removes
-# it.
+# The .deb under systemd: apt installs it, SPDK's client builds an export, reboot and upgrade keep the export, purge
+# removes everything.
 # vm: systemd packages spdk-client programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=900
 #
 # CLIENTS is the number of clients that concurrently add and remove namespaces, by default 20.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# fio verifies what it wrote, on a target that has no RDMA device.
+# fio verifies written data on a target that has no RDMA device.
 # vm: programs=cairn-target timeout=900
 
 use_soft_target

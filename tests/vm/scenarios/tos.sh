@@ -86,7 +86,7 @@ end_capture() {
 }
 
 # marks FROM TO [KIND]: Prints each combination of DSCP and hop limit once. KIND is "cm" for connection management, "rc"
-# for other queue pairs, or "qp" for those with the destination queue pair number.
+# for other queue pairs, or "qp" for other queue pairs with their destination number added to the output.
 marks() {
     tcpdump -n -x -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | awk -v kind="${3:-}" '
         function digit(c) { return index("0123456789abcdef", c) - 1 }
