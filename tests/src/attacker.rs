@@ -28,7 +28,7 @@ use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 /// Connection requests kept open by [`Attack::Silent`].
 const SILENT: u16 = 600;
 const CONTROLLERS: usize = 4;
-/// Connection requests, or datagrams, for each turn.
+/// Connection requests or datagrams sent in each turn.
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
 /// SEND opcode, and range of queue pair numbers of the first reactor over user-space RoCE.
@@ -47,19 +47,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Type of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
-    /// A stranger opens connections, sends nothing on them, and opens others for those that end
+    /// Open connections, send nothing on them, and replace the ones that end
     Silent,
-    /// A stranger sends packets to queue pairs of the target's first reactor whose numbers it guesses
+    /// Send packets to guessed queue pair numbers of the target's first reactor
     Garbage,
-    /// A liar asks for a subsystem that does not exist, again and again
+    /// Connect repeatedly to a subsystem that does not exist
     WrongName,
-    /// A liar proves that it has a key, and has another one, again and again
+    /// Authenticate repeatedly with a wrong key
     WrongKey,
-    /// A glutton connects, leaves without a word, and connects again
+    /// Connect, disconnect without a shutdown, and connect again
     Reconnect,
-    /// A glutton keeps its admin queues full
+    /// Keep admin queues full
     Admin,
-    /// A glutton keeps a deep queue of large reads full
+    /// Keep deep I/O queues full of large reads
     Io,
 }
 

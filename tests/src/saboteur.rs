@@ -36,7 +36,7 @@ struct Fuse {
     connects: AtomicUsize,
 }
 
-/// Decrements `times` unless it is 0.
+/// Decrements `times` and panics, unless `times` is 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);

@@ -31,7 +31,6 @@ const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     action: Action,
@@ -39,7 +38,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Action {
-    /// Copy the compiled dependencies of these versions from the cache, if available
+    /// Copy matching compiled dependencies from the cache, if available
     Take,
     /// Copy the compiled dependencies of this clone to the cache
     Keep,

@@ -24,7 +24,6 @@ const OUTPUT: &str = "build/fuzz";
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Name of the only file in fuzz/fuzz_targets to run [default: all]

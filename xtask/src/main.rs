@@ -60,7 +60,7 @@ enum Chore {
     Soak(soak::Args),
     /// Run the end-to-end tests while their processes are stopped and continued repeatedly
     Stops(stops::Args),
-    /// Run a test's program under such stops (runner of `stops`)
+    /// Run a test's program, and stop and continue it repeatedly (runner of `stops`)
     #[command(hide = true)]
     Stopped(stops::RunnerArgs),
     /// Fetch SPDK's client into the cache, and print its folder

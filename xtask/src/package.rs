@@ -22,7 +22,6 @@ use stage::Staged;
 
 const GZIP: &str = "--use-compress-program=gzip -n";
 
-/// Command-line arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Folder with the programs, instead of a release build

@@ -27,7 +27,6 @@ const OPTIMISED: [&str; 7] = [
     "cairn-base",
 ];
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Sanitizer to run

@@ -13,7 +13,6 @@ const SIMULATED: &str = "10000";
 const CONNECTS: &str = "70000";
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Hours in which rounds start

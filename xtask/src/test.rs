@@ -24,7 +24,6 @@ pub(crate) use tools::check_dependencies;
 use crate::times::Times;
 use crate::vm::tree::Tree;
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Skip the virtual machine, the packages and the long tests: takes a few minutes

@@ -18,7 +18,7 @@ pub(crate) struct Load {
     pub(crate) depth: u16,
     /// Number of controllers that the queue pairs belong to.
     pub(crate) hosts: u16,
-    /// Measurement time, after a warm-up of a quarter of it.
+    /// Measurement time; a warm-up of a quarter of this time precedes.
     pub(crate) seconds: Duration,
 }
 

@@ -137,7 +137,7 @@ impl Usage {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // SIGKILL loses nothing of a namespace in memory.
+        // SIGKILL suffices: all data is in memory.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -55,7 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if connections may rarely exhaust their retries by eight consecutive losses.
+    /// True if eight consecutive losses, which end a connection, may occur.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30

@@ -19,7 +19,7 @@ const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
 /// Checks an unauthenticated queue: the target must fail every command before authentication, and close the queue after
-/// a failed one.
+/// a failed authentication.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;

@@ -43,7 +43,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     target.pause();
     until("its threads to stop", || target.is_stopped());
     disk.heal();
-    // KATO is 1 s, and twice that with traffic-based keep alive.
+    // KATO is 1 s; with traffic-based keep alive, the timeout is twice KATO.
     thread::sleep(Duration::from_millis(2500));
     let (done, bytes) = (disk.done(op), disk.bytes(0, DISK_BYTES as usize));
     assert!(done < COUNT, "all had reached the disk");

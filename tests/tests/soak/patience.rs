@@ -1,7 +1,7 @@
 //! Timeout that excludes time without CPU.
 //!
-//! The host in this process loses its association without CPU for KATO (one second), so the timeout excludes such gaps
-//! and the time to reconnect.
+//! The host in this process loses its association if it gets no CPU for KATO (one second), so the timeout excludes such
+//! gaps and the time to reconnect.
 
 use std::fmt;
 use std::time::{Duration, Instant};

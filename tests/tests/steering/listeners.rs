@@ -159,7 +159,8 @@ fn a_scope_is_kept_as_written() {
     }
 }
 
-/// Listeners keep the interface of a link-local address; referrals are for hosts, which lack the interface.
+/// Listeners keep the interface of a link-local address. Referrals with an interface are omitted, because hosts lack the
+/// interface.
 #[test]
 fn scopes_are_imported_and_exported() {
     const SCOPED: &str = "fe80::1%eth0";

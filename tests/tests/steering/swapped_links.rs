@@ -24,7 +24,7 @@ const SECRET: u64 = 2 << 20;
 /// a probability of about one in four.
 const TRIES: u32 = 48;
 
-/// Target that permits exports from the folder `images`, which anybody can change.
+/// Target that permits exports from the folder `images`, which any user can change.
 struct Rig {
     folder: TempDir,
     target: Steered,

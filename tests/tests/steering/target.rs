@@ -139,7 +139,7 @@ impl Steered {
                 let _ = said.send(line);
             }
         });
-        // Without an address to listen on, "not ready" stands in its place.
+        // A target without an address to listen on prints "not ready" instead of "ready".
         while !ready
             .recv_timeout(PATIENCE)
             .expect("it starts")

@@ -19,8 +19,8 @@ use crate::target::{NQN, Steered};
 /// Largest NSID of the null disks, and number of memory disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem; both have ten thousand together. A namespace must not use a memory
-/// region, because user-space RoCE has only 8,192.
+/// Number of namespaces in the second subsystem; both subsystems together have ten thousand. File and null disks must
+/// use no memory region, because user-space RoCE has only 8,192.
 const BESIDE: u32 = 5_499;
 /// Maximum NSID for transfers of 64 KiB or more.
 const LAST: u32 = 10_240;

@@ -63,10 +63,11 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all places for unknown addresses, and replace lost ones.
+/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses, and reconnect when
+/// displaced.
 ///
-/// A place is lost after as many newer requests as there are places. The flood sends only half as many during each
-/// attempt, so that scheduling does not decide the result.
+/// A connection is displaced after `STRANGERS_MAX` newer requests. The flood sends half as many during each attempt, so
+/// that scheduling does not decide the result.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;

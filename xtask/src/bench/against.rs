@@ -21,7 +21,6 @@ const RATIO: &str = "of the other";
 
 const SPREAD_DEPTH: &str = "128";
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Folder build/release of the other tree, with cairn-target, cairn-initiator and cairn-scale

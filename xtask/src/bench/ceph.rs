@@ -27,7 +27,6 @@ const REACH: f64 = 0.9;
 const IMAGE: &str = "bench";
 const IMAGE_MIB: u32 = 512;
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Number of rounds, in which each program measures each row once

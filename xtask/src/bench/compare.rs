@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 use super::programs;
 use crate::results::{Comparison, Results};
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Earlier run: a name in build/bench, a folder, or a results.json

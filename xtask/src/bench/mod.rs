@@ -37,7 +37,6 @@ use matrix::Choice;
 
 const MARKS: &str = include_str!("../../../benches/marks.json");
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {

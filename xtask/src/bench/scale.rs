@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use super::programs;
 use crate::vm::tree::create_dir;
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Measure programs without optimisation, to try the benchmark itself

@@ -144,7 +144,7 @@ fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
 fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     let sorted = metric.sorted();
     let n = sorted.len();
-    // One draw less, because an even number has no middle one.
+    // An odd number of draws, so that one draw is the median.
     let draws = if n.is_multiple_of(2) { n - 1 } else { n };
     let mut below = 0.0;
     let of_sample = |(at, sample): (usize, f64)| {

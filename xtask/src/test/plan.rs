@@ -74,7 +74,7 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         scenarios.push(own_chore("real kernel", arguments)?);
     }
     if extent.has_main() {
-        // The few main scenarios end before the tests, all of them long after.
+        // The main scenarios alone end before the tests; all scenarios end long after the tests.
         let ends_first = extent == Extent::Main && !scenarios.is_empty();
         let lane = if ends_first {
             &mut scenarios

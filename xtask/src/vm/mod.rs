@@ -40,7 +40,6 @@ const BEGUN: &str = "begun";
 
 const BOOTS_MAX: u32 = 3;
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Scenarios to run [default: all]

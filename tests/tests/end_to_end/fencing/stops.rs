@@ -1,7 +1,7 @@
 //! Stops of the target at every clock reading, after which no disk operation may start.
 //!
 //! The stop exceeds KATO, or the host disconnects during it. A program cannot detect a stop between two clock readings,
-//! so these are all cases.
+//! so stops at the readings cover all cases.
 
 use std::time::Instant;
 

@@ -25,7 +25,6 @@ const GROUP: &str = "beside SPDK NVMe/TCP";
 
 const RATIO: &str = "of SPDK";
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// SPDK build tree with build/bin/nvmf_tgt and build/bin/spdk_nvme_perf

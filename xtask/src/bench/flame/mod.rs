@@ -24,7 +24,6 @@ const STACK_BYTES: u32 = 16_384;
 
 const THREADS: &str = "reactor";
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Workload of the host: randread, randwrite, mixed
