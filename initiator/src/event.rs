@@ -40,7 +40,7 @@ pub enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds an event, unless an equal notice or success is queued.
+    /// Adds an event, unless an equal `Notice`, or `Reauthenticated`, is queued.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

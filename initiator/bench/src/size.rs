@@ -95,7 +95,7 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// The expected sizes were read by fio 3.33.
+    /// The expected sizes are those of fio 3.33.
     #[test]
     fn suffixes_are_those_of_fio() {
         for text in ["4k", "4K", "4kb", "4096", "0x1000", "4096b"] {

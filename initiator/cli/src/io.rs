@@ -17,7 +17,7 @@ use super::session::{Session, namespace, text};
 use cairn_bench::Format;
 use cairn_initiator::{Command, Data, Host, HostError, Namespace};
 
-/// Maximum data of a command in bytes, below the controller's limit.
+/// Maximum data of a command in bytes, unless the controller's limit is lower.
 const PIECE: u64 = 1 << 20;
 
 /// Selection of the namespace.

@@ -49,8 +49,8 @@ fn engine() -> &'static PathBuf {
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // Building all libraries and one test selects the features of the test build, so its compiled dependencies are
-        // reused.
+        // Building all libraries and one test enables the same features as the test build, whose
+        // compiled dependencies are then reused.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {

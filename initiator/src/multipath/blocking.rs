@@ -116,7 +116,7 @@ impl Multipath {
         response.require_success(|| command_name(1, &sqe))
     }
 
-    /// Sets the timeout of blocking methods; by default the longest of the paths.
+    /// Sets the timeout of blocking methods; by default the longest timeout of the paths.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }

@@ -16,7 +16,7 @@ const CALM: u8 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Countdown from [`CALM`]; RDMA READ is used until it is 0.
+    /// Countdown from [`CALM`]; RDMA READ is used while nonzero.
     left: u8,
 }
 

@@ -18,7 +18,7 @@ pub struct Settings {
     pub io_queues: u16,
     /// Entries of each I/O submission queue, within the controller's limits.
     pub queue_entries: u16,
-    /// Whether an entry of each I/O queue is reserved for reauthentication, and not in
+    /// Whether an entry of each I/O queue is reserved for reauthentication, and not counted in
     /// [`QueueSpec::depth`](super::QueueSpec::depth).
     pub spare_entry: bool,
     /// KATO in milliseconds; 0 disables it.
