@@ -25,7 +25,7 @@ pub struct Service {
 pub(super) struct Itinerary {
     known: Vec<Service>,
     ahead: VecDeque<Service>,
-    /// Number of services left out because of [`SERVICES_MAX`].
+    /// Number of services beyond [`SERVICES_MAX`].
     pub(super) left_out: usize,
 }
 
