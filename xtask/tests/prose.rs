@@ -1,7 +1,7 @@
 //! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
 //!
-//! Well-written Rust projects have 6 to 11. The maxima below hold the present count, and are
-//! lowered with each rewrite. A sentence without these shapes may still be hard to read.
+//! Well-written Rust projects have 6 to 11. The maxima below are lowered with each
+//! rewrite. A sentence without these shapes may still be hard to read.
 //!
 //! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
 
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Maximum number of matches of [`SHAPES`] per 10,000 words of the tree. The goal is 12.
+/// Maximum number of matches of [`SHAPES`] per 10,000 words of the tree.
 const TREE_MAX: f64 = 4.0;
 /// Maximum number of matches per 10,000 words of a file. A short file may have one match.
 const FILE_MAX: f64 = 30.0;

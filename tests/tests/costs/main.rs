@@ -65,7 +65,7 @@ const NO_ADAPTER: Adapter = Adapter {
 ///
 /// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a single read needs
 /// one send call, one receive call, and one receive call without data. Each call costs two atomic operations in the C
-/// library, and the check of the connection mailbox one.
+/// library; a check of the connection mailbox costs one.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",

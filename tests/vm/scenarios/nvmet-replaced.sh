@@ -1,5 +1,5 @@
 #!/bin/bash
-# Cairn's host never writes to another disk that appears at its NSID, whatever changed before.
+# Cairn's host never writes to a different disk that appears at the NSID of its namespace.
 # vm: programs=cairn-initiator timeout=240
 
 SAID=$OUT/bench

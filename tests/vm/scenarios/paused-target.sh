@@ -1,5 +1,5 @@
 #!/bin/bash
-# A target stops for longer than KATO while another takes over the disk: nothing it had received is written later.
+# A target stops for longer than KATO while another takes over the disk: data received before is not written later.
 # vm: programs=cairn-target disk=48M timeout=240
 #
 # Reactors submit writes to the first disk, a block device. Threads of the target write the other, a file on NFS.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Traffic class, hop limit and SEND with invalidate are on the wire as asked.
+# Traffic class, hop limit and SEND with invalidate are on the wire as requested.
 # vm: timeout=180 programs=cairn-fabric-peer
 
 NEAR=192.168.80.1
