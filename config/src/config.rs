@@ -267,7 +267,7 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false; only they can have keys.
+    /// Hosts that may connect if `allow_any_host` is false; only these can have keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,

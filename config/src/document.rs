@@ -98,7 +98,7 @@ impl<'t> Document<'t> {
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
         let index = self.text[..line_start].matches('\n').count();
-        // Secrets are masked in the whole text: a single line may not show that it continues a
+        // Secrets are masked in the whole text: a single line does not show whether it continues a
         // secret.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(

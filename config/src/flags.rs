@@ -20,7 +20,7 @@ pub struct Flags {
     pub listen: Vec<String>,
     /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: namespaces to add to `nqn`.
     ///
-    /// They get the next free NSIDs. Directories come last; each except the last reserves 1000
+    /// Exports get the next free NSIDs. Directories come last; each except the last reserves 1000
     /// NSIDs.
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file lacks it.

@@ -168,7 +168,7 @@ impl Config {
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // A removal changes the NSIDs of pools, which use those between configured namespaces.
+        // A removal changes the NSIDs of pools: a pool uses NSIDs between configured namespaces.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }

@@ -39,8 +39,8 @@ impl Config {
         })
     }
 
-    /// Returns a warning about two listeners of which one cannot start if both use the soft
-    /// provider. An explicit soft provider makes such a pair an error before this check.
+    /// Returns a warning about two listeners, one of which cannot start if both use the soft
+    /// provider. If both set this provider, an earlier check has refused the pair.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;

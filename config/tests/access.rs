@@ -120,7 +120,7 @@ proptest! {
             if removed.is_ok() {
                 let new = parse(&draft.text());
                 let widened = new.widened_from(&old);
-                // A removal widens access only if every host may connect and the removed one had a
+                // A removal widens access only if every host may connect and the removed host had a
                 // key.
                 let opens = model.is_any && model.keyed[host] && model.entry(None) == 2;
                 let mut after = model.clone();

@@ -85,7 +85,7 @@ impl TargetProcess {
             format!("controller_ids = \"{first}-{last}\"")
         });
         let mut toml = String::from("[target]\nreactors = 1\nprovider = \"soft\"\n");
-        // At the default path, only one target of this machine has a socket and its descriptors.
+        // At the default path, only one target of this machine would have a socket, and descriptor counts would differ.
         let socket = self.config.with_extension("sock");
         writeln!(
             toml,

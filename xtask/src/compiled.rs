@@ -86,8 +86,8 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive under a temporary name, then replaces earlier ones. Prints nothing: CI output
-/// must end with the test total.
+/// Writes the archive under a temporary name, then replaces earlier archives. Prints nothing: CI
+/// output must end with the test total.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;

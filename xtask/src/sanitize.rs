@@ -134,7 +134,7 @@ fn engine() -> Result<bool> {
 }
 
 /// Returns gcc's sanitizer library, because Rust links its own into programs only. The error names
-/// the missing one of fio, gcc and library.
+/// the missing program or library.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Seconds assumed for any other step that never ran.
+/// Seconds assumed for a step that never ran and is not in `FRESH_S`.
 const UNKNOWN_S: f32 = 60.0;
 
 /// Seconds of steps that never ran, on a machine with two cores and a fresh clone.

@@ -4,7 +4,7 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// ANA states of a subsystem at one listener, instead of the listener's.
+/// ANA states of a subsystem at one listener, instead of the listener's states.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnaOverride {
     /// State of all groups not in `groups`; `None` for the listener's states.

@@ -1,9 +1,9 @@
-//! Proof that the protocol crates perform no I/O: a static library of them, their dependencies,
-//! `core` and `alloc`.
+//! Proof that the protocol crates perform no I/O: a static library of these crates, their
+//! dependencies, `core` and `alloc`.
 //!
-//! It does not compile with `std`, which has its own panic handler. Only undefined symbols of the
-//! archive can call an operating system; `tests/no_io.rs` checks them. The required allocator,
-//! which always fails, is the only unsafe code.
+//! The library does not compile with `std`, which has its own panic handler. Only undefined symbols
+//! of the archive can call an operating system; `tests/no_io.rs` checks them. The required
+//! allocator, which always fails, is the only unsafe code.
 
 #![no_std]
 

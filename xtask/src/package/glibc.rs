@@ -123,8 +123,8 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the linker's files to a folder, and returns it. Symbolic links in the root are absolute,
-/// so they would lead out of it.
+/// Copies the linker's files to a folder, and returns the folder. Absolute symbolic links in the
+/// root would lead out of the root.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {
