@@ -1,7 +1,7 @@
 //! Commit of a release build, for `--version`, `status` and the metrics.
 //!
-//! Development builds have none: each commit would rebuild them. `CAIRN_COMMIT` sets it for sources
-//! without git.
+//! Development builds have none: each commit would rebuild them. `CAIRN_COMMIT` sets the commit for
+//! sources without git.
 
 use std::process::Command;
 

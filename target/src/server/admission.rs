@@ -196,8 +196,7 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // A part of the reserve is for this: one more queue pair is open until the displaced
-            // one is closed.
+            // Until the displaced queue pair is closed, one more is open: the reserve covers it.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;

@@ -23,7 +23,7 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Loads the keys of all subsystems. Fails if one is unusable or its file system late.
+/// Loads the keys of all subsystems. Fails if one is unusable or its file system is late.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {

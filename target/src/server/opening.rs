@@ -398,7 +398,7 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // Before the time limit, another failed disk has ended the wait: this one is not late.
+        // A disk back before the time limit is not late: another failed disk ended the wait.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(

@@ -120,7 +120,7 @@ pub(crate) fn bind(control: &cairn_config::ControlSettings) -> Result<Option<Bou
     }
 }
 
-/// Checks, without side effects, whether [`bind`] would succeed. The error has whether it prevents
+/// Checks, without side effects, whether [`bind`] would succeed. The error says whether it prevents
 /// the start.
 pub(crate) fn check_socket(
     control: &cairn_config::ControlSettings,

@@ -256,7 +256,7 @@ impl QueueCounters {
 pub struct HostTotals {
     pub classes: [(u64, u64); 3],
     pub times: [Times; 3],
-    /// `None`: statuses not counted separately.
+    /// Failures by status; `None` for statuses without a counter.
     pub errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub share_waits: u64,
     pub pool_waits: u64,

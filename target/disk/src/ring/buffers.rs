@@ -55,7 +55,7 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Drives may use addresses in this unpinned memory.
+            // Drives may still use this unpinned memory by address.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {

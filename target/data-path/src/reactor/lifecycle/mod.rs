@@ -133,7 +133,8 @@ impl Reactor {
             listener,
             place,
         };
-        // After a suspension, the round's outdated time would end the Connect's deadline at once.
+        // After a suspension, the round's outdated time would let the Connect's deadline expire at
+        // once.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]

@@ -12,7 +12,7 @@ use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Period length; requests may pass the first waiting one in every second period.
+/// Period of [`others_pass`].
 pub(in crate::reactor) const PASS_BY: Duration = Duration::from_millis(100);
 
 #[inline(always)]

@@ -6,8 +6,8 @@ impl BlockFile {
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // Without memory, an operation has no effect and may be repeated, except the sync of a
-            // regular file: it may have dropped pages, which the system reports only once. Block
+            // An operation that lacked memory had no effect and may be repeated, except the sync of
+            // a regular file: it may have dropped pages, which the system reports only once. Block
             // devices keep such pages.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,

@@ -20,7 +20,7 @@ pub(super) struct Queued {
 
 impl Drives {
     /// Moves commands with free tags into the submission queue, and cancels those with expired
-    /// leases. None overtakes a change kept because of a gap ([`crate::ROUND_GAP`]).
+    /// leases. No command overtakes a change kept because of a gap ([`crate::ROUND_GAP`]).
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
