@@ -1,6 +1,5 @@
 //! Limits connections and non-I/O commands, which lock, allocate and compute, by their address's
-//! token bucket ([`payer_buckets`](crate::reactor::queueing::payer_buckets)): they must not delay
-//! other hosts' I/O.
+//! token bucket ([`payer_buckets`]): they must not delay other hosts' I/O.
 
 use std::time::Instant;
 
