@@ -6,6 +6,7 @@ mod nguid;
 mod pool;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -350,6 +351,17 @@ pub enum KeySource {
     Named(NamedKey),
 }
 
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Credential(name) => write!(f, "credential:{name}"),
+            Self::Inline(_) => f.write_str("in the configuration file"),
+            Self::Named(key) => write!(f, "{KEY_PREFIX}{}", key.name),
+        }
+    }
+}
+
 /// Keyring entry, referred to as "key:NAME".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
@@ -411,6 +423,17 @@ pub enum Backing {
         /// Bytes, a nonzero multiple of the block size.
         bytes: u64,
     },
+}
+
+impl fmt::Display for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(path) => write!(f, "{}", path.display()),
+            Self::Rbd(image) => image.fmt(f),
+            Self::Memory { bytes } => write!(f, "mem:{bytes}"),
+            Self::Null { bytes } => write!(f, "null:{bytes}"),
+        }
+    }
 }
 
 /// Logical block size.

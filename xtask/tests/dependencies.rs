@@ -73,6 +73,21 @@ fn block_io_stands_alone() {
 }
 
 #[test]
+fn the_dialect_of_spdk_knows_no_server() {
+    let crates = crates_of("cairn-interop", "");
+    assert!(
+        crates.iter().any(|name| name == "cairn-control"),
+        "{crates:?}"
+    );
+    for name in ["cairn-target", "cairn-data-path", "cairn-disk", "clap"] {
+        assert!(
+            !crates.iter().any(|one| one == name),
+            "it depends on {name}"
+        );
+    }
+}
+
+#[test]
 fn the_protocol_stands_alone() {
     let crates = crates_of("nvme-proto", "");
     for name in ["cairn-base", "libc", "rustix", "tokio"] {

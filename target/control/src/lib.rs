@@ -1,23 +1,28 @@
-//! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket.
+//! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket, and the types of its
+//! configuration changes.
 //!
 //! Values have no length prefix and, from SPDK's clients, no line end. Clients are untrusted:
 //! request size, connections and waits are bounded, and clients do not wait for each other's
 //! requests.
 
 mod budget;
+mod change;
 mod frame;
 mod message;
+mod parameters;
 mod place;
 mod server;
 
 mod client;
 
 pub use budget::USER_BYTES_MAX;
+pub use change::{Declared, Disk, Effect, Kind, Stage};
 pub use client::{CallError, Client};
 pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
 #[cfg(feature = "fuzzing")]
 pub use message::parses;
 pub use message::{Error, Request};
+pub use parameters::{Nothing, read, whole_numbers};
 pub use place::{BindError, Bound, Plan, default_path};
 pub use server::{
     CONNECTIONS_MAX, CONNECTIONS_OF_USER_MAX, CONNECTIONS_RESERVED, Handler, Patience, Peer, serve,

@@ -1,3 +1,7 @@
+use std::io;
+
+use cairn_config::EditError;
+use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 const BATCH_MAX: usize = 1024;
@@ -36,8 +40,14 @@ impl Error {
     }
 
     /// Returns a system error; its code is the negated errno.
-    pub fn errno(errno: rustix::io::Errno, message: impl Into<String>) -> Self {
+    pub fn errno(errno: Errno, message: impl Into<String>) -> Self {
         Self::new(-i64::from(errno.raw_os_error()), message)
+    }
+
+    /// Returns a system error with the errno of `error`, or EIO.
+    pub fn io(error: &io::Error, message: impl Into<String>) -> Self {
+        let number = error.raw_os_error();
+        Self::errno(number.map_or(Errno::IO, Errno::from_raw_os_error), message)
     }
 
     /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text known to SPDK's
@@ -45,6 +55,18 @@ impl Error {
     #[must_use]
     pub fn no_method() -> Self {
         Self::new(Self::METHOD_NOT_FOUND, "Method not found")
+    }
+}
+
+impl From<EditError> for Error {
+    fn from(error: EditError) -> Self {
+        let message = error.to_string();
+        match error {
+            EditError::Missing(_) => Self::errno(Errno::NOENT, message),
+            EditError::Exists(_) => Self::errno(Errno::EXIST, message),
+            EditError::Full(_) => Self::errno(Errno::NOSPC, message),
+            EditError::Unreadable(_) => Self::invalid(message),
+        }
     }
 }
 

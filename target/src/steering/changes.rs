@@ -10,19 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use cairn_config::{Config, Draft, NewLimits};
-use cairn_control::Error;
+use cairn_config::{Config, Draft};
+use cairn_control::{Disk, Error, Kind, Stage};
 use rustix::io::Errno;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::file::{ConfigFile, Prepared};
-pub(super) use super::policy::Kind;
 use super::policy::{self, has, late};
 use super::published::{Published, sizes};
-use super::refused::{
-    Refused, all_stopped, of_change, of_edit, of_write, refuse_read_only, stopped,
-};
+use super::refused::{Refused, all_stopped, of_change, of_write, refuse_read_only, stopped};
 use super::source::Source;
 use crate::files;
 use crate::panics::{Part, confine_part};
@@ -51,27 +48,6 @@ pub(super) struct Pending {
     pub(super) kind: Kind,
     pub(super) change: Change,
     pub(super) answer: oneshot::Sender<Result<Value, Error>>,
-}
-
-/// Bdev created by a client and not yet behind a namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Disk {
-    pub(super) export: String,
-    pub(super) block_size: Option<u32>,
-    pub(super) uuid: Option<String>,
-    pub(super) product: &'static str,
-    pub(super) blocks: u64,
-    pub(super) block_bytes: u32,
-    pub(super) read_only: bool,
-    pub(super) limits: NewLimits,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Stage {
-    pub(super) draft: Draft,
-    pub(super) disks: BTreeMap<String, Disk>,
-    /// Whether to read key files and disk sizes even if the text is unchanged.
-    pub(super) rereads: bool,
 }
 
 pub(super) struct ChangeQueue {
@@ -280,7 +256,7 @@ impl ChangeQueue {
         let is_simple = !batch.iter().any(|pending| pending.kind.is_made_alone());
         match self.draft.take().filter(|_| is_simple) {
             Some(draft) => Ok(draft),
-            None => Draft::new(&self.file.text()).map_err(|error| Refused::All(of_edit(error))),
+            None => Draft::new(&self.file.text()).map_err(|error| Refused::All(error.into())),
         }
     }
 

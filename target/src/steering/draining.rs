@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use cairn_config::{PORT_DEFAULT, Trid};
-use cairn_control::Error;
+use cairn_control::{Error, read};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::methods::Methods;
-use super::parameters::{Drain, read};
+use super::parameters::Drain;
 use super::refused::stopped;
 use crate::server::{Drained, Which};
 

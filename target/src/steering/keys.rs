@@ -1,11 +1,9 @@
-use cairn_config::{Config, InlineKey, KEY_PREFIX, KeySource, Nqn};
-use cairn_control::Error;
+use cairn_config::{Config, InlineKey, KeySource, Nqn};
+use cairn_control::{Error, Kind, read};
 use serde_json::{Map, Value, json};
 
-use super::changes::Kind;
 use super::methods::Methods;
-use super::parameters::{HostKeys, HostOf, KeysOf, read};
-use super::refused::of_edit;
+use super::parameters::{HostKeys, HostOf, KeysOf};
 
 impl Methods {
     pub(super) async fn key_methods(
@@ -26,8 +24,7 @@ impl Methods {
                 }
                 self.change(Kind::Alone, move |stage| {
                     let keys = Some((&*new.dhchap_key, new.dhchap_ctrl_key.as_deref()));
-                    let set = stage.draft.set_host_keys(&new.nqn, &new.host, keys);
-                    set.map_err(of_edit)?;
+                    stage.draft.set_host_keys(&new.nqn, &new.host, keys)?;
                     stage.rereads = true;
                     Ok(json!(true))
                 })
@@ -37,7 +34,7 @@ impl Methods {
                 let HostOf { nqn, host } = read(params)?;
                 self.change(Kind::Narrows, move |stage| {
                     let removed = stage.draft.set_host_keys(&nqn, &host, None);
-                    if !removed.map_err(of_edit)? {
+                    if !removed? {
                         let message = format!("{nqn} has no key of the host {host}");
                         return Err(Error::errno(rustix::io::Errno::NOENT, message));
                     }
@@ -73,20 +70,11 @@ fn host_keys(config: &Config, of: &KeysOf) -> Value {
             json!({
                 "nqn": subsystem.nqn.raw(),
                 "host": host.raw(),
-                "dhchap_key": named(&keys.host),
-                "dhchap_ctrl_key": keys.controller.as_ref().map(named),
+                "dhchap_key": keys.host.to_string(),
+                "dhchap_ctrl_key": keys.controller.as_ref().map(KeySource::to_string),
                 "removed": matches!(&keys.host, KeySource::Named(key) if key.is_removed),
             })
         })
     });
     keys.collect()
-}
-
-pub(super) fn named(key: &KeySource) -> String {
-    match key {
-        KeySource::File(path) => path.display().to_string(),
-        KeySource::Credential(name) => format!("credential:{name}"),
-        KeySource::Inline(_) => "in the configuration file".to_owned(),
-        KeySource::Named(key) => format!("{KEY_PREFIX}{}", key.name),
-    }
 }

@@ -1,12 +1,10 @@
 use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits, format_size};
-use cairn_control::Error;
+use cairn_control::{Error, Kind, Nothing, read};
 use nvme_proto::wire::Nqn;
 use serde_json::{Map, Value, json};
 
-use super::changes::Kind;
 use super::methods::Methods;
-use super::parameters::{LimitOf, LimitSet, Nothing, read};
-use super::refused::of_edit;
+use super::parameters::{LimitOf, LimitSet};
 
 impl Methods {
     pub(super) async fn limit_methods(
@@ -35,10 +33,8 @@ impl Methods {
                     return Err(Error::invalid(message));
                 }
                 let of = limits_of(set.nsid, set.each_host, set.host)?;
-                self.change(Kind::Alone, move |stage| {
-                    let set = stage.draft.set_limits(&set.nqn, &of, &new);
-                    set.map_err(of_edit)?;
-                    Ok(json!(true))
+                self.edit(Kind::Alone, move |draft| {
+                    draft.set_limits(&set.nqn, &of, &new)
                 })
                 .await
             }
@@ -50,11 +46,8 @@ impl Methods {
                     host,
                 } = read(params)?;
                 let of = limits_of(nsid, each_host, host)?;
-                self.change(Kind::Narrows, move |stage| {
-                    stage.draft.remove_limits(&nqn, &of).map_err(of_edit)?;
-                    Ok(json!(true))
-                })
-                .await
+                self.edit(Kind::Narrows, move |draft| draft.remove_limits(&nqn, &of))
+                    .await
             }
             _ => Err(Error::no_method()),
         }

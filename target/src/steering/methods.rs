@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use cairn_config::{
-    NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT, Trid,
-    without_secrets,
+    Draft, EditError, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn,
+    PORT_DEFAULT, Trid, without_secrets,
 };
-use cairn_control::{Error, Handler, Peer, Request};
+use cairn_control::{
+    Declared,
+    Effect::{self, Changes, Reads, Reloads},
+    Error, Handler, Kind, Nothing, Peer, Request, Stage, read, whole_numbers,
+};
+use cairn_interop::spdk;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::changes::{Change, Job, Kind, Pending};
-use super::effect::{
-    Declared,
-    Effect::{self, Changes, Reads, Reloads},
-};
+use super::changes::{Change, Job, Pending};
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
-    NamespaceAdd, NamespaceOf, Nothing, SubsystemAdd, read, whole_numbers,
+    NamespaceAdd, NamespaceOf, SubsystemAdd,
 };
 use super::published::{Facts, Published};
-use super::refused::{of_edit, refuse_read_only, stopped};
+use super::refused::{refuse_read_only, stopped};
 use super::source::Source;
-use super::spdk;
 use super::views;
 use crate::logging::LogFilter;
 use crate::server::{Handle, Snapshot};
@@ -182,7 +182,7 @@ impl Methods {
         }
         match method.starts_with("cairn_") || method == "rpc_get_methods" {
             true => self.own(method, params).await,
-            false => self.spdk(method, params).await,
+            false => spdk::call(self, method, params).await,
         }
     }
 
@@ -214,11 +214,8 @@ impl Methods {
             "cairn_subsystem_add" => self.subsystem_add(params).await,
             "cairn_subsystem_remove" => {
                 let Named { nqn } = read(params)?;
-                self.change(Kind::Shrinks, move |stage| {
-                    stage.draft.remove_subsystem(&nqn).map_err(of_edit)?;
-                    Ok(json!(true))
-                })
-                .await
+                self.edit(Kind::Shrinks, move |draft| draft.remove_subsystem(&nqn))
+                    .await
             }
             "cairn_namespace_list" => {
                 read::<Nothing>(params)?;
@@ -227,10 +224,8 @@ impl Methods {
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
                 let NamespaceOf { nqn, nsid } = read(params)?;
-                self.change(Kind::Shrinks, move |stage| {
-                    let removed = stage.draft.remove_namespace(&nqn, nsid);
-                    removed.map_err(of_edit)?;
-                    Ok(json!(true))
+                self.edit(Kind::Shrinks, move |draft| {
+                    draft.remove_namespace(&nqn, nsid)
                 })
                 .await
             }
@@ -263,11 +258,9 @@ impl Methods {
             "cairn_listener_add" => self.listener_add(params).await,
             "cairn_listener_remove" => {
                 let at: ListenerAt = read(params)?;
-                self.change(Kind::Shrinks, move |stage| {
+                self.edit(Kind::Shrinks, move |draft| {
                     let port = at.port.unwrap_or(PORT_DEFAULT);
-                    let removed = stage.draft.remove_listener(at.address, port);
-                    removed.map_err(of_edit)?;
-                    Ok(json!(true))
+                    draft.remove_listener(at.address, port)
                 })
                 .await
             }
@@ -275,27 +268,21 @@ impl Methods {
             "cairn_host_add" => {
                 let HostOf { nqn, host } = read(params)?;
                 self.change(Kind::Grows, move |stage| {
-                    let added = stage.draft.add_host(&nqn, &host).map_err(of_edit)?;
+                    let added = stage.draft.add_host(&nqn, &host)?;
                     Ok(json!(added))
                 })
                 .await
             }
             "cairn_host_remove" => {
                 let HostOf { nqn, host } = read(params)?;
-                self.change(Kind::Shrinks, move |stage| {
-                    stage.draft.remove_host(&nqn, &host).map_err(of_edit)?;
-                    Ok(json!(true))
-                })
-                .await
+                self.edit(Kind::Shrinks, move |draft| draft.remove_host(&nqn, &host))
+                    .await
             }
             "cairn_host_any" => {
                 let AnyHost { nqn, allow } = read(params)?;
-                self.change(
+                self.edit(
                     if allow { Kind::Alone } else { Kind::Narrows },
-                    move |stage| {
-                        stage.draft.allow_any_host(&nqn, allow).map_err(of_edit)?;
-                        Ok(json!(true))
-                    },
+                    move |draft| draft.allow_any_host(&nqn, allow),
                 )
                 .await
             }
@@ -315,19 +302,15 @@ impl Methods {
                 let hosts = hosts.unwrap_or_default();
                 self.change(Kind::Grows, move |stage| {
                     let added = stage.draft.add_to_host_group(&name, &hosts);
-                    Ok(json!(added.map_err(of_edit)?))
+                    Ok(json!(added?))
                 })
                 .await
             }
             "cairn_host_group_remove" => {
                 let HostGroup { name, hosts } = read(params)?;
-                self.change(Kind::Shrinks, move |stage| {
-                    let removed = match &hosts {
-                        Some(hosts) => stage.draft.remove_from_host_group(&name, hosts),
-                        None => stage.draft.remove_host_group(&name),
-                    };
-                    removed.map_err(of_edit)?;
-                    Ok(json!(true))
+                self.edit(Kind::Shrinks, move |draft| match &hosts {
+                    Some(hosts) => draft.remove_from_host_group(&name, hosts),
+                    None => draft.remove_host_group(&name),
                 })
                 .await
             }
@@ -354,7 +337,7 @@ impl Methods {
     pub(super) async fn change(
         &self,
         kind: Kind,
-        change: impl Fn(&mut super::changes::Stage) -> Answer + Send + Sync + 'static,
+        change: impl Fn(&mut Stage) -> Answer + Send + Sync + 'static,
     ) -> Answer {
         let (answer, answered) = oneshot::channel();
         let change: Change = Box::new(change);
@@ -366,6 +349,19 @@ impl Methods {
         let sent = self.jobs.send(Job::Change(pending)).await;
         sent.map_err(|_| stopped())?;
         answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Edits the configuration text. Returns `true`.
+    pub(super) async fn edit<T>(
+        &self,
+        kind: Kind,
+        edit: impl Fn(&mut Draft) -> Result<T, EditError> + Send + Sync + 'static,
+    ) -> Answer {
+        self.change(kind, move |stage| {
+            edit(&mut stage.draft)?;
+            Ok(json!(true))
+        })
+        .await
     }
 
     async fn reload(&self, params: Params) -> Answer {
@@ -398,11 +394,8 @@ impl Methods {
             hosts: add.hosts,
             listeners: add.listeners,
         };
-        self.change(Kind::Grows, move |stage| {
-            stage.draft.add_subsystem(&new).map_err(of_edit)?;
-            Ok(json!(true))
-        })
-        .await
+        self.edit(Kind::Grows, move |draft| draft.add_subsystem(&new))
+            .await
     }
 
     async fn namespace_add(&self, params: Params) -> Answer {
@@ -424,7 +417,7 @@ impl Methods {
         };
         self.change(Kind::Grows, move |stage| {
             let nsid = stage.draft.add_namespace(&add.nqn, &new);
-            Ok(json!(nsid.map_err(of_edit)?))
+            Ok(json!(nsid?))
         })
         .await
     }
@@ -443,11 +436,8 @@ impl Methods {
             ana: at.ana,
             ..NewListener::at(at.address, at.port.unwrap_or(PORT_DEFAULT))
         };
-        self.change(Kind::Grows, move |stage| {
-            stage.draft.add_listener(&new).map_err(of_edit)?;
-            Ok(json!(true))
-        })
-        .await
+        self.edit(Kind::Grows, move |draft| draft.add_listener(&new))
+            .await
     }
 
     async fn listener_set(&self, params: Params) -> Answer {
@@ -460,20 +450,17 @@ impl Methods {
         if set.ana.is_none() && !set.inherit {
             return Err(Error::invalid("\"ana\" is missing: give a state"));
         }
-        self.change(Kind::Alone, move |stage| {
+        self.edit(Kind::Alone, move |draft| {
             let port = set.port.unwrap_or(PORT_DEFAULT);
             let (at, group) = (Trid::new(set.address, port), set.ana_group);
-            let draft = &mut stage.draft;
-            let done = match (&set.nqn, &set.ana) {
+            match (&set.nqn, &set.ana) {
                 (Some(nqn), Some(state)) => draft.set_ana_of(nqn, at, group, state),
                 (Some(nqn), None) => draft.inherit_ana(nqn, at, group),
                 (None, state) => {
                     let state = state.as_deref().unwrap_or_default();
                     draft.set_ana(set.address, port, group, state)
                 }
-            };
-            done.map_err(of_edit)?;
-            Ok(json!(true))
+            }
         })
         .await
     }

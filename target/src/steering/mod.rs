@@ -5,13 +5,12 @@
 //! response ([`changes`]).
 
 mod changes;
+mod dialect;
 mod draining;
-mod effect;
 mod file;
 mod keys;
 mod limits;
 mod methods;
-mod notices;
 mod panic_isolation;
 mod parameters;
 mod policy;
@@ -20,7 +19,6 @@ mod published;
 mod refused;
 mod settings;
 mod source;
-mod spdk;
 mod views;
 mod warnings;
 
@@ -31,9 +29,7 @@ use cairn_config::ControlSocket;
 use cairn_control::{BindError, Bound, Handler, Patience, Plan};
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use parameters::whole_numbers;
 pub(crate) use source::Source;
-pub(crate) use spdk::{listed, saved};
 
 use crate::logging::LogFilter;
 use crate::server::Companion;

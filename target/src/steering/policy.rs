@@ -5,30 +5,10 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use cairn_config::{Backing, Config, Exports, Nqn};
-use cairn_control::Error;
+use cairn_control::{Error, Kind};
 use rustix::io::Errno;
 
-use super::refused::errno_of;
 use crate::files;
-
-/// Kind of a change: decides whether it is batched and may give hosts access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Grows,
-    Shrinks,
-    Narrows,
-    Alone,
-}
-
-impl Kind {
-    pub(super) fn is_removal(self) -> bool {
-        matches!(self, Self::Shrinks | Self::Narrows)
-    }
-
-    pub(super) fn is_made_alone(self) -> bool {
-        matches!(self, Self::Narrows | Self::Alone)
-    }
-}
 
 pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Error> {
     if kind.is_removal()
@@ -82,7 +62,7 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     // Checked here for an early error, and again at each opening, because links may change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
-        Error::errno(errno_of(&error), message)
+        Error::io(&error, message)
     })?;
     match exports.allow_path(path, &resolved) {
         true => Ok(()),

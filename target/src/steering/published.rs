@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use cairn_config::Nqn;
+use cairn_control::Disk;
+use cairn_interop::spdk::{self, Notices, bdev_name};
 
-use super::changes::Disk;
-use super::notices::Notices;
 use super::warnings::Warnings;
 use crate::server::{Snapshot, Step};
 
@@ -38,7 +38,7 @@ impl Published {
     }
 
     pub(super) fn notices(&self, snapshot: &Snapshot) -> MutexGuard<'_, Notices> {
-        let disks = super::spdk::sizes(snapshot, &self.lock().disks);
+        let disks = spdk::sizes(snapshot, &self.lock().disks);
         // After a panic, at most one notice is missing.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.note(disks);
@@ -62,5 +62,6 @@ impl Published {
 
 pub(super) fn sizes(snapshot: &Snapshot, places: &[Place]) -> Vec<(String, u64)> {
     let exports = places.iter().filter_map(|place| snapshot.export(place));
-    exports.map(|export| super::spdk::size(&export)).collect()
+    let sizes = exports.map(|export| (bdev_name(export.config), export.entry.view.nsze));
+    sizes.collect()
 }

@@ -1,6 +1,4 @@
-use std::io;
-
-use cairn_config::{Config, EditError};
+use cairn_config::Config;
 use cairn_control::Error;
 use rustix::io::Errno;
 
@@ -34,28 +32,14 @@ pub(super) fn all_stopped() -> Refused {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
-pub(super) fn of_edit(error: EditError) -> Error {
-    let message = error.to_string();
-    match error {
-        EditError::Missing(_) => Error::errno(Errno::NOENT, message),
-        EditError::Exists(_) => Error::errno(Errno::EXIST, message),
-        EditError::Full(_) => Error::errno(Errno::NOSPC, message),
-        EditError::Unreadable(_) => Error::invalid(message),
-    }
-}
-
-pub(super) fn errno_of(error: &io::Error) -> Errno {
-    let number = error.raw_os_error();
-    number.map_or(Errno::IO, Errno::from_raw_os_error)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_write(error: WriteError) -> Refused {
-    let errno = match &error {
-        WriteError::Changed(_) => Errno::STALE,
-        WriteError::System { source, .. } | WriteError::Unsynced { source, .. } => errno_of(source),
-    };
-    Refused::All(Error::errno(errno, error.to_string()))
+    let message = error.to_string();
+    Refused::All(match &error {
+        WriteError::Changed(_) => Error::errno(Errno::STALE, message),
+        WriteError::System { source, .. } | WriteError::Unsynced { source, .. } => {
+            Error::io(source, message)
+        }
+    })
 }
 
 pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error>, Refused> {

@@ -3,13 +3,11 @@
 use std::net::SocketAddr;
 
 use cairn_config::{NamespaceSettings, Only, PORT_DEFAULT, SubsystemSettings};
-use cairn_control::Error;
+use cairn_control::{Error, Kind, Nothing, read};
 use serde_json::{Map, Value, json};
 
-use super::changes::Kind;
 use super::methods::Methods;
-use super::parameters::{Named, NamespaceSet, Nothing, ReferralTo, SubsystemSet, read};
-use super::refused::of_edit;
+use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
 use super::views;
 
 type Answer = Result<Value, Error>;
@@ -38,10 +36,8 @@ impl Methods {
             }
             "cairn_referral_remove" => {
                 let (at, nqn) = referral(params)?;
-                self.change(Kind::Shrinks, move |stage| {
-                    let removed = stage.draft.remove_referral(at, nqn.as_deref());
-                    removed.map_err(of_edit)?;
-                    Ok(json!(true))
+                self.edit(Kind::Shrinks, move |draft| {
+                    draft.remove_referral(at, nqn.as_deref())
                 })
                 .await
             }
@@ -75,7 +71,7 @@ impl Methods {
         }
         let of = nqn.clone();
         self.change(Kind::Alone, move |stage| {
-            stage.draft.set_subsystem(&of, &new).map_err(of_edit)?;
+            stage.draft.set_subsystem(&of, &new)?;
             Ok(Value::Null)
         })
         .await?;
@@ -103,10 +99,8 @@ impl Methods {
                 "name, export, read_only, write_protection, ana_group, hosts or every_host",
             ));
         }
-        self.change(Kind::Alone, move |stage| {
-            let set = stage.draft.set_namespace(&set.nqn, set.nsid, &new);
-            set.map_err(of_edit)?;
-            Ok(json!(true))
+        self.edit(Kind::Alone, move |draft| {
+            draft.set_namespace(&set.nqn, set.nsid, &new)
         })
         .await
     }

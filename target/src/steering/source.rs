@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
-    Backing, Config, ConfigError, Draft, EditError, Flags, NewListener, NewNamespace, NewSubsystem,
-    Reactors,
+    Config, ConfigError, Draft, EditError, Flags, NewListener, NewNamespace, NewSubsystem, Reactors,
 };
 
 use crate::files;
@@ -91,7 +90,7 @@ impl Source {
             for namespace in own.filter(|namespace| namespace.pooled.is_none()) {
                 let new = NewNamespace {
                     nsid: Some(namespace.nsid),
-                    export: export_of(&namespace.backing),
+                    export: namespace.backing.to_string(),
                     ..NewNamespace::default()
                 };
                 draft.add_namespace(subsystem.nqn.raw(), &new)?;
@@ -113,15 +112,6 @@ impl Source {
             ..std::mem::take(&mut self.flags)
         };
         Ok(draft.text())
-    }
-}
-
-pub(super) fn export_of(backing: &Backing) -> String {
-    match backing {
-        Backing::Disk(path) => path.display().to_string(),
-        Backing::Rbd(image) => image.to_string(),
-        Backing::Memory { bytes } => format!("mem:{bytes}"),
-        Backing::Null { bytes } => format!("null:{bytes}"),
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::published::Facts;
-use super::source::{Source, export_of};
+use super::source::Source;
 use crate::revision;
 use crate::server::Snapshot;
 
@@ -215,7 +215,7 @@ pub(super) fn namespaces(snapshot: &Snapshot) -> Value {
             "nqn": export.nqn.raw(),
             "nsid": config.nsid,
             "name": config.name,
-            "export": export_of(&config.backing),
+            "export": config.backing.to_string(),
             "bytes": entry.view.nsze * block_bytes,
             "block_bytes": block_bytes,
             "uuid": entry.namespace.uuid.to_string(),

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "target/data-path/src",
     "target/src",
     "target/disk/src",
+    "target/interop/src",
     "target/rbd/src",
     "rdma/src",
     "rdma/roce/src",

@@ -24,7 +24,7 @@ const fn node(
 }
 
 /// Crates, each in a row above its dependencies.
-const NODES: [Node; 19] = [
+const NODES: [Node; 20] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -40,7 +40,7 @@ const NODES: [Node; 19] = [
         "the host, a library",
         (5, 2),
     ),
-    node("cairn-config", "config", "TOML and flags", (0, 3)),
+    node("cairn-config", "config", "TOML and flags", (0, 4)),
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (6, 4)),
     node("cairn-doctor", "doctor", "fabric, doctor", (6, 3)),
@@ -53,6 +53,12 @@ const NODES: [Node; 19] = [
     node("cairn-disk", "target/disk", "disks, io_uring", (10, 3)),
     node("cairn-data-path", "target/data-path", "reactors", (0, 2)),
     node("cairn-rbd", "target/rbd", "images of Ceph", (10, 4)),
+    node(
+        "cairn-interop",
+        "target/interop",
+        "SPDK's methods, nvmet",
+        (8, 2),
+    ),
     node(
         "cairn-control",
         "target/control",
@@ -72,13 +78,15 @@ const NODES: [Node; 19] = [
 ];
 
 /// Pairs of a crate and a direct dependency that is not also indirect.
-const EDGES: [(&str, &str); 26] = [
+const EDGES: [(&str, &str); 28] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
     ("cairn-target", "cairn-data-path"),
     ("cairn-target", "cairn-roce"),
-    ("cairn-target", "cairn-control"),
+    ("cairn-target", "cairn-interop"),
+    ("cairn-interop", "cairn-control"),
+    ("cairn-control", "cairn-config"),
     ("cairn-data-path", "cairn-config"),
     ("cairn-data-path", "cairn-doctor"),
     ("cairn-data-path", "cairn-disk"),

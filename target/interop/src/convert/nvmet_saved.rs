@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::spdk_saved::note_required_key;
 use super::{Converted, Notes};
 
-pub(super) fn export(config: &Config) -> Converted {
+/// Converts a configuration to JSON for `nvmetcli restore`.
+pub fn to_nvmet(config: &Config) -> Converted {
     let notes = Notes::default();
     if *config.marking != Rules::default() {
         notes.add("[marking] is left out: nvmet marks no packets by rules");

@@ -1,15 +1,13 @@
 use cairn_config::{Limits, LimitsOf, NewLimits, parse_size};
-use cairn_control::Error;
+use cairn_control::{Error, Stage, read};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::super::changes::Stage;
-use super::super::parameters::read;
 use super::parameters::QosLimit;
 
 /// SPDK rounds up to multiples of 1000.
-const IOS_UNIT: u64 = 1000;
-const MBYTE: u64 = 1 << 20;
+pub(crate) const IOS_UNIT: u64 = 1000;
+pub(crate) const MBYTE: u64 = 1 << 20;
 
 pub(super) struct Set {
     pub(super) name: String,

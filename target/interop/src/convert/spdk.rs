@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::ELSEWHERE;
 use super::fields::Fields;
 use super::{Converted, Notes};
-use crate::steering::listed;
+use crate::spdk::listed;
 
 struct Import {
     draft: Draft,
@@ -53,7 +53,8 @@ impl States {
     }
 }
 
-pub(super) fn import(saved: &Value) -> Result<Converted, String> {
+/// Converts a configuration saved by SPDK's rpc.py to one of Cairn.
+pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
     let Some(parts) = saved["subsystems"].as_array() else {
         return Err(
             "error: this is not what rpc.py save_config writes: it has no subsystems".into(),

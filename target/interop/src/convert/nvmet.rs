@@ -12,7 +12,8 @@ use super::{Converted, Notes, is_device};
 /// Default of `attr_qid_max` in Linux.
 const QUEUES_OF_NVMET: u64 = 128;
 
-pub(super) fn import(saved: &Value) -> Result<Converted, String> {
+/// Converts a configuration of the kernel target, saved by nvmetcli, to one of Cairn.
+pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
     if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
         return Err(
             "error: this is not what nvmetcli saves: it has no ports and subsystems".into(),

@@ -14,13 +14,11 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
 use super::{Converted, Notes, is_device};
-use crate::steering::saved::{keyring, limits, nvmf, request};
+use crate::spdk::qos::{IOS_UNIT, MBYTE};
+use crate::spdk::saved::{keyring, limits, nvmf, request};
 
-/// SPDK rounds limits up to multiples of 1000 commands and to MiB.
-const IOS_UNIT: u64 = 1000;
-const BYTES_UNIT: u64 = 1 << 20;
-
-pub(super) fn export(config: &Config) -> Converted {
+/// Converts a configuration to JSON for `rpc.py load_config`.
+pub fn to_spdk(config: &Config) -> Converted {
     let notes = Notes::default();
     let config = fitted(&notes, config);
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
@@ -213,7 +211,7 @@ fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     let is_odd =
         |limit: Option<u64>, unit: u64| limit.is_some_and(|limit| !limit.is_multiple_of(unit));
     let bytes = [limits.read, limits.write, limits.total];
-    if is_odd(limits.iops, IOS_UNIT) || bytes.into_iter().any(|limit| is_odd(limit, BYTES_UNIT)) {
+    if is_odd(limits.iops, IOS_UNIT) || bytes.into_iter().any(|limit| is_odd(limit, MBYTE)) {
         notes.add(format!(
             "{what}: its limits are rounded up to whole thousands of commands and MiB"
         ));

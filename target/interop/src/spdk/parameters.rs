@@ -181,12 +181,6 @@ pub(super) struct ReferralOf {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReferralsOf {}
-
-pub(super) type StatsOf = ReferralsOf;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct TransportsOf {
     pub(super) trtype: Option<String>,
 }

@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cairn_config::{Backing, NewLimits};
-use cairn_control::Error;
+use cairn_config::{Backing, Namespace, NewLimits};
+use cairn_control::{Disk, Error, Stage, read};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::super::changes::{Disk, Stage};
-use super::super::notices::{Disks, by_name};
-use super::super::parameters::read;
-use super::super::refused::errno_of;
-use super::super::source::export_of;
+use super::notices::{Disks, by_name};
 use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
-use crate::files;
-use crate::server::{Export, Snapshot};
+use crate::{Control, Snapshot};
 
 /// Maximum bdevs without a namespace.
 const DISKS_MAX: usize = 16384;
@@ -33,15 +28,17 @@ pub(super) struct New {
     disk: Disk,
 }
 
-pub(super) async fn create(method: &str, params: Map<String, Value>) -> Result<New, Error> {
+pub(super) async fn create(
+    control: &impl Control,
+    method: &str,
+    params: Map<String, Value>,
+) -> Result<New, Error> {
     let is_sized = matches!(method, "bdev_malloc_create" | "bdev_null_create");
     if !is_sized {
         let file: FileBdev = read(params)?;
         block_size(file.block_size.filter(|bytes| *bytes != 0).unwrap_or(512))?;
-        let looked = files::metadata(Path::new(&file.filename)).await;
-        looked.map_err(|error| {
-            Error::errno(errno_of(&error), format!("{}: {error}", file.filename))
-        })?;
+        let looked = control.metadata(Path::new(&file.filename)).await;
+        looked.map_err(|error| Error::io(&error, format!("{}: {error}", file.filename)))?;
         return Ok(New {
             name: Some(file.name),
             disk: Disk {
@@ -131,7 +128,7 @@ pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
 }
 
 pub(super) fn null_bytes(
-    snapshot: &Snapshot,
+    snapshot: &impl Snapshot,
     disks: &BTreeMap<String, Disk>,
     name: &str,
 ) -> Result<u64, Error> {
@@ -142,7 +139,7 @@ pub(super) fn null_bytes(
         )
     };
     let mut exports = snapshot.exports();
-    if let Some(export) = exports.find(|one| super::views::bdev_name(one.config) == name) {
+    if let Some(export) = exports.find(|one| bdev_name(one.config) == name) {
         return match (&export.config.backing, &export.config.name) {
             (Backing::Null { bytes }, Some(_)) => Ok(*bytes),
             _ => Err(other()),
@@ -184,12 +181,12 @@ pub(super) fn resize_null(
 }
 
 pub(super) fn check_file(
-    snapshot: &Snapshot,
+    snapshot: &impl Snapshot,
     disks: &BTreeMap<String, Disk>,
     name: &str,
 ) -> Result<(), Error> {
     let mut exports = snapshot.exports();
-    let is_file = match exports.find(|one| super::views::bdev_name(one.config) == name) {
+    let is_file = match exports.find(|one| bdev_name(one.config) == name) {
         Some(export) => matches!(export.config.backing, Backing::Disk(_)),
         None => disks.get(name).is_some_and(|disk| disk.blocks == 0),
     };
@@ -200,18 +197,15 @@ fn no_device() -> Error {
     Error::errno(Errno::NODEV, "No such device")
 }
 
-pub(in crate::steering) fn sizes(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Disks {
+/// Returns the bdevs of clients and of namespaces.
+pub fn sizes(snapshot: &impl Snapshot, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
-    let exported = snapshot.exports().map(|export| size(&export));
+    let exports = snapshot.exports();
+    let exported = exports.map(|export| (bdev_name(export.config), export.blocks));
     by_name(made.chain(exported))
 }
 
-pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
-    let name = super::views::bdev_name(export.config);
-    (name, export.entry.view.nsze)
-}
-
-pub(super) fn all(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
+pub(super) fn all(snapshot: &impl Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for (name, disk) in disks {
         let file = (disk.blocks == 0).then_some(&disk.export);
@@ -226,11 +220,11 @@ pub(super) fn all(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Va
         all.insert(name.clone(), bdev);
     }
     for export in snapshot.exports() {
-        let name = super::views::bdev_name(export.config);
+        let name = bdev_name(export.config);
         let made = disks.get(&name).map(|disk| disk.product);
         let product = made.unwrap_or_else(|| product(&export.config.backing));
-        let (uuid, view) = (export.entry.namespace.uuid.to_string(), export.entry.view);
-        let mut bdev = bdev(&name, 1 << view.lbads, view.nsze, Some(&uuid));
+        let uuid = export.uuid.to_string();
+        let mut bdev = bdev(&name, export.block_bytes, export.blocks, Some(&uuid));
         bdev["claimed"] = json!(true);
         bdev["product_name"] = json!(product);
         bdev["driver_specific"] = of_backing(product, export.config);
@@ -249,7 +243,7 @@ fn product(backing: &Backing) -> &'static str {
     }
 }
 
-fn of_backing(product: &str, config: &cairn_config::Namespace) -> Value {
+fn of_backing(product: &str, config: &Namespace) -> Value {
     match &config.backing {
         Backing::Disk(path) => {
             let shown = json!({"filename": path});
@@ -284,7 +278,11 @@ pub(super) fn is_called(bdev: &Value, name: &str) -> bool {
     bdev["name"] == name || bdev["uuid"].as_str().is_some_and(is_alias)
 }
 
-pub(super) fn named(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, name: String) -> String {
+pub(super) fn named(
+    snapshot: &impl Snapshot,
+    disks: &BTreeMap<String, Disk>,
+    name: String,
+) -> String {
     if disks.contains_key(&name) {
         return name;
     }
@@ -317,6 +315,8 @@ fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value 
     })
 }
 
-pub(super) fn unnamed(namespace: &cairn_config::Namespace) -> String {
-    export_of(&namespace.backing)
+/// Returns the name of a namespace's bdev.
+pub fn bdev_name(namespace: &Namespace) -> String {
+    let name = namespace.name.clone();
+    name.unwrap_or_else(|| namespace.backing.to_string())
 }

@@ -1,65 +1,60 @@
-use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cairn_config::{Config, Draft, EditError, KEY_PREFIX, KeySource, Keys, NamedKey};
-use cairn_control::Error;
+use cairn_control::{Error, Kind, Nothing, read};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::super::changes::Kind;
-use super::super::methods::Methods;
-use super::super::parameters::{Nothing, read};
-use super::super::refused::{errno_of, of_edit};
 use super::parameters::{HostKeys, KeyAdd, KeyOf};
-use super::{Answer, Params, of, subsystem, well_formed};
-use crate::files;
+use super::{Answer, Params, edit, of, subsystem, well_formed};
+use crate::{Control, Snapshot};
 
-impl Methods {
-    pub(super) async fn keyring(&self, method: &str, params: Params) -> Answer {
-        match method {
-            "keyring_get_keys" => {
-                read::<Nothing>(params)?;
-                Ok(keys(&self.snapshot().await?.config))
+pub(super) async fn call(control: &impl Control, method: &str, params: Params) -> Answer {
+    match method {
+        "keyring_get_keys" => {
+            read::<Nothing>(params)?;
+            Ok(keys(control.snapshot().await?.config()))
+        }
+        "keyring_file_add_key" => {
+            let KeyAdd { name, path } = read(params)?;
+            if name.find(':').is_some_and(|at| at > 0) {
+                let message = "Invalid argument: the name of a key has no \":\"";
+                return Err(Error::errno(Errno::INVAL, message));
             }
-            "keyring_file_add_key" => {
-                let KeyAdd { name, path } = read(params)?;
-                if name.find(':').is_some_and(|at| at > 0) {
-                    let message = "Invalid argument: the name of a key has no \":\"";
-                    return Err(Error::errno(Errno::INVAL, message));
-                }
-                let path = PathBuf::from(path);
-                check_file(&path).await?;
-                self.change(Kind::Grows, move |stage| {
-                    stage.draft.add_key(&name, &path).map_err(of_edit)?;
-                    Ok(json!(true))
-                })
-                .await
-            }
-            "keyring_file_remove_key" => {
-                let KeyOf { name } = read(params)?;
-                self.change(Kind::Narrows, move |stage| {
+            let path = PathBuf::from(path);
+            check_file(control, &path).await?;
+            edit(control, Kind::Grows, move |draft| {
+                draft.add_key(&name, &path)
+            })
+            .await
+        }
+        "keyring_file_remove_key" => {
+            let KeyOf { name } = read(params)?;
+            control
+                .change(Kind::Narrows, move |stage| {
                     let removed = stage.draft.remove_key(&name);
                     removed.map_err(|error| Error::errno(Errno::NOKEY, error.to_string()))?;
                     Ok(json!(true))
                 })
                 .await
-            }
-            _ => Err(Error::no_method()),
         }
+        _ => Err(Error::no_method()),
     }
+}
 
-    pub(super) async fn add_host(&self, params: Params) -> Answer {
-        let new: HostKeys = read(params)?;
-        well_formed(&new.host, "host")?;
-        self.change(Kind::Grows, move |stage| {
+pub(super) async fn add_host(control: &impl Control, params: Params) -> Answer {
+    let new: HostKeys = read(params)?;
+    well_formed(&new.host, "host")?;
+    control
+        .change(Kind::Grows, move |stage| {
             let is_new = stage.draft.add_host(&new.nqn, &new.host).map_err(of)?;
             let Some(keys) = new.names(&mut stage.draft, Error::INTERNAL)? else {
                 return Ok(json!(true));
             };
             if !is_new {
                 let message = "Internal error: the host may connect already: set its keys by \
-                               nvmf_subsystem_set_keys";
+                           nvmf_subsystem_set_keys";
                 return Err(Error::new(Error::INTERNAL, message));
             }
             set(&mut stage.draft, &new, Some(&keys)).map_err(of)?;
@@ -67,12 +62,13 @@ impl Methods {
             Ok(json!(true))
         })
         .await
-    }
+}
 
-    pub(super) async fn set_keys(&self, params: Params) -> Answer {
-        let new: HostKeys = read(params)?;
-        subsystem(&self.snapshot().await?.config, &new.nqn)?;
-        self.change(Kind::Alone, move |stage| {
+pub(super) async fn set_keys(control: &impl Control, params: Params) -> Answer {
+    let new: HostKeys = read(params)?;
+    subsystem(control.snapshot().await?.config(), &new.nqn)?;
+    control
+        .change(Kind::Alone, move |stage| {
             let code = i64::from(-Errno::INVAL.raw_os_error());
             let keys = new.names(&mut stage.draft, code)?;
             let done = set(&mut stage.draft, &new, keys.as_ref());
@@ -84,7 +80,6 @@ impl Methods {
             Ok(json!(true))
         })
         .await
-    }
 }
 
 type Names = (String, Option<String>);
@@ -120,16 +115,15 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
     draft.set_host_keys(&of.nqn, &of.host, keys)
 }
 
-async fn check_file(path: &Path) -> Result<(), Error> {
+async fn check_file(control: &impl Control, path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {
         // Omits the path, which may be a key.
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();
-    let looked = files::metadata(path).await;
-    let file: Metadata =
-        looked.map_err(|error| Error::errno(errno_of(&error), format!("{shown}: {error}")))?;
+    let looked = control.metadata(path).await;
+    let file = looked.map_err(|error| Error::io(&error, format!("{shown}: {error}")))?;
     if file.mode() & 0o077 != 0 {
         return refused(format!(
             "users other than its owner can read or write {shown}: chmod 600 {shown}"
@@ -178,21 +172,10 @@ fn keys(config: &Config) -> Value {
     keys.collect()
 }
 
-pub(super) fn saved(config: &Config) -> Value {
-    let keys = config.keys.iter().filter(|key| !key.is_removed);
-    let adds = keys.map(|key| {
-        json!({
-            "method": "keyring_file_add_key",
-            "params": {"name": key.name, "path": key.path},
-        })
-    });
-    adds.collect()
-}
-
 pub(super) fn show(shown: &mut Value, keys: Option<&Keys>) {
     let name = |source: &KeySource| match name_of(source) {
         Some(key) => key.name.clone(),
-        None => super::super::keys::named(source),
+        None => source.to_string(),
     };
     if let Some(keys) = keys {
         shown["dhchap_key"] = json!(name(&keys.host));

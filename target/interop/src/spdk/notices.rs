@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use cairn_control::{Error, Nothing, read};
 use serde_json::{Value, json};
+
+use super::parameters::NoticesOf;
+use super::{Answer, Params};
+use crate::Control;
 
 /// Maximum notices, as many as SPDK keeps.
 const NOTICES_MAX: usize = 1024;
@@ -10,10 +15,25 @@ const NOTICES_MAX: usize = 1024;
 const REGISTER: &str = "bdev_register";
 const UNREGISTER: &str = "bdev_unregister";
 const RESIZE: &str = "bdev_resize";
-pub(super) const KINDS: [&str; 3] = [REGISTER, UNREGISTER, RESIZE];
+const KINDS: [&str; 3] = [REGISTER, UNREGISTER, RESIZE];
 
+pub(super) async fn call(control: &impl Control, method: &str, params: Params) -> Answer {
+    match method {
+        "notify_get_types" => {
+            read::<Nothing>(params)?;
+            Ok(json!(KINDS))
+        }
+        "notify_get_notifications" => {
+            let NoticesOf { id, max } = read(params)?;
+            control.notices(id, max.unwrap_or(u64::MAX)).await
+        }
+        _ => Err(Error::no_method()),
+    }
+}
+
+/// Latest notices, and the bdevs known to them.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
+pub struct Notices {
     next: u64,
     latest: VecDeque<(&'static str, String)>,
     disks: Disks,
@@ -32,7 +52,8 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    pub(super) fn note(&mut self, disks: Disks) {
+    /// Compares `disks` with the known bdevs, and records the differences.
+    pub fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();
         for name in before.keys().filter(|name| !self.disks.contains_key(*name)) {
@@ -55,7 +76,7 @@ impl Notices {
 
     /// Records added disks. Returns false if [`Notices::note`] must compare all, because one shares
     /// its name with a disk of another size.
-    pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
+    pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
                 Some((before, _)) if *before != blocks && *before != 0 => return false,
@@ -70,7 +91,7 @@ impl Notices {
     }
 
     /// Records removed disks. Returns false as [`Notices::note_added`].
-    pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
+    pub fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {
                 Some((last, count)) if *count > 1 && *last == blocks => *count -= 1,
@@ -92,7 +113,8 @@ impl Notices {
         self.next += 1;
     }
 
-    pub(super) fn from(&self, id: u64, max: u64) -> Value {
+    /// Returns at most `max` notices from number `id`.
+    pub fn from(&self, id: u64, max: u64) -> Value {
         let first = self.next - self.latest.len() as u64;
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         let notices = (first..).zip(&self.latest);

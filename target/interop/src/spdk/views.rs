@@ -1,5 +1,7 @@
 //! Responses of the SPDK-compatible query methods.
 
+use std::collections::HashMap;
+
 use cairn_config::{Access, Config, Listener, Namespace, Nqn, Subsystem, Trid, Uuid};
 use cairn_control::Error;
 use nvme_proto::limits::{ADMIN_QUEUE_ENTRIES, ANA_GROUPS_MAX, KAS, PAGE_BYTES};
@@ -8,9 +10,8 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::iostat::TICK_RATE;
-use super::{keyring, reactors};
-use crate::server::Snapshot;
-use cairn_data_path::namespace::Entry;
+use super::{bdev_name, keyring, reactors};
+use crate::{Export, Snapshot};
 
 pub(super) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
@@ -42,33 +43,14 @@ pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value,
     }]))
 }
 
-pub(super) fn stats(snapshot: &Snapshot) -> Value {
-    let views: Vec<_> = snapshot
-        .subsystems
-        .iter()
-        .map(|(_, shared)| shared.view())
-        .collect();
-    let groups = (0..snapshot.reactors.len()).map(|reactor| {
-        let (mut admin, mut io, mut completed) = (0, 0, 0);
-        for view in &views {
-            let queues = view.controllers.iter().flat_map(|one| &one.queues);
-            for (qid, _) in queues.filter(|(_, queue)| queue.reactor == reactor) {
-                if *qid == 0 {
-                    admin += 1;
-                } else {
-                    io += 1;
-                }
-            }
-            for entry in &view.namespaces.namespaces {
-                let counters = entry.namespace.all_counters().get(reactor);
-                completed += counters.map_or(0, |counters| counters.completed());
-            }
-        }
+pub(super) fn stats(snapshot: &impl Snapshot) -> Value {
+    let reactors = snapshot.reactors().into_iter().enumerate();
+    let groups = reactors.map(|(index, reactor)| {
         json!({
-            "name": reactors::thread(reactor),
-            "current_admin_qpairs": admin,
-            "current_io_qpairs": io,
-            "completed_nvme_io": completed,
+            "name": reactors::thread(index),
+            "current_admin_qpairs": reactor.admin_queues,
+            "current_io_qpairs": reactor.io_queues,
+            "completed_nvme_io": reactor.completed,
             "transports": [{"trtype": "RDMA"}],
         })
     });
@@ -88,11 +70,6 @@ pub(super) fn address(listener: &Listener) -> Value {
     trid(listener.trid())
 }
 
-pub(super) fn bdev_name(namespace: &Namespace) -> String {
-    let name = namespace.name.clone();
-    name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
-}
-
 pub(super) fn discovery(config: &Config) -> Value {
     json!({
         "nqn": Nqn::discovery().raw(),
@@ -110,8 +87,12 @@ pub(super) fn discovery_listeners(config: &Config) -> Value {
         .collect()
 }
 
-pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
-    let config = &snapshot.config;
+pub(super) fn subsystems(snapshot: &impl Snapshot, wanted: Option<&str>) -> Value {
+    let config = snapshot.config();
+    let exports = snapshot.exports();
+    let exports: HashMap<_, _> = exports
+        .map(|export| ((*export.nqn, export.config.nsid), export))
+        .collect();
     let mut all = Vec::new();
     if wanted.is_none() {
         all.push(discovery(config));
@@ -128,13 +109,9 @@ pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
             keyring::show(&mut shown, keyring::of_host(subsystem, host));
             shown
         });
-        let mut shared = snapshot.subsystems.iter();
-        let table = shared
-            .find(|(nqn, _)| *nqn == subsystem.nqn)
-            .map(|(_, shared)| shared.view().namespaces);
         let namespaces = subsystem.namespaces.iter().map(|namespace| {
-            let entry = table.as_ref().and_then(|table| table.get(namespace.nsid));
-            of_namespace(namespace, entry)
+            let export = exports.get(&(subsystem.nqn, namespace.nsid));
+            of_namespace(namespace, export)
         });
         all.push(json!({
             "nqn": subsystem.nqn.raw(),
@@ -157,12 +134,12 @@ pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
     Value::Array(all)
 }
 
-fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
+fn of_namespace(namespace: &Namespace, export: Option<&Export<'_>>) -> Value {
     let mut shown = json!({
         "nsid": namespace.nsid,
         "bdev_name": bdev_name(namespace),
         "name": bdev_name(namespace),
-        "uuid": entry.map(|entry| entry.namespace.uuid.to_string()),
+        "uuid": export.map(|export| export.uuid.to_string()),
         "anagrpid": namespace.ana_group,
     });
     if let Access::Hosts(list) = &namespace.hosts {
@@ -170,7 +147,7 @@ fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
         shown["no_auto_visible"] = json!(true);
         shown["hosts"] = json!(hosts);
     }
-    let shown_to_hosts = entry.and_then(|entry| entry.namespace.nguid);
+    let shown_to_hosts = export.and_then(|export| export.nguid);
     if let Some(nguid) = shown_to_hosts.or_else(|| namespace.known_nguid()) {
         shown["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
     }
@@ -205,45 +182,35 @@ pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
     listeners.collect()
 }
 
-fn of(snapshot: &Snapshot, nqn: &str) -> Vec<cairn_data_path::registry::ControllerView> {
-    let mut all = snapshot.subsystems.iter();
-    let found = all.find(|(known, _)| known.raw() == nqn);
-    found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)
-}
-
-pub(super) fn controllers(snapshot: &Snapshot, nqn: &str) -> Value {
-    let controllers = of(snapshot, nqn).into_iter().map(|controller| {
+pub(super) fn controllers(snapshot: &impl Snapshot, nqn: &str) -> Value {
+    let controllers = snapshot.controllers(nqn).into_iter().map(|controller| {
         json!({
             "cntlid": controller.cntlid,
             "cntrltype": "io",
             "hostnqn": controller.host_nqn,
             "hostid": Uuid::from_bytes(controller.hostid).to_string(),
-            "num_io_qpairs": controller.queues.iter().filter(|(qid, _)| *qid != 0).count(),
+            "num_io_qpairs": controller.queues.iter().filter(|queue| queue.qid != 0).count(),
         })
     });
     controllers.collect()
 }
 
-pub(super) fn qpairs(snapshot: &Snapshot, nqn: &str) -> Value {
+pub(super) fn qpairs(snapshot: &impl Snapshot, nqn: &str) -> Value {
     let mut all = Vec::new();
     let end = |address: std::net::SocketAddr| trid(address.into());
-    for controller in of(snapshot, nqn) {
-        for (qid, queue) in controller.queues {
+    for controller in snapshot.controllers(nqn) {
+        for queue in controller.queues {
             let mut shown = json!({
                 "cntlid": controller.cntlid,
-                "qid": qid,
+                "qid": queue.qid,
                 "state": "enabled",
                 "hostnqn": controller.host_nqn,
                 "thread": reactors::thread(queue.reactor),
                 "listen_address": end(queue.local),
                 "peer_address": end(queue.peer),
             });
-            if let Some(proof) = queue.authenticated {
-                shown["auth"] = json!({
-                    "state": "completed",
-                    "digest": proof.hash.to_string(),
-                    "dhgroup": proof.group.to_string(),
-                });
+            if let Some((digest, dhgroup)) = queue.authenticated {
+                shown["auth"] = json!({"state": "completed", "digest": digest, "dhgroup": dhgroup});
             }
             all.push(shown);
         }

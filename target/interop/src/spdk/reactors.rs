@@ -8,22 +8,21 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::iostat::TICK_RATE;
-use crate::server::Snapshot;
-use cairn_data_path::metrics::{Doing, ReactorCounters};
+use crate::{Reactor, Snapshot};
 
 pub(super) fn thread(reactor: usize) -> String {
     format!("reactor_{reactor}")
 }
 
-pub(super) fn shown(snapshot: &Snapshot) -> Value {
+pub(super) fn shown(snapshot: &impl Snapshot) -> Value {
     let threads = Thread::all();
     let cores = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let elapsed_ns = snapshot.uptime.as_nanos() as u64;
-    let reactors = snapshot.reactors.iter().enumerate();
-    let reactors = reactors.map(|(index, counters)| {
+    let elapsed_ns = snapshot.uptime().as_nanos() as u64;
+    let reactors = snapshot.reactors().into_iter().enumerate();
+    let reactors = reactors.map(|(index, reactor)| {
         let name = format!("reactor-{index}");
         let thread = threads.iter().find(|thread| thread.name == name);
-        of(index, counters, thread, &cores, elapsed_ns)
+        of(index, &reactor, thread, &cores, elapsed_ns)
     });
     json!({
         "tick_rate": TICK_RATE,
@@ -34,23 +33,22 @@ pub(super) fn shown(snapshot: &Snapshot) -> Value {
 
 fn of(
     index: usize,
-    counters: &ReactorCounters,
+    reactor: &Reactor,
     thread: Option<&Thread>,
     cores: &str,
     elapsed_ns: u64,
 ) -> Value {
-    let busy_ns = counters.time_ns[Doing::Work as usize].get();
     let core = thread.map_or(0, |thread| thread.core);
     let times = CoreTimes::of(cores, core);
     json!({
         "lcore": core,
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
-        "busy": busy_ns,
+        "busy": reactor.busy_ns,
         // Derived, because a sleep counts only when it ends.
-        "idle": elapsed_ns.saturating_sub(busy_ns),
+        "idle": elapsed_ns.saturating_sub(reactor.busy_ns),
         // Idle reactors sleep until a device wakes them.
-        "in_interrupt": counters.sleeps.get() > 0,
+        "in_interrupt": reactor.sleeps,
         "irq": times.irq,
         "sys": times.sys,
         "usr": times.usr,

@@ -9,55 +9,31 @@ mod nvmet_saved;
 mod spdk;
 mod spdk_saved;
 
+pub use nvmet::from_nvmet;
+pub use nvmet_saved::to_nvmet;
+pub use spdk::from_spdk;
+pub use spdk_saved::to_spdk;
+
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-use cairn_config::{Config, EditError, Flags, Listener};
+use cairn_config::{EditError, Listener};
 use cairn_rdma::PKey;
-use clap::Subcommand;
 use serde_json::Value;
-
-use super::print_line;
-use crate::steering::whole_numbers;
-
-/// Source of an import.
-#[derive(Debug, Subcommand)]
-pub(super) enum Import {
-    /// Converts a configuration of the kernel target, saved by nvmetcli, to one of Cairn
-    Nvmet {
-        /// File written by `nvmetcli save`
-        file: PathBuf,
-    },
-    /// Converts a configuration of SPDK's target to one of Cairn
-    Spdk {
-        /// File written by `rpc.py save_config`
-        file: PathBuf,
-    },
-}
 
 const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
 
-/// Destination of an export.
-#[derive(Debug, Subcommand)]
-pub(super) enum Export {
-    /// Converts a configuration file to JSON for `nvmetcli restore`
-    Nvmet {
-        /// The configuration file
-        file: PathBuf,
-    },
-    /// Converts a configuration file to JSON for `rpc.py load_config`
-    Spdk {
-        /// The configuration file
-        file: PathBuf,
-    },
-}
-
-struct Converted {
-    text: String,
-    notes: Vec<String>,
-    opens: bool,
+/// Converted configuration.
+#[derive(Debug)]
+pub struct Converted {
+    /// Text of the configuration.
+    pub text: String,
+    /// Settings without counterpart.
+    pub notes: Vec<String>,
+    /// True if a restriction of access has no counterpart.
+    pub opens: bool,
 }
 
 #[derive(Clone, Default)]
@@ -133,56 +109,6 @@ impl Notes {
             self.add(error.to_string());
         }
     }
-}
-
-pub(super) fn import(import: &Import) -> Result<(), String> {
-    let (file, converted) = match import {
-        Import::Nvmet { file } => (file, nvmet::import(&json(file)?)?),
-        Import::Spdk { file } => (file, spdk::import(&json(file)?)?),
-    };
-    report(&converted.notes);
-    print_line(converted.text.trim_end());
-    // The text is printed even if invalid, so that the user can fix it.
-    let name = format!("made from {}", file.display());
-    match Config::parse(&name, &converted.text, &Flags::default()) {
-        Ok(_) => refuse_opened(&converted),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn refuse_opened(converted: &Converted) -> Result<(), String> {
-    match converted.opens {
-        false => Ok(()),
-        true => {
-            Err("error: a restriction of access has no counterpart: see the notes above".to_owned())
-        }
-    }
-}
-
-pub(super) fn export(export: &Export) -> Result<(), String> {
-    let (Export::Nvmet { file } | Export::Spdk { file }) = export;
-    let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;
-    let converted = match export {
-        Export::Nvmet { .. } => nvmet_saved::export(&config),
-        Export::Spdk { .. } => spdk_saved::export(&config),
-    };
-    report(&converted.notes);
-    print_line(&converted.text);
-    refuse_opened(&converted)
-}
-
-fn report(notes: &[String]) {
-    for note in notes {
-        eprintln!("note: {note}");
-    }
-}
-
-fn json(file: &Path) -> Result<Value, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-    let mut value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
-    whole_numbers(&mut value);
-    Ok(value)
 }
 
 /// Decides by the file type if the path exists here, otherwise by its name.

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use cairn_config::{Access, Backing, Config, DhchapPolicy, Limits, Listener, Namespace, Subsystem};
+use cairn_control::Disk;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
-use super::super::changes::Disk;
-use super::{bdevs, keyring, qos, referrals, views};
-use crate::server::Snapshot;
-use cairn_data_path::namespace::Entry;
+use super::{bdev_name, bdevs, keyring, qos, referrals, views};
+use crate::{Export, Snapshot};
 
 pub(super) fn subsystems() -> Value {
     json!([
@@ -22,13 +21,13 @@ pub(super) fn subsystems() -> Value {
 
 pub(super) fn config(
     name: &str,
-    snapshot: &Snapshot,
+    snapshot: &impl Snapshot,
     disks: &BTreeMap<String, Disk>,
 ) -> Option<Value> {
     match name {
-        "keyring" => Some(keyring(&snapshot.config)),
+        "keyring" => Some(keyring(snapshot.config())),
         "bdev" => Some(all_bdevs(snapshot, disks)),
-        "nvmf" => Some(nvmf(&snapshot.config)),
+        "nvmf" => Some(nvmf(snapshot.config())),
         _ => None,
     }
 }
@@ -38,13 +37,13 @@ pub(crate) fn request(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-fn all_bdevs(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Value {
+fn all_bdevs(snapshot: &impl Snapshot, disks: &BTreeMap<String, Disk>) -> Value {
     let mut all: BTreeMap<String, (Value, Option<Value>)> = snapshot
         .exports()
         .map(|export| {
-            let name = views::bdev_name(export.config);
+            let name = bdev_name(export.config);
             let limits = limits(&name, &export.config.limits);
-            (name, (of_export(export.config, &export.entry), limits))
+            (name, (of_export(&export), limits))
         })
         .collect();
     for (name, disk) in disks {
@@ -63,17 +62,12 @@ fn all_bdevs(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Value {
         .collect()
 }
 
-fn of_export(
-    config: &Namespace,
-    Entry {
-        namespace, view, ..
-    }: &Entry,
-) -> Value {
-    let name = views::bdev_name(config);
-    let block_bytes = 1u32 << view.lbads;
-    let uuid = namespace.uuid.to_string();
+fn of_export(export: &Export<'_>) -> Value {
+    let (config, block_bytes) = (export.config, export.block_bytes);
+    let name = bdev_name(config);
+    let uuid = export.uuid.to_string();
     let sized = json!({
-        "name": name, "num_blocks": view.nsze, "block_size": block_bytes, "uuid": uuid,
+        "name": name, "num_blocks": export.blocks, "block_size": block_bytes, "uuid": uuid,
     });
     match &config.backing {
         Backing::Memory { .. } => request("bdev_malloc_create", sized),
@@ -129,7 +123,11 @@ fn of_disk(name: &str, disk: &Disk) -> Value {
 }
 
 pub(crate) fn keyring(config: &Config) -> Value {
-    keyring::saved(config)
+    let keys = config.keys.iter().filter(|key| !key.is_removed);
+    let params = keys.map(|key| json!({"name": key.name, "path": key.path}));
+    params
+        .map(|params| request("keyring_file_add_key", params))
+        .collect()
 }
 
 /// Returns the requests for subsystems, namespaces and listeners; their bdevs must exist.
@@ -185,7 +183,7 @@ fn dhchap(policy: &DhchapPolicy) -> Value {
 fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     let mut params = json!({
         "nsid": namespace.nsid,
-        "bdev_name": views::bdev_name(namespace),
+        "bdev_name": bdev_name(namespace),
         "anagrpid": namespace.ana_group,
         "no_auto_visible": namespace.hosts != Access::AnyHost,
     });

@@ -1,0 +1,151 @@
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::time::Duration;
+
+use cairn_config::{Config, Namespace, Nqn, Uuid};
+use cairn_control::{Disk, Error, Kind, Stage};
+use serde_json::Value;
+use tracing::level_filters::LevelFilter;
+
+/// Interface through which methods query and change the running target.
+pub trait Control: Sync {
+    /// State of the target.
+    type Snapshot: Snapshot + Send + Sync;
+
+    /// Returns the state of the target.
+    fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
+
+    /// Executes a change, perhaps more than once, on different stages. On success, it is in force
+    /// and in the configuration file.
+    fn change(
+        &self,
+        kind: Kind,
+        change: impl Fn(&mut Stage) -> Result<Value, Error> + Send + Sync + 'static,
+    ) -> Changing<'_>;
+
+    /// Returns the disks without a namespace, by name.
+    fn disks(&self) -> BTreeMap<String, Disk>;
+
+    /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)) from number `id`.
+    fn notices(&self, id: u64, max: u64) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// Returns the metadata of a file, or an error if its file system does not answer.
+    fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
+
+    /// Returns the most verbose level that is logged.
+    fn log_level(&self) -> LevelFilter;
+
+    /// Replaces the log filter.
+    fn set_log_filter(&self, filter: &str) -> Result<(), String>;
+}
+
+/// Change in progress. Boxed, because in a generic future the compiler cannot prove that a closure is
+/// `'static`.
+pub type Changing<'c> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'c>>;
+
+/// State of the target at one moment.
+pub trait Snapshot {
+    /// Returns the configuration in force.
+    fn config(&self) -> &Config;
+
+    /// Returns the time since the start.
+    fn uptime(&self) -> Duration;
+
+    /// Returns the namespaces in use.
+    fn exports(&self) -> impl Iterator<Item = Export<'_>>;
+
+    /// Returns the I/O of a namespace since the start, zeros if it is not in use.
+    fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
+
+    /// Returns the controllers of a subsystem.
+    fn controllers(&self, nqn: &str) -> Vec<Controller>;
+
+    /// Returns the reactors, by number.
+    fn reactors(&self) -> Vec<Reactor>;
+}
+
+/// Namespace in use.
+#[derive(Debug)]
+pub struct Export<'s> {
+    /// NQN of the subsystem.
+    pub nqn: &'s Nqn,
+    /// Configuration of the namespace.
+    pub config: &'s Namespace,
+    /// Size in blocks (NSZE).
+    pub blocks: u64,
+    /// Logical block size in bytes.
+    pub block_bytes: u32,
+    /// UUID.
+    pub uuid: Uuid,
+    /// NGUID, if any.
+    pub nguid: Option<[u8; 16]>,
+}
+
+/// I/O of a namespace by all hosts.
+#[derive(Debug, Default)]
+pub struct IoCounts {
+    /// Read commands.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Sum of the latencies of read commands.
+    pub read_ns: u64,
+    /// Write commands.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Sum of the latencies of write commands.
+    pub write_ns: u64,
+    /// Dataset Management commands.
+    pub deallocates: u64,
+    /// Commands in progress.
+    pub in_progress: u64,
+}
+
+/// Controller of a connected host.
+#[derive(Debug)]
+pub struct Controller {
+    /// CNTLID.
+    pub cntlid: u16,
+    /// NQN of the host.
+    pub host_nqn: String,
+    /// HOSTID.
+    pub hostid: [u8; 16],
+    /// Queue pairs.
+    pub queues: Vec<Queue>,
+}
+
+/// Connected queue pair.
+#[derive(Debug)]
+pub struct Queue {
+    /// Queue identifier (QID), 0 for the admin queue.
+    pub qid: u16,
+    /// Number of the reactor.
+    pub reactor: usize,
+    /// Address of the listener.
+    pub local: SocketAddr,
+    /// Address of the host.
+    pub peer: SocketAddr,
+    /// Hash and Diffie-Hellman group of the authentication, if any.
+    pub authenticated: Option<(String, String)>,
+}
+
+/// Load of a reactor.
+#[derive(Debug)]
+pub struct Reactor {
+    /// Time spent on commands since the start.
+    pub busy_ns: u64,
+    /// True if the reactor has slept.
+    pub sleeps: bool,
+    /// Connected admin queues.
+    pub admin_queues: usize,
+    /// Connected I/O queues.
+    pub io_queues: usize,
+    /// Commands completed for existing namespaces.
+    pub completed: u64,
+}

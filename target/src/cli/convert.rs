@@ -1,0 +1,93 @@
+//! Commands that convert configurations from and to other targets.
+
+#![expect(clippy::disallowed_methods, reason = "a command for one file")]
+
+use std::path::{Path, PathBuf};
+
+use cairn_config::{Config, Flags};
+use cairn_control::whole_numbers;
+use cairn_interop::{Converted, from_nvmet, from_spdk, to_nvmet, to_spdk};
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::print_line;
+
+/// Source of an import.
+#[derive(Debug, Subcommand)]
+pub(super) enum Import {
+    /// Converts a configuration of the kernel target, saved by nvmetcli, to one of Cairn
+    Nvmet {
+        /// File written by `nvmetcli save`
+        file: PathBuf,
+    },
+    /// Converts a configuration of SPDK's target to one of Cairn
+    Spdk {
+        /// File written by `rpc.py save_config`
+        file: PathBuf,
+    },
+}
+
+/// Destination of an export.
+#[derive(Debug, Subcommand)]
+pub(super) enum Export {
+    /// Converts a configuration file to JSON for `nvmetcli restore`
+    Nvmet {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Converts a configuration file to JSON for `rpc.py load_config`
+    Spdk {
+        /// The configuration file
+        file: PathBuf,
+    },
+}
+
+pub(super) fn import(import: &Import) -> Result<(), String> {
+    let (file, converted) = match import {
+        Import::Nvmet { file } => (file, from_nvmet(&json(file)?)?),
+        Import::Spdk { file } => (file, from_spdk(&json(file)?)?),
+    };
+    report(&converted.notes);
+    print_line(converted.text.trim_end());
+    // The text is printed even if invalid, so that the user can fix it.
+    let name = format!("made from {}", file.display());
+    match Config::parse(&name, &converted.text, &Flags::default()) {
+        Ok(_) => refuse_opened(&converted),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn refuse_opened(converted: &Converted) -> Result<(), String> {
+    match converted.opens {
+        false => Ok(()),
+        true => {
+            Err("error: a restriction of access has no counterpart: see the notes above".to_owned())
+        }
+    }
+}
+
+pub(super) fn export(export: &Export) -> Result<(), String> {
+    let (Export::Nvmet { file } | Export::Spdk { file }) = export;
+    let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;
+    let converted = match export {
+        Export::Nvmet { .. } => to_nvmet(&config),
+        Export::Spdk { .. } => to_spdk(&config),
+    };
+    report(&converted.notes);
+    print_line(&converted.text);
+    refuse_opened(&converted)
+}
+
+fn report(notes: &[String]) {
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+}
+
+fn json(file: &Path) -> Result<Value, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+    let mut value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    whole_numbers(&mut value);
+    Ok(value)
+}
