@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cairn_rdma::{Device, FabricError, Listener, Provider};
 #[cfg(feature = "soft")]
-use cairn_roce::phy::Network;
+use cairn_roce::Network;
 #[cfg(feature = "soft")]
 use cairn_roce::{Soft, SoftOptions};
 #[cfg(feature = "verbs")]

@@ -33,6 +33,8 @@ pub mod work;
 
 pub use access::Access;
 #[cfg(feature = "std")]
+pub use cairn_base::Mapping;
+#[cfg(feature = "std")]
 pub use connection::{
     ConnHandle, ConnectOptions, DisconnectReason, Event, ListenOptions, PrivateData, QpOptions,
     Roce,

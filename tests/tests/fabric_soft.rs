@@ -5,8 +5,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cairn_roce::phy::Network;
-use cairn_roce::phy::fault::FaultOptions;
+use cairn_roce::FaultOptions;
+use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::case::Case;
 use cairn_tests::fabric::{self, Setting};

@@ -1,15 +1,41 @@
-//! RoCE in user space: RDMA without an RDMA device or kernel module.
+//! RoCE in user space: RDMA over UDP sockets, without RDMA device, kernel module or privileges.
 //!
-//! * [`phy`]: sending and receiving of packets.
-//! * [`memory`]: registered memory by its keys.
-//! * [`soft`]: the provider, its devices and endpoints.
+//! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA WRITE, by RoCE v2 or
+//! v1, and interoperates with Linux's `rdma_rxe`. It needs UDP port 4791 of its address for itself.
 //!
-//! The protocol is in `cairn-roce-proto`.
+//! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which memory is
+//! [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of one thread. It
+//! [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept) requests of a
+//! [listener](rdma::Provider::listen); an event reports the result. Then it [posts](rdma::Endpoint::post) work and
+//! [receives](rdma::Endpoint::post_receives), and [polls](rdma::Endpoint::poll) completions.
+//!
+//! Polling also moves the packets: an endpoint that is no longer polled loses its peers after their retries. Between
+//! polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The example `rping` contains all of these steps.
+//!
+//! # Map of the types
+//!
+//! | Task | Start here |
+//! |---|---|
+//! | Open a device | [`Soft`], [`SoftOptions`], [`Network`], [`rdma::Device`] |
+//! | Register memory | [`rdma::Mapping`], [`rdma::Access`], [`rdma::Region`] |
+//! | Accept | [`rdma::ListenOptions`], [`rdma::ListenerEvent`], [`rdma::ConnRequest`] |
+//! | Connect | [`rdma::ConnectOptions`], [`rdma::QpOptions`], [`rdma::Event`] |
+//! | SEND, READ, WRITE | [`rdma::SendWork`], [`rdma::Operation`], [`rdma::RemoteBuffer`] |
+//! | Receive, complete | [`rdma::RecvWork`], [`rdma::Completion`], [`rdma::WorkStatus`] |
+//! | Record packets | [`Capture`], [`Soft::counters`] |
+//! | Simulate | [`Wire`], [`Frame`], [`FaultOptions`], [`Clock`], [`Entropy`] |
 
+#[doc(hidden)]
 pub mod memory;
-pub mod phy;
-pub mod soft;
+mod phy;
+mod soft;
 mod time;
 
-pub use phy::capture;
+pub use cairn_base::Clock;
+pub use cairn_base::entropy::Entropy;
+pub use cairn_rdma as rdma;
+pub use phy::Network;
+pub use phy::capture::Capture;
+pub use phy::fault::FaultOptions;
+pub use phy::wire::{Frame, Wire};
 pub use soft::{Soft, SoftOptions};

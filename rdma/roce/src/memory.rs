@@ -32,12 +32,9 @@ struct Region {
     open: AtomicBool,
 }
 
-/// Keys of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    /// Local key, for this end's work requests.
     pub lkey: u32,
-    /// Remote key, if peers have access.
     pub rkey: Option<u32>,
 }
 
@@ -131,7 +128,6 @@ impl Regions {
         Ok(Keys { lkey, rkey })
     }
 
-    /// Removes a region and invalidates its keys.
     pub fn deregister(&self, lkey: u32) {
         let mut table = self.table();
         let mut next = Table::clone(&table);
@@ -151,7 +147,6 @@ impl Regions {
         }
     }
 
-    /// Returns a view of the regions.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> View {
         View {

@@ -3,8 +3,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
-use cairn_roce::capture::Capture;
-use cairn_roce::phy::Network;
+use cairn_roce::Capture;
+use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 

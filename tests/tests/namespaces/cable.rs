@@ -7,8 +7,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use cairn_base::{Traddr, Trid};
-use cairn_roce::phy::Network;
-use cairn_roce::phy::fault::FaultOptions;
+use cairn_roce::FaultOptions;
+use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 
 use crate::sniffer::{Sniffer, check_frames};

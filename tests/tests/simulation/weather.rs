@@ -2,7 +2,7 @@ use std::net::IpAddr;
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
-use cairn_roce::phy::wire::Frame;
+use cairn_roce::Frame;
 use cairn_sim::network::{self, Packet};
 use cairn_sim::seeds;
 

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use cairn_initiator::{Host, HostError, HostOptions, discover};
-use cairn_roce::phy::Network;
+use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::provider::can_open_packet_sockets;
 use nvme_proto::wire::Nqn;

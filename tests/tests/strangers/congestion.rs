@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, Identity, command};
-use cairn_roce::capture::Capture;
+use cairn_roce::Capture;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::frame::{Frame, Network};
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};

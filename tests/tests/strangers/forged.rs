@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, Identity, Recovery, command};
-use cairn_roce::capture::Capture;
+use cairn_roce::Capture;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::cm::{Answered, CommIds, Message, Rej, RejReason, Req, padded};
 use cairn_roce_proto::wire::frame::Frame;

@@ -8,7 +8,7 @@ mod session;
 
 use std::path::Path;
 
-use cairn_roce::phy::Network;
+use cairn_roce::Network;
 use cairn_tests::provider::can_open_packet_sockets;
 use dissection::{Row, can_run, dissect};
 use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_fields_of};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{Data, Host, HostOptions, IoQueue, command};
 use cairn_rdma::marking::Rules;
 use cairn_rdma::{ConnectOptions, EndpointOptions, Event, PKey, Provider, QpOptions};
-use cairn_roce::capture::Capture;
+use cairn_roce::Capture;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::cm::{Message, ip_cm};
 use cairn_roce_proto::wire::frame::{Frame, Network};

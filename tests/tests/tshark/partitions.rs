@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::PKey;
-use cairn_roce::capture::Capture;
+use cairn_roce::Capture;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::frame::{Frame, Network};

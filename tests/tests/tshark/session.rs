@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cairn_initiator::{Buffer, Data, Ended, Host, command, discover};
-use cairn_roce::capture::Capture;
-use cairn_roce::phy::Network;
+use cairn_roce::Capture;
+use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_sim::Random;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};

@@ -15,7 +15,7 @@ use cairn_roce_proto::wire::packet::ICRC_LEN;
 
 const BYTES: usize = 256 << 10;
 /// Maximum length of a packet in bytes: the largest MTU, and all headers.
-pub const PACKET: usize = 4096 + 64;
+pub(crate) const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
 /// Maximum number of segments: `UDP_MAX_SEGMENTS` of older kernels.
@@ -29,17 +29,15 @@ const SPARE: usize = 3;
 
 /// Position of a queue pair's last packet in the batch; later packets must follow it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct BatchPosition {
+pub(crate) struct BatchPosition {
     batch: u64,
     group: usize,
 }
 
 /// Whether other queue pairs also add packets to this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// Only this queue pair adds packets.
+pub(crate) enum Sharing {
     Alone,
-    /// Other queue pairs add packets too.
     Others,
 }
 

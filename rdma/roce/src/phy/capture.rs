@@ -89,7 +89,7 @@ impl Capture {
     }
 
     /// Writes a received packet.
-    pub fn received(&self, received: &Received<'_>) {
+    pub(crate) fn received(&self, received: &Received<'_>) {
         let headers = received.headers;
         let ends = Ends {
             version: headers.version,
@@ -104,7 +104,7 @@ impl Capture {
     }
 
     /// Writes a sent packet with the IPv4 identification `id`.
-    pub fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
+    pub(crate) fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
             version,
             source: flow.local,

@@ -32,9 +32,8 @@ pub(super) struct Arrival {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Inlet with fault injection.
 #[derive(Debug)]
-pub struct BadInlet {
+pub(crate) struct BadInlet {
     inlet: Inlet,
     state: Mutex<FaultState>,
 }
@@ -51,7 +50,7 @@ struct FaultState {
 impl BadInlet {
     /// Wraps an inlet; `turn`, its index at the address, makes the faults differ between inlets.
     #[must_use]
-    pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
+    pub(crate) fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;
         Self {
             inlet,
@@ -65,9 +64,8 @@ impl BadInlet {
         }
     }
 
-    /// Returns the wrapped inlet.
     #[must_use]
-    pub fn inlet(&self) -> &Inlet {
+    pub(crate) fn inlet(&self) -> &Inlet {
         &self.inlet
     }
 

@@ -22,8 +22,7 @@ use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 const BATCH: usize = 64;
 const HEADERS: usize = Tag::LEN + grh::LEN;
 
-/// Sender of frames on one interface.
-pub struct Frames {
+pub(crate) struct Frames {
     vlan: Option<u16>,
     scope_id: u32,
     neighbours: Option<Neighbours>,
@@ -41,7 +40,7 @@ impl Frames {
     /// Creates a sender. With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface of link-local
     /// addresses.
     #[must_use]
-    pub fn new(vlan: Option<u16>, scope_id: u32) -> Self {
+    pub(crate) fn new(vlan: Option<u16>, scope_id: u32) -> Self {
         Self {
             vlan,
             scope_id,
@@ -58,7 +57,7 @@ impl Frames {
     ///
     /// # Errors
     /// The socket returned an error for the first packet.
-    pub fn send<'a>(
+    pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,
         packets: impl Iterator<Item = (&'a Flow, &'a [u8])>,

@@ -16,18 +16,15 @@ use super::socket::{check, from_storage};
 /// Difference in bytes between interface MTU and path MTU: as in rdma_rxe, because both ends must agree.
 const OVERHEAD: u32 = 80;
 
-/// Network interface of a port or of a VLAN.
 #[derive(Debug, Clone)]
-pub struct Interface {
+pub(crate) struct Interface {
     name: CString,
-    /// Interface index.
     pub index: u32,
-    /// True for the loopback interface.
     pub is_loopback: bool,
 }
 
 /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface with this address.
-pub fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
+pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
     let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
     Ok((1..=5)
         .rev()
@@ -39,7 +36,7 @@ pub fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
 ///
 /// A lookup takes longer than the rest of a connection request, so each address is looked up at most once per second.
 #[derive(Debug, Default)]
-pub struct PathMtus {
+pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,
 }
 
@@ -48,7 +45,7 @@ impl PathMtus {
     const MOST: usize = 64;
 
     /// Returns the path MTU code of an address, from `look_up` if none is cached.
-    pub fn of(
+    pub(crate) fn of(
         &mut self,
         address: IpAddr,
         now: Instant,
@@ -70,13 +67,12 @@ impl PathMtus {
 
 /// Returns the payload in bytes of a path MTU code (IBTA 12.6.5.7).
 #[must_use]
-pub const fn mtu_of_code(code: u8) -> u32 {
+pub(crate) const fn mtu_of_code(code: u8) -> u32 {
     128 << code
 }
 
 impl Interface {
-    /// Returns the interface with this address.
-    pub fn of(address: ScopedAddr) -> io::Result<Self> {
+    pub(crate) fn of(address: ScopedAddr) -> io::Result<Self> {
         // The loopback interface has all addresses 127.x.y.z and lists only 127.0.0.1.
         let wanted = match address.ip() {
             IpAddr::V4(v4) if v4.is_loopback() => IpAddr::from(Ipv4Addr::LOCALHOST).into(),

@@ -1,20 +1,20 @@
 //! Sending and receiving of packets.
 
-pub mod batch;
-pub mod capture;
+pub(crate) mod batch;
+pub(crate) mod capture;
 mod explain;
-pub mod fault;
-pub mod frames;
-pub mod interface;
-pub mod neighbour;
+pub(crate) mod fault;
+mod frames;
+pub(crate) mod interface;
+pub(crate) mod neighbour;
 mod offload;
-pub mod packet;
+mod packet;
 mod qpn_filter;
-pub mod receive;
-pub mod send;
-pub mod send_sockets;
-pub mod socket;
-pub mod wire;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod send_sockets;
+pub(crate) mod socket;
+pub(crate) mod wire;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -51,7 +51,7 @@ pub enum Network {
 
 /// RoCE version of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub(crate) enum Version {
     /// RoCE v1: Ethernet and GRH (IBTA annex A16).
     V1,
     /// RoCE v2: IP and UDP (IBTA annex A17).
@@ -61,7 +61,7 @@ pub enum Version {
 impl Version {
     /// Returns the addresses that the ICRC covers. RoCE v1 ignores the source port.
     #[must_use]
-    pub fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
+    pub(crate) fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
         let (source, source_port) = (source.ip().to_canonical(), source.port());
         let destination = destination.to_canonical();
         match self {
@@ -80,14 +80,10 @@ impl Version {
 
 /// Receiving socket of connection management or of an endpoint.
 #[derive(Debug)]
-pub enum Inlet {
-    /// UDP socket.
+pub(crate) enum Inlet {
     Socket(Socket),
-    /// Packet socket.
     Packets(PacketSocket),
-    /// Receiver of a network in memory.
     Tap(Tap),
-    /// Inlet with injected faults.
     Bad(Box<BadInlet>),
 }
 
@@ -95,7 +91,7 @@ impl Network {
     /// Opens the first inlet of an address, for connection management.
     ///
     /// Bits of a queue pair number above the lowest `qpn_low_bits` select further inlets.
-    pub fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
+    pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
                 let socket = Socket::bind_receiver(address.at(ROCE_PORT), false)?;
@@ -118,7 +114,7 @@ impl Network {
     }
 
     /// Opens a further inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`.
-    pub fn next_inlet(
+    pub(crate) fn next_inlet(
         &self,
         address: ScopedAddr,
         turn: u32,
@@ -144,7 +140,7 @@ impl Network {
 
     /// Returns the network without fault injection.
     #[must_use]
-    pub fn good(&self) -> &Self {
+    pub(crate) fn good(&self) -> &Self {
         match self {
             Self::Bad(network, _) => network.good(),
             _ => self,
@@ -152,7 +148,7 @@ impl Network {
     }
 
     /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface of `address`.
-    pub fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
+    pub(crate) fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),
             _ => interface::path_mtu_code(address),
@@ -161,7 +157,7 @@ impl Network {
 
     /// Returns the RoCE version and the VLAN setting.
     #[must_use]
-    pub fn roce(&self) -> Roce {
+    pub(crate) fn roce(&self) -> Roce {
         match self.good() {
             Self::Ethernet { vlan } => Roce::V1 { vlan: *vlan },
             _ => Roce::V2,
@@ -179,9 +175,8 @@ impl Network {
         }
     }
 
-    /// Returns the RoCE version.
     #[must_use]
-    pub fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         match self.roce() {
             Roce::V1 { .. } => Version::V1,
             Roce::V2 => Version::V2,
@@ -190,7 +185,7 @@ impl Network {
 
     /// True if calls of the owner drive the network, so that no thread is started.
     #[must_use]
-    pub fn is_moved_by_hand(&self) -> bool {
+    pub(crate) fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
     }
 }
@@ -198,7 +193,7 @@ impl Network {
 impl Inlet {
     /// Returns the descriptor, if any, that is readable when packets have arrived.
     #[must_use]
-    pub fn fd(&self) -> Option<RawFd> {
+    pub(crate) fn fd(&self) -> Option<RawFd> {
         match self {
             Self::Socket(socket) => Some(socket.raw()),
             Self::Packets(socket) => Some(socket.raw()),
@@ -211,7 +206,7 @@ impl Inlet {
     /// of `flows`.
     ///
     /// Returns true if the network has such filters.
-    pub fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
+    pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
             Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),
             Self::Packets(socket) => socket.admit(numbers).map(|()| true),
@@ -222,7 +217,7 @@ impl Inlet {
 
     /// Makes the kernel deliver each of these flows to the socket with its index, and other packets by queue pair
     /// number.
-    pub fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
+    pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
             // Not needed: the kernel does not combine received frames.
@@ -233,7 +228,7 @@ impl Inlet {
 
     /// True if the kernel may combine packets for several inlets into one datagram (GRO).
     #[must_use]
-    pub fn has_joined_packets(&self) -> bool {
+    pub(crate) fn has_joined_packets(&self) -> bool {
         match self {
             Self::Socket(_) => true,
             Self::Packets(_) | Self::Tap(_) => false,
@@ -244,7 +239,7 @@ impl Inlet {
     /// Sets the traffic class and the matching priority of packets sent through this inlet.
     ///
     /// No effect in memory, where each packet has its class.
-    pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
+    pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.set_class(traffic_class),
             Self::Packets(socket) => socket.set_class(traffic_class),

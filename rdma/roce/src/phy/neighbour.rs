@@ -13,8 +13,7 @@ use cairn_base::netlink::{Message, Netlink, attribute, attributes, find, u16_at}
 
 use super::interface::Interface;
 
-/// MAC address.
-pub type Mac = [u8; 6];
+pub(crate) type Mac = [u8; 6];
 
 /// Time after which a MAC address is looked up again, because a peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
@@ -28,17 +27,15 @@ const NDA_LLADDR: u16 = 2;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 const NDMSG_LEN: usize = 12;
 
-/// Cache of MAC addresses on one interface.
 #[derive(Debug)]
-pub struct Neighbours {
+pub(crate) struct Neighbours {
     interface: Interface,
     netlink: Netlink,
     known: HashMap<IpAddr, (Mac, Instant)>,
 }
 
 impl Neighbours {
-    /// Creates an empty cache.
-    pub fn new(interface: Interface) -> io::Result<Self> {
+    pub(crate) fn new(interface: Interface) -> io::Result<Self> {
         Ok(Self {
             interface,
             netlink: Netlink::open(libc::NETLINK_ROUTE)?,
@@ -46,14 +43,13 @@ impl Neighbours {
         })
     }
 
-    /// Returns the interface.
     #[must_use]
-    pub fn interface(&self) -> &Interface {
+    pub(crate) fn interface(&self) -> &Interface {
         &self.interface
     }
 
     /// Returns the MAC address of a peer; if unknown, returns `None` and makes the kernel resolve it.
-    pub fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
+    pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
         }
@@ -87,7 +83,7 @@ impl Neighbours {
 }
 
 /// Makes the kernel resolve an IP address, without waiting.
-pub fn solicit(address: ScopedAddr) {
+pub(crate) fn solicit(address: ScopedAddr) {
     let any: IpAddr = match address.ip() {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

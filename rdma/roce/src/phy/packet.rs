@@ -46,9 +46,8 @@ const GRH_DESTINATION: u32 = 24;
 /// Offset of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = grh::LEN as u32 + 4;
 
-/// Packet socket bound to an interface.
 #[derive(Debug)]
-pub struct PacketSocket {
+pub(crate) struct PacketSocket {
     fd: OwnedFd,
     tests: Vec<libc::sock_filter>,
     /// Claim of the address, held by the first socket of a device.
@@ -64,7 +63,7 @@ impl PacketSocket {
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
     /// `CAP_NET_RAW`.
-    pub fn bind_receiver(
+    pub(crate) fn bind_receiver(
         address: ScopedAddr,
         vlan: Option<u16>,
         turn: u32,
@@ -106,7 +105,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
-    pub fn sender(traffic_class: u8) -> io::Result<Self> {
+    pub(crate) fn sender(traffic_class: u8) -> io::Result<Self> {
         // Protocol 0 and the filter prevent reception.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
@@ -121,19 +120,18 @@ impl PacketSocket {
     }
 
     /// Drops received packets whose queue pair number is not in the sorted `numbers`.
-    pub fn admit(&self, numbers: &[u32]) -> io::Result<()> {
+    pub(crate) fn admit(&self, numbers: &[u32]) -> io::Result<()> {
         let narrow = [&self.tests[..], &by_number(DEST_QPN, numbers)].concat();
         exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
     /// Sets the priority for this traffic class; each packet's GRH carries the class.
-    pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
+    pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         set_priority(self.raw(), traffic_class)
     }
 
-    /// Returns the descriptor.
     #[must_use]
-    pub fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 }

@@ -18,11 +18,11 @@ use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
 /// Maximum datagrams per call; each may contain several packets of one flow (GRO).
-pub const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 /// Maximum length of a datagram in bytes, including GRO.
 const BUFFER: usize = 65_536;
 /// Approximate bytes per call: data is processed while in the cache, and acknowledged before more is received.
-pub const ENOUGH: usize = 128 << 10;
+pub(crate) const ENOUGH: usize = 128 << 10;
 /// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
 
@@ -30,8 +30,7 @@ const ECN_CE: u8 = 3;
 #[derive(Clone, Copy)]
 struct ControlMessages([u8; 128]);
 
-/// Receive buffers of an endpoint.
-pub struct Receiver {
+pub(crate) struct Receiver {
     bytes: Box<[u8]>,
     names: Box<[sockaddr_storage]>,
     controls: Box<[ControlMessages]>,
@@ -54,12 +53,10 @@ struct Info {
 
 /// Fields of the headers below the BTH, shared by all packets of a datagram.
 #[derive(Debug, Clone, Copy)]
-pub struct Headers {
-    /// RoCE version.
+pub(crate) struct Headers {
     pub version: Version,
     /// Source address, and source port of RoCE v2.
     pub source: SocketAddr,
-    /// Destination address.
     pub local: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
@@ -70,7 +67,7 @@ pub struct Headers {
 impl Headers {
     /// True if a router has marked the packet for congestion; only IP has such marks (annex A17.9).
     #[must_use]
-    pub fn is_congested(&self) -> bool {
+    pub(crate) fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
     }
 }
@@ -100,10 +97,8 @@ impl Info {
     }
 }
 
-/// A packet that was received, and its headers.
 #[derive(Debug, Clone, Copy)]
-pub struct Received<'a> {
-    /// Headers below the BTH.
+pub(crate) struct Received<'a> {
     pub headers: &'a Headers,
     /// Index of the packet in its datagram, normally equal to its IPv4 identification.
     pub index: u16,
@@ -124,9 +119,8 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver with empty buffers.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; BATCH * BUFFER].into(),
             // SAFETY: zeros are a valid value of this plain structure.
@@ -142,7 +136,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The socket returned an error; an empty socket is no error.
-    pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
+    pub(crate) fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {
             Inlet::Socket(socket) => self.receive_datagrams(socket)?,
@@ -159,9 +153,8 @@ impl Receiver {
         Ok(count)
     }
 
-    /// True if more datagrams may be pending.
     #[must_use]
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.filled
     }
 
@@ -268,7 +261,7 @@ impl Receiver {
     }
 
     /// Returns the packets of a datagram received by the last [`Receiver::receive`].
-    pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
+    pub(crate) fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
         let info = &self.infos[datagram];
         let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];
         let segments = bytes.chunks(info.segment.max(1)).zip(0..);

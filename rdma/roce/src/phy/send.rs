@@ -23,21 +23,19 @@ use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// ECN bits of the traffic class (RFC 3168, 5).
-pub const ECN: u8 = 3;
+pub(crate) const ECN: u8 = 3;
 
 /// Maximum time in milliseconds for which a flush waits for room in the socket.
 const MAX_WAITS: u32 = 5;
 
 /// Addresses and header fields of a connection's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flow {
+pub(crate) struct Flow {
     /// Descriptor of the sending socket; -1 for a network in memory.
     pub fd: RawFd,
     /// UDP source port in RoCE v2; flow label in RoCE v1.
     pub source_port: u16,
-    /// Local address.
     pub local: IpAddr,
-    /// Address of the peer.
     pub remote: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
@@ -52,7 +50,7 @@ impl Flow {
     ///
     /// Messages of the flow carry their traffic class, because the socket's class has ECN bits.
     #[must_use]
-    pub fn not_ecn_capable(&self) -> Self {
+    pub(crate) fn not_ecn_capable(&self) -> Self {
         Self {
             traffic_class: self.traffic_class & !ECN,
             is_of_class: false,
@@ -80,8 +78,7 @@ struct Tally {
     unjoined: u64,
 }
 
-/// Sender of an endpoint's packets.
-pub struct Sender {
+pub(crate) struct Sender {
     batch: Batch,
     controls: Box<[ControlMessages; GROUPS]>,
     names: Box<[sockaddr_storage; GROUPS]>,
@@ -103,11 +100,9 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Creates an empty sender.
-    ///
     /// `local` is the device's address, `capture` records the packets, `offload` permits super-packets.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         network: &Network,
         local: ScopedAddr,
         capture: Option<Arc<Capture>>,
@@ -133,7 +128,7 @@ impl Sender {
     }
 
     /// Adds the statistics since the last call to `counters`.
-    pub fn report(&mut self, counters: &mut Counters) {
+    pub(crate) fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,
             datagrams,
@@ -147,7 +142,7 @@ impl Sender {
     }
 
     /// Returns the buffer for the next packet, which [`Sender::commit`] adds.
-    pub fn packet(&mut self) -> &mut [u8] {
+    pub(crate) fn packet(&mut self) -> &mut [u8] {
         self.batch.rewind();
         if self.batch.is_full() {
             self.flush();
@@ -157,19 +152,19 @@ impl Sender {
 
     /// Returns the opcode of the packet in [`Sender::packet`].
     #[must_use]
-    pub fn opcode(&self) -> u8 {
+    pub(crate) fn opcode(&self) -> u8 {
         self.batch.opcode()
     }
 
     /// Records whether a packet within a super-packet arrived.
-    pub fn judge(&mut self, remote: IpAddr, fate: Joined) {
+    pub(crate) fn judge(&mut self, remote: IpAddr, fate: Joined) {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
     /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC behind the last packet of the queue pair.
     ///
     /// Returns true if the packet follows another one in a super-packet.
-    pub fn commit(
+    pub(crate) fn commit(
         &mut self,
         flow: &Flow,
         length: usize,
@@ -183,14 +178,13 @@ impl Sender {
         self.batch.add(flow, self.version, length, place, joins)
     }
 
-    /// True if no packet is queued.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
     /// Sends the queued packets; packets refused by the system are lost.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.leave();
         self.batch.rewind();
     }

@@ -24,9 +24,8 @@ const MAX_SOCKETS: usize = 256;
 const FIRST_PORT: u16 = 0xc000;
 const TRIES: u32 = 100;
 
-/// Socket and flow from which a queue pair sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SendSocket {
+pub(crate) struct SendSocket {
     /// Descriptor of the socket; -1 for a network in memory.
     pub fd: RawFd,
     /// UDP source port in RoCE v2; flow label in RoCE v1.
@@ -38,7 +37,7 @@ pub struct SendSocket {
 
 impl SendSocket {
     /// Placeholder until a socket is chosen.
-    pub const UNDECIDED: Self = Self {
+    pub(crate) const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
         is_of_class: false,
@@ -48,16 +47,14 @@ impl SendSocket {
 
 /// Destination of a flow: one endpoint of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Destination {
-    /// Address of the peer.
+pub(crate) struct Destination {
     pub remote: IpAddr,
     /// Endpoint of the peer: the top bits of its queue pair numbers.
     pub endpoint: u32,
 }
 
-/// Sending sockets of an endpoint.
 #[derive(Debug)]
-pub struct SendSockets {
+pub(crate) struct SendSockets {
     network: Network,
     address: ScopedAddr,
     entropy: Entropy,
@@ -80,9 +77,8 @@ struct Use {
 }
 
 impl SendSockets {
-    /// Creates an empty set of sockets.
     #[must_use]
-    pub fn new(network: Network, address: ScopedAddr, entropy: Entropy) -> Self {
+    pub(crate) fn new(network: Network, address: ScopedAddr, entropy: Entropy) -> Self {
         Self {
             network,
             address,
@@ -93,11 +89,13 @@ impl SendSockets {
         }
     }
 
-    /// Returns a socket and flow for this destination and traffic class.
-    ///
     /// # Errors
     /// The system refuses a new socket, and no open one can be shared.
-    pub fn take(&mut self, destination: Destination, traffic_class: u8) -> io::Result<SendSocket> {
+    pub(crate) fn take(
+        &mut self,
+        destination: Destination,
+        traffic_class: u8,
+    ) -> io::Result<SendSocket> {
         if matches!(self.network.good(), Network::Ethernet { .. }) {
             return Ok(SendSocket {
                 fd: self.of_level(traffic_class)?,
@@ -125,7 +123,11 @@ impl SendSockets {
     ///
     /// # Errors
     /// As [`SendSockets::take`]; the queue pair then keeps `send_socket`.
-    pub fn retake(&mut self, send_socket: SendSocket, traffic_class: u8) -> io::Result<SendSocket> {
+    pub(crate) fn retake(
+        &mut self,
+        send_socket: SendSocket,
+        traffic_class: u8,
+    ) -> io::Result<SendSocket> {
         match send_socket.place {
             None => Ok(SendSocket {
                 fd: self.of_level(traffic_class)?,
@@ -139,8 +141,7 @@ impl SendSockets {
         }
     }
 
-    /// Releases the socket of a queue pair.
-    pub fn give_back(&mut self, send_socket: SendSocket) {
+    pub(crate) fn give_back(&mut self, send_socket: SendSocket) {
         let Some((place, destination)) = send_socket.place else {
             return;
         };

@@ -4,7 +4,7 @@
 //! offload or reuseport filters. Each call passes pointers to live values.
 
 use std::io;
-use std::mem::{size_of, size_of_val, zeroed};
+use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -25,10 +25,8 @@ const NETWORK: u32 = -0x10_0000_i32 as u32;
 
 /// Source address and port of a UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowKey {
-    /// Source address.
+pub(crate) struct FlowKey {
     pub address: IpAddr,
-    /// Source port.
     pub port: u16,
 }
 
@@ -65,14 +63,14 @@ impl FlowKey {
 /// The socket is never connected: Linux then sends IPv4 identification 0 and the don't-fragment flag, on which the
 /// ICRC relies.
 #[derive(Debug)]
-pub struct Socket {
+pub(crate) struct Socket {
     fd: OwnedFd,
     is_ipv4: bool,
 }
 
 impl Socket {
     /// Binds a socket for RoCE packets; with `share`, further sockets may bind to the address.
-    pub fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
+    pub(crate) fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
         let this = Self::open(address)?;
         if share {
             this.share()?;
@@ -93,7 +91,7 @@ impl Socket {
     }
 
     /// Binds a socket for sending only; its port is the source port of a flow.
-    pub fn bind_sender(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn bind_sender(address: SocketAddr) -> io::Result<Self> {
         let this = Self::open(address)?;
         attach(this.raw(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         this.bind(address)?;
@@ -137,7 +135,7 @@ impl Socket {
     /// Permits further sockets of this process to bind to the address.
     ///
     /// Called after an exclusive bind, so that no other process has the address.
-    pub fn share(&self) -> io::Result<()> {
+    pub(crate) fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
@@ -145,7 +143,7 @@ impl Socket {
     ///
     /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
     /// is `n`, and packets of flows paired with `n`.
-    pub fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
+    pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
@@ -162,14 +160,14 @@ impl Socket {
 
     /// Drops received packets unless their queue pair number is in the sorted `numbers`, or they belong to one of
     /// `flows`.
-    pub fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<()> {
+    pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<()> {
         let of_flows = flows.iter().flat_map(|flow| flow.returns(u32::MAX));
         let narrow: Vec<_> = of_flows.chain(by_number(DEST_QPN, numbers)).collect();
         exchange(self.raw(), &narrow, &[PASS])
     }
 
     /// Sets the traffic class of sent packets and the matching priority.
-    pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
+    pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         let class = c_int::from(traffic_class);
         if self.is_ipv4 {
             self.set(libc::IPPROTO_IP, libc::IP_TOS, &class)?;
@@ -184,21 +182,14 @@ impl Socket {
         set(self.raw(), level, option, value)
     }
 
-    /// Returns the descriptor.
     #[must_use]
-    pub fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Returns the local address.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        // SAFETY: zeros are a valid value of this plain structure.
-        let mut storage: sockaddr_storage = unsafe { zeroed() };
-        let mut length = size_of_val(&storage) as socklen_t;
-        let address = (&raw mut storage).cast();
-        // SAFETY: `address` has space for `length` bytes.
-        check(unsafe { libc::getsockname(self.raw(), address, &raw mut length) })?;
-        from_storage(&storage).ok_or_else(|| io::Error::other("not an IP socket"))
+    #[cfg(test)]
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        std::net::UdpSocket::from(self.fd.try_clone()?).local_addr()
     }
 }
 
@@ -325,7 +316,7 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
 }
 
 /// Returns the local address from which the system sends to `remote`, with its scope.
-pub fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
+pub(crate) fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),

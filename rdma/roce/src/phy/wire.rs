@@ -44,9 +44,8 @@ struct Sockets {
     arrived: Vec<VecDeque<Frame>>,
 }
 
-/// Receiving socket of a network in memory.
 #[derive(Debug)]
-pub struct Tap {
+pub(crate) struct Tap {
     wire: Wire,
     address: IpAddr,
     turn: usize,
