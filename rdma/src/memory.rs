@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use cairn_base::Mapping;
 
+use crate::work::{RemoteBuffer, Sge};
+
 /// Mapping registered with a device. Dropping it invalidates its keys, then releases the mapping.
 pub struct Region {
     lkey: u32,
@@ -44,7 +46,7 @@ impl Region {
         }
     }
 
-    /// Returns the local key, for [`Sge`](crate::Sge)s.
+    /// Returns the local key, for [`Sge`]s.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.lkey
@@ -60,5 +62,25 @@ impl Region {
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+
+    /// Returns a range of the region for local work requests; `offset` is in bytes.
+    #[must_use]
+    #[inline]
+    pub fn sge(&self, offset: usize, length: u32) -> Sge {
+        Sge {
+            addr: self.mapping.addr() + offset as u64,
+            length,
+            lkey: self.lkey,
+        }
+    }
+
+    /// Returns the buffer at `offset` for work requests of peers, if they have access.
+    #[must_use]
+    pub fn remote(&self, offset: usize) -> Option<RemoteBuffer> {
+        Some(RemoteBuffer {
+            addr: self.mapping.addr() + offset as u64,
+            rkey: self.rkey?,
+        })
     }
 }

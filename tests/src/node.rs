@@ -152,22 +152,17 @@ impl Node {
     }
 
     pub(crate) fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge {
-            addr: self.region.mapping().addr() + offset as u64,
-            length: u32::try_from(length).expect("test buffers are small"),
-            lkey: self.region.lkey(),
-        }
+        let length = u32::try_from(length).expect("test buffers are small");
+        self.region.sge(offset, length)
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        self.region.rkey().expect("a node's memory has all rights")
+        self.remote(0).rkey
     }
 
     pub(crate) fn remote(&self, offset: usize) -> RemoteBuffer {
-        RemoteBuffer {
-            addr: self.region.mapping().addr() + offset as u64,
-            rkey: self.rkey(),
-        }
+        let buffer = self.region.remote(offset);
+        buffer.expect("a node's memory has all rights")
     }
 
     pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {

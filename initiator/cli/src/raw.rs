@@ -208,11 +208,7 @@ impl Link {
     }
 
     fn sge(&self, at: usize, length: u32) -> Sge {
-        Sge {
-            addr: self.region.mapping().addr() + at as u64,
-            length,
-            lkey: self.region.lkey(),
-        }
+        self.region.sge(at, length)
     }
 
     fn wait_completion(&mut self) -> Result<Completion> {

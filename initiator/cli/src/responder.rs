@@ -230,10 +230,6 @@ impl Station {
     }
 
     fn sge(&self, slot: u64, length: u32) -> Sge {
-        Sge {
-            addr: self.messages.mapping().addr() + slot * MESSAGE_BYTES as u64,
-            length,
-            lkey: self.messages.lkey(),
-        }
+        self.messages.sge(slot as usize * MESSAGE_BYTES, length)
     }
 }

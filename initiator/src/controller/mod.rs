@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Device, Endpoint, EndpointOptions, FabricError, Marked, PostError, QpId, RecvWork, Sge,
+    Access, Device, Endpoint, EndpointOptions, FabricError, Marked, PostError, QpId, RecvWork,
     WorkStatus,
 };
 use nvme_auth::Secrets;
@@ -475,11 +475,7 @@ impl Controller {
 
     fn post_response_slot(&mut self, slot: u64) -> Result<(), PostError> {
         let region = self.responses.region();
-        let sge = Sge {
-            addr: region.mapping().addr() + slot * RESPONSE_BYTES as u64,
-            length: RESPONSE_BYTES as u32,
-            lkey: region.lkey(),
-        };
+        let sge = region.sge(slot as usize * RESPONSE_BYTES, RESPONSE_BYTES as u32);
         self.endpoint.post_receives(&[RecvWork {
             id: RECEIVE_ID | slot,
             sges: sge.into(),

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use cairn_rdma::{Access, Device, FabricError, Operation, SendWork, Sge, SgeList};
+use cairn_rdma::{Access, Device, FabricError, Operation, SendWork, SgeList};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{FromZeros, IntoBytes, Sqe};
 
@@ -96,15 +96,10 @@ impl Capsules {
             self.silent = 0;
         }
         let region = self.memory.region();
-        let sge = |at: usize, length: usize| Sge {
-            addr: region.mapping().addr() + at as u64,
-            length: length as u32,
-            lkey: region.lkey(),
-        };
-        let sqe = sge(Self::sqe_at(place), SQE_BYTES);
-        let sges = match length as usize - SQE_BYTES {
+        let sqe = region.sge(Self::sqe_at(place), SQE_BYTES as u32);
+        let sges = match length - SQE_BYTES as u32 {
             0 => SgeList::one(sqe),
-            data => SgeList::two(sqe, sge(self.data_at(place), data)),
+            data => SgeList::two(sqe, region.sge(self.data_at(place), data)),
         };
         SendWork {
             id: u64::from(place),

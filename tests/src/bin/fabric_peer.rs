@@ -13,7 +13,7 @@ use cairn_base::Mapping;
 use cairn_rdma::{
     Access, Completion, CompletionKind, ConnRequest, ConnectOptions, Device, Endpoint,
     EndpointOptions, Event, ListenOptions, ListenerEvent, Operation, PKey, QpId, QpOptions,
-    RecvWork, Region, SendWork, Sge, SgeList,
+    RecvWork, Region, SendWork, SgeList,
 };
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};
@@ -288,9 +288,5 @@ fn receive(region: &Region, slot: usize) -> RecvWork {
 }
 
 fn message(region: &Region, slot: usize) -> SgeList {
-    SgeList::one(Sge {
-        addr: region.mapping().addr() + (slot * MESSAGE) as u64,
-        length: MESSAGE as u32,
-        lkey: region.lkey(),
-    })
+    region.sge(slot * MESSAGE, MESSAGE as u32).into()
 }

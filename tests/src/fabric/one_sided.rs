@@ -2,9 +2,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use cairn_base::Mapping;
-use cairn_rdma::{
-    Access, CompletionKind, Operation, QpOptions, RemoteBuffer, Sge, SgeList, WorkStatus,
-};
+use cairn_rdma::{Access, CompletionKind, Operation, QpOptions, SgeList, WorkStatus};
 
 use super::Setting;
 use super::pair::Pair;
@@ -277,13 +275,9 @@ fn send_with_invalidate(setting: &Setting) -> Result<Outcome> {
     let limits = pair.target.endpoint.limits();
     ensure!(limits.send_with_invalidate, "{limits:?}");
     let mapping = Arc::new(Mapping::anonymous(4096)?);
-    let addr = mapping.addr();
     let device = Arc::clone(pair.host.endpoint.device());
     let region = device.register(mapping, Access::REMOTE_WRITE | Access::REMOTE_READ)?;
-    let there = RemoteBuffer {
-        addr,
-        rkey: region.rkey().context("a remote key")?,
-    };
+    let there = region.remote(0).context("a remote key")?;
     pair.host.post_receives(0..1)?;
     let bytes = pair.target.sge(DATA, 512);
     let chain = [
@@ -338,11 +332,7 @@ fn invalidate_needs_a_right(setting: &Setting) -> Result<Outcome> {
 
     let link = pair.link(&QpOptions::default())?;
     pair.target.post_receives(0..1)?;
-    let local = Sge {
-        addr: region.mapping().addr(),
-        length: 512,
-        lkey: region.lkey(),
-    };
+    let local = region.sge(0, 512);
     let work = signaled(2, Operation::Send, local.into());
     pair.host.endpoint.post(link.host, &[work])?;
     let sent = pair.host_completion(2)?;
@@ -357,10 +347,7 @@ fn keys_are_of_one_domain(setting: &Setting) -> Result<Outcome> {
     ensure!(other.id() == device.id(), "it is another device");
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = other.register(Arc::new(Mapping::anonymous(4096)?), rights)?;
-    let there = RemoteBuffer {
-        addr: region.mapping().addr(),
-        rkey: region.rkey().context("a remote key")?,
-    };
+    let there = region.remote(0).context("a remote key")?;
     let rkey = there.rkey;
     let mut ops = vec![Operation::Write(there), Operation::Read(there)];
     if setting.provider.name() != "verbs" {

@@ -37,12 +37,7 @@ impl Controller {
     }
 
     fn sge(&self, at: usize, length: usize) -> Sge {
-        let region = &self.accepted.region;
-        Sge {
-            addr: region.mapping().addr() + at as u64,
-            length: length as u32,
-            lkey: region.lkey(),
-        }
+        self.accepted.region.sge(at, length as u32)
     }
 
     fn poll_for(&mut self, kind: CompletionKind) -> Completion {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, ConnRequest, Endpoint, EndpointOptions, Listener, QpOptions, RecvWork, Region, Sge,
+    Access, ConnRequest, Endpoint, EndpointOptions, Listener, QpOptions, RecvWork, Region,
 };
 use cairn_tests::provider::listen;
 use crossbeam_channel::Receiver;
@@ -43,7 +43,6 @@ impl Fake {
         let request = self.request();
         let device = Arc::clone(&request.device);
         let mapping = Arc::new(Mapping::anonymous(1 << 16).unwrap());
-        let addr = mapping.addr();
         let region = device.register(mapping, Access::LOCAL_WRITE).unwrap();
         let options = EndpointOptions {
             receives: 4,
@@ -52,14 +51,9 @@ impl Fake {
         };
         let mut endpoint = device.open(&options).unwrap();
         if bytes > 0 {
-            let sge = Sge {
-                addr,
-                length: bytes,
-                lkey: region.lkey(),
-            };
             let receive = RecvWork {
                 id: 0,
-                sges: sge.into(),
+                sges: region.sge(0, bytes).into(),
             };
             endpoint.post_receives(&[receive]).unwrap();
         }

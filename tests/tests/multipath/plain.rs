@@ -196,11 +196,7 @@ impl Connection {
     }
 
     fn sge(&self, at: usize, length: usize) -> Sge {
-        Sge {
-            addr: self.region.mapping().addr() + at as u64,
-            length: length as u32,
-            lkey: self.region.lkey(),
-        }
+        self.region.sge(at, length as u32)
     }
 
     fn post_receive(&mut self, slot: u64) {

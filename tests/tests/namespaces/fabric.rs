@@ -55,11 +55,7 @@ impl End {
     }
 
     fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge {
-            addr: self.region.mapping().addr() + offset as u64,
-            length: length as u32,
-            lkey: self.region.lkey(),
-        }
+        self.region.sge(offset, length as u32)
     }
 
     fn post_receive(&mut self) {
@@ -153,10 +149,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     let listener = provider.listen(&options, sink).unwrap();
     let device = provider.device_for(listener.local_addr(), None).unwrap();
     let mut end = End::open(&device);
-    let remote = RemoteBuffer {
-        addr: end.region.mapping().addr() + MESSAGE as u64,
-        rkey: end.region.rkey().expect("it is for peers"),
-    };
+    let remote = end.region.remote(MESSAGE).expect("it is for peers");
     ready.send((listener.local_addr(), remote)).unwrap();
     let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {
         panic!("no request came");
