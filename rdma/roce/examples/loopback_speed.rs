@@ -10,12 +10,12 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cairn_base::Mapping;
-use cairn_rdma::{
-    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, ListenOptions,
-    ListenerEvent, Operation, PKey, Provider, QpId, QpOptions, Region, RemoteBuffer, SendWork, Sge,
-};
 use cairn_roce::Soft;
+use cairn_roce::rdma::{
+    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, ListenOptions,
+    ListenerEvent, Mapping, Operation, PKey, Provider, QpId, QpOptions, Region, RemoteBuffer,
+    SendWork,
+};
 
 const SIZE: usize = 32 << 20;
 const TIME_S: f64 = 2.0;
@@ -46,12 +46,7 @@ fn measure(
     let work = |slot: usize| SendWork {
         id: slot as u64,
         op: op(slot * length),
-        sges: Sge {
-            addr: region.mapping().addr() + (slot * length) as u64,
-            length: length as u32,
-            lkey: region.lkey(),
-        }
-        .into(),
+        sges: region.sge(slot * length, length as u32).into(),
         signaled: true,
     };
     let first: Vec<_> = (0..depth).map(work).collect();
@@ -153,10 +148,7 @@ fn main() {
         thread::spawn(move || {
             let (mut end, region) = open(&device);
             sender
-                .send(RemoteBuffer {
-                    addr: region.mapping().addr(),
-                    rkey: region.rkey().expect("it is for peers"),
-                })
+                .send(region.remote(0).expect("it is for peers"))
                 .expect("the other thread lives");
             let Ok(ListenerEvent::Request(request)) = requests.recv() else {
                 panic!("no request came");

@@ -1,17 +1,15 @@
-//! Responder for rdma-core's `rping` and perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw` (with `-R`), without
-//! an RDMA device at this end.
+//! Responder for perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw` (with `-R`), without an RDMA device at this
+//! end.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
 //!
-//! rping -c -a 192.0.2.1 -C 10 -v -V                (on another machine)
-//! ib_write_bw -R -F 192.0.2.1
+//! ib_write_bw -R -F 192.0.2.1               (on another machine)
 //! ```
 //!
-//! The responder listens on the tools' default ports, prints one line for each event, and runs until killed.
+//! The responder listens on perftest's default port, prints one line for each event, and runs until killed.
 
 mod perftest;
-mod rping;
 mod station;
 
 use std::collections::HashMap;
@@ -20,17 +18,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{
+use cairn_roce::Soft;
+use cairn_roce::rdma::{
     Completion, CompletionKind, ConnRequest, Event, ListenOptions, ListenerEvent, PKey, Provider,
     QpId, sleep_until_ready,
 };
-use cairn_roce::Soft;
 
 use perftest::{ControlWindow, Traffic};
-use rping::Rping;
 use station::Station;
 
-const RPING_PORT: u16 = 7174;
 const PERFTEST_PORT: u16 = 18515;
 
 const REQUESTS_SEEN_EVERY: Duration = Duration::from_millis(20);
@@ -45,25 +41,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_err(|_| format!("{ip:?} is not an IP address: give one of this machine"))?;
 
     let provider = Soft::default();
+    let address = SocketAddr::new(ip, PERFTEST_PORT);
     let (sender, requests) = channel();
-    let mut listeners = Vec::new();
-    for port in [RPING_PORT, PERFTEST_PORT] {
-        let sender = sender.clone();
-        let options = ListenOptions {
-            address: SocketAddr::new(ip, port),
-            backlog: 4,
-            pkey: PKey::DEFAULT,
-            roce: None,
-        };
-        let sink = Box::new(move |event| {
-            let _ = sender.send(event);
-        });
-        listeners.push(provider.listen(&options, sink)?);
-        println!("listening on {}", options.address);
-    }
-    let device = provider.device_for(SocketAddr::new(ip, PERFTEST_PORT), Some(ip))?;
+    let options = ListenOptions {
+        address,
+        backlog: 4,
+        pkey: PKey::DEFAULT,
+        roce: None,
+    };
+    let sink = Box::new(move |event| {
+        let _ = sender.send(event);
+    });
+    let _listener = provider.listen(&options, sink)?;
+    println!("listening on {address}");
     let mut responder = Responder {
-        station: Station::open(&device)?,
+        station: Station::open(&provider.device_for(address, Some(ip))?)?,
         conversations: HashMap::new(),
     };
     responder.serve(&requests)
@@ -71,7 +63,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[derive(Debug)]
 enum Conversation {
-    Rping(Rping),
     Window(ControlWindow),
     Traffic(Traffic),
 }
@@ -113,20 +104,17 @@ impl Responder {
         }
     }
 
-    /// The port distinguishes rping from perftest, whose first connection is its control connection.
+    /// A client's first connection is its control connection.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {
             known.peer == peer && matches!(known.conversation, Conversation::Window(_))
         });
-        let port = request.local.port();
         let qp = match self.station.accept(request) {
             Ok(qp) => qp,
             Err(error) => return println!("{peer} was not accepted: {error}"),
         };
-        let conversation = if port == RPING_PORT {
-            Conversation::Rping(Rping::new(Station::data_bytes()))
-        } else if controlled {
+        let conversation = if controlled {
             Conversation::Traffic(Traffic::default())
         } else {
             Conversation::Window(ControlWindow::new(self.station.window(), qp.slot() as u32))
@@ -149,20 +137,11 @@ impl Responder {
             self.station.disconnect(qp);
             return Ok(());
         }
-        let step = match (&mut connection.conversation, message) {
-            (Conversation::Rping(rping), Some(message)) => rping.receive(&message),
-            (Conversation::Rping(rping), None) => rping.completed(completion.kind),
-            (Conversation::Window(control), Some(message)) => Ok(control.receive(message)),
-            (Conversation::Traffic(traffic), Some(message)) => Ok(traffic.receive(&message)),
-            (_, None) => Ok(station::Step::Wait),
-        };
-        match step.map(|step| self.station.take(qp, step)) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => println!("{}: {error:?}", connection.peer),
-            Err(error) => {
-                println!("{}: {error}", connection.peer);
-                self.station.disconnect(qp);
-            }
+        let answer = message.and_then(|message| connection.conversation.receive(message));
+        if let Some(answer) = answer
+            && let Err(error) = self.station.say(qp, &answer)
+        {
+            println!("{}: {error:?}", connection.peer);
         }
         Ok(())
     }
@@ -183,9 +162,18 @@ impl Responder {
 }
 
 impl Conversation {
+    fn receive(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
+        match self {
+            Self::Window(control) => Some(control.receive(message)),
+            Self::Traffic(traffic) => {
+                traffic.receive(&message);
+                None
+            }
+        }
+    }
+
     fn summary(&self) -> String {
         match self {
-            Self::Rping(rping) => rping.summary(),
             Self::Window(control) => control.summary(),
             Self::Traffic(traffic) => traffic.summary(),
         }

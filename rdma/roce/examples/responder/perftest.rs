@@ -5,9 +5,7 @@
 //! them describes memory, in a C structure of 56 bytes with big-endian fields. The server is passive in tests of WRITE
 //! and READ, and posts receives in a test of SEND.
 
-use cairn_rdma::RemoteBuffer;
-
-use crate::station::Step;
+use cairn_roce::rdma::RemoteBuffer;
 
 /// Bytes of the description of memory: LID, outstanding READs, queue pair number, PSN, key (4 each), unused (4),
 /// address (8), GID (16), SRQ number, GID index (4 each).
@@ -32,7 +30,7 @@ impl ControlWindow {
         }
     }
 
-    pub(crate) fn receive(&mut self, mut message: Vec<u8>) -> Step {
+    pub(crate) fn receive(&mut self, mut message: Vec<u8>) -> Vec<u8> {
         self.messages += 1;
         if message.len() == DESTINATION_BYTES {
             let mut put = |at: usize, bytes: &[u8]| {
@@ -42,7 +40,7 @@ impl ControlWindow {
             put(DESTINATION_RKEY, &self.window.rkey.to_be_bytes());
             put(DESTINATION_ADDR, &self.window.addr.to_be_bytes());
         }
-        Step::Say(message)
+        message
     }
 
     pub(crate) fn summary(&self) -> String {
@@ -57,10 +55,9 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn receive(&mut self, message: &[u8]) -> Step {
+    pub(crate) fn receive(&mut self, message: &[u8]) {
         self.messages += 1;
         self.bytes += message.len() as u64;
-        Step::Wait
     }
 
     pub(crate) fn summary(&self) -> String {

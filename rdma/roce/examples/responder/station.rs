@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use cairn_base::Mapping;
-use cairn_rdma::{
+use cairn_roce::rdma::{
     Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, FabricError,
-    Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork,
 };
 
 const RECEIVES: usize = 128;
@@ -15,30 +14,12 @@ const RECEIVE_BYTES: usize = 128 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Scratch bytes of a connection: data of READs and WRITEs, then the message to send.
-const DATA_BYTES: usize = 64 << 10;
+/// Bytes for the message that a connection sends.
 const SAID_BYTES: usize = 4 << 10;
-const SCRATCH_BYTES: usize = DATA_BYTES + SAID_BYTES;
 
 const WINDOW_BYTES: usize = 16 << 20;
 
 const READS: u8 = 128;
-
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Wait for the next message.
-    Wait,
-    /// Send a message.
-    Say(Vec<u8>),
-    /// READ the buffer of the peer.
-    Read { buffer: RemoteBuffer, length: u32 },
-    /// WRITE the scratch data to the buffer, and send a message.
-    WriteAndSay {
-        buffer: RemoteBuffer,
-        length: u32,
-        answer: Vec<u8>,
-    },
-}
 
 pub(crate) struct Station {
     endpoint: Box<dyn Endpoint>,
@@ -55,13 +36,10 @@ impl Station {
         };
         let endpoint = Arc::clone(device).open(&options)?;
         let memory = |bytes, access| {
-            let mapping = Mapping::anonymous(bytes).map_err(|source| FabricError::Os {
-                call: "mmap",
-                source,
-            })?;
+            let mapping = Mapping::anonymous(bytes).map_err(FabricError::os("mmap"))?;
             device.register(Arc::new(mapping), access)
         };
-        let private_bytes = RECEIVES * RECEIVE_BYTES + CONNECTIONS * SCRATCH_BYTES;
+        let private_bytes = RECEIVES * RECEIVE_BYTES + CONNECTIONS * SAID_BYTES;
         let mut station = Self {
             endpoint,
             private: memory(private_bytes, Access::LOCAL_WRITE)?,
@@ -79,14 +57,7 @@ impl Station {
     }
 
     pub(crate) fn window(&self) -> RemoteBuffer {
-        RemoteBuffer {
-            addr: self.window.mapping().addr(),
-            rkey: self.window.rkey().expect("the window is for peers"),
-        }
-    }
-
-    pub(crate) const fn data_bytes() -> u32 {
-        DATA_BYTES as u32
+        self.window.remote(0).expect("the window is for peers")
     }
 
     pub(crate) fn accept(&mut self, request: ConnRequest) -> Result<QpId, FabricError> {
@@ -120,70 +91,25 @@ impl Station {
         Ok(message)
     }
 
-    pub(crate) fn take(&mut self, qp: QpId, step: Step) -> Result<(), PostError> {
-        let work = |op, sge: Sge| SendWork {
+    pub(crate) fn say(&mut self, qp: QpId, message: &[u8]) -> Result<(), PostError> {
+        let message = &message[..message.len().min(SAID_BYTES)];
+        let at = RECEIVES * RECEIVE_BYTES + qp.slot() * SAID_BYTES;
+        self.private.mapping().write(at, message);
+        let work = SendWork {
             id: 0,
-            op,
-            sges: sge.into(),
+            op: Operation::Send,
+            sges: self.private.sge(at, message.len() as u32).into(),
             signaled: true,
         };
-        match step {
-            Step::Wait => Ok(()),
-            Step::Say(message) => {
-                let said = self.write_down(qp, &message);
-                self.endpoint.post(qp, &[work(Operation::Send, said)])
-            }
-            Step::Read { buffer, length } => {
-                let data = self.data(qp, length);
-                self.endpoint
-                    .post(qp, &[work(Operation::Read(buffer), data)])
-            }
-            Step::WriteAndSay {
-                buffer,
-                length,
-                answer,
-            } => {
-                let said = self.write_down(qp, &answer);
-                let echo = work(Operation::Write(buffer), self.data(qp, length));
-                let chain = [echo, work(Operation::Send, said)];
-                self.endpoint.post(qp, &chain)
-            }
-        }
+        self.endpoint.post(qp, &[work])
     }
 
     fn post_receive(&mut self, slot: usize) -> Result<(), PostError> {
-        let sge = Sge {
-            addr: self.private.mapping().addr() + (slot * RECEIVE_BYTES) as u64,
-            length: RECEIVE_BYTES as u32,
-            lkey: self.private.lkey(),
-        };
+        let buffer = self.private.sge(slot * RECEIVE_BYTES, RECEIVE_BYTES as u32);
         let work = RecvWork {
             id: slot as u64,
-            sges: sge.into(),
+            sges: buffer.into(),
         };
         self.endpoint.post_receives(&[work])
     }
-
-    fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
-        let message = &message[..message.len().min(SAID_BYTES)];
-        let at = scratch(qp) + DATA_BYTES;
-        self.private.mapping().write(at, message);
-        self.sge(at, message.len() as u32)
-    }
-
-    fn data(&self, qp: QpId, length: u32) -> Sge {
-        self.sge(scratch(qp), length)
-    }
-
-    fn sge(&self, offset: usize, length: u32) -> Sge {
-        Sge {
-            addr: self.private.mapping().addr() + offset as u64,
-            length,
-            lkey: self.private.lkey(),
-        }
-    }
-}
-
-fn scratch(qp: QpId) -> usize {
-    RECEIVES * RECEIVE_BYTES + qp.slot() * SCRATCH_BYTES
 }
