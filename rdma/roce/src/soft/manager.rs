@@ -336,7 +336,7 @@ pub(super) enum Rest {
 }
 
 impl ManagerState {
-    /// Replaces all state that a panic may have left inconsistent, and tells owners that their
+    /// Replaces all state that a panic may have left inconsistent, and reports to owners that their
     /// connections are lost. Owners and counters are consistent: each of their changes is a single
     /// step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
