@@ -10,7 +10,6 @@ use std::time::Duration;
 use cairn_config::{Config, Namespace, Nqn, Uuid};
 use cairn_control::{Disk, Error, Kind, Stage};
 use serde_json::Value;
-use tracing::level_filters::LevelFilter;
 
 /// Interface through which methods query and change the running target.
 pub trait Control: Sync {
@@ -38,7 +37,7 @@ pub trait Control: Sync {
     fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
 
     /// Returns the most verbose level that is logged.
-    fn log_level(&self) -> LevelFilter;
+    fn log_level(&self) -> tracing::level_filters::LevelFilter;
 
     /// Replaces the log filter.
     fn set_log_filter(&self, filter: &str) -> Result<(), String>;

@@ -11,7 +11,7 @@ use cairn_control::{Disk, Error, Kind, Stage};
 use cairn_data_path::metrics::{Class, Doing, Op};
 use cairn_interop::{Changing, Control, Controller, Export, IoCounts, Queue, Reactor};
 use serde_json::Value;
-use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::methods::Methods;
 use crate::files;

@@ -3,11 +3,12 @@ use std::collections::BTreeMap;
 use cairn_config::{DHCHAP_GROUPS, DHCHAP_HASHES, SUBSYSTEMS_MAX};
 use cairn_control::{Error, Kind, Nothing, read};
 use serde_json::json;
-use tracing::level_filters::LevelFilter;
 
 use super::parameters::{ConfigOf, ConfigSet, LogLevel, MaxSubsystems};
 use super::{Answer, Params, edit, reactors, saved};
 use crate::{Control, Snapshot};
+
+type LevelFilter = tracing::level_filters::LevelFilter;
 
 pub(super) fn set_max_subsystems(params: Params) -> Answer {
     let MaxSubsystems { max_subsystems } = read(params)?;
