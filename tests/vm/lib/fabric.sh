@@ -42,7 +42,7 @@ remove_rxe() { rdma link delete rxe0; }
 rxe_packets() { cat "/sys/class/infiniband/${1:-rxe0}/ports/1/hw_counters/rcvd_pkts"; }
 
 # Prints the number of queue pairs of all processes, including the device's GSI pair.
-count_queue_pairs() { rdma -j resource show qp | jq 'length'; }
+count_queue_pairs() { rdma resource show qp | wc -l; }
 
 # Two network namespaces joined by a veth pair, the "cable". The first one has the host with its soft-RoCE. The second
 # one has a target without RDMA device, because rdma_rxe occupies UDP port 4791 of the first.

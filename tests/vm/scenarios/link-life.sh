@@ -48,12 +48,12 @@ leave_bond() {
     $1 addr add "$2/24" dev "$3"
 }
 
-active_port() { $1 -d -j link show bond0 | jq -r '.[0].linkinfo.info_data.active_slave'; }
+active_port() { $1 -d link show bond0 | grep -o ' active_slave [^ ]*' | cut -d ' ' -f 3; }
 active_is() { [ "$(active_port "$1")" = "$2" ]; }
 
 # port_is_up IP PORT: Succeeds if the bond has detected the port's carrier, so that the port may become active.
 port_is_up() {
-    [ "$($1 -d -j link show "$2" | jq -r '.[0].linkinfo.info_slave_data.mii_status')" = UP ]
+    $1 -d link show "$2" | grep -q ' mii_status UP '
 }
 
 # switch_uses PORT: Succeeds if the bridge forwards through the port.
@@ -119,7 +119,7 @@ discover() {
 
 # Succeeds if rxe's GSI queue pair, which all connections need, has failed. It fails permanently if the
 # kernel rejects one of its packets, for example without a route.
-gsi_broke() { [ "$(rdma -j resource show qp | jq -r '.[] | select(.type == "GSI") | .state')" = ERR ]; }
+gsi_broke() { rdma resource show qp | grep -q ' type GSI state ERR '; }
 
 # Checks that the doctor reports the failed GSI queue pair first, with the command that fixes it.
 doctor_names_gsi() {
