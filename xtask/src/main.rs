@@ -13,6 +13,7 @@ mod package;
 mod pictures;
 mod results;
 mod sanitize;
+mod semver;
 mod soak;
 mod spdk_client;
 mod stops;
@@ -55,6 +56,9 @@ enum Chore {
     Pictures,
     /// Run tests with a sanitizer, which finds data races or accesses out of bounds
     Sanitize(sanitize::Args),
+    /// Check that public items of nvme-proto and cairn-initiator fit their version, with
+    /// cargo-semver-checks
+    Semver(semver::Args),
     /// Disturb targets, hosts and disks at random for hours, and check that no data is lost and no
     /// resource leaks
     Soak(soak::Args),
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Chore::Package(args) => package::run(&args),
         Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),
         Chore::Sanitize(args) => sanitize::run(&args),
+        Chore::Semver(args) => semver::run(&args),
         Chore::Soak(args) => soak::run(&args),
         Chore::Stops(args) => stops::run(&args),
         Chore::Stopped(args) => stops::run_stopped(&args),
