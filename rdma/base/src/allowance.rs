@@ -16,11 +16,16 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// Token bucket.
+impl Moment for Duration {
+    fn since(self, earlier: Self) -> Duration {
+        self.saturating_sub(earlier)
+    }
+}
+
+/// Token bucket. `burst` tokens fill it; one is refilled in each `interval`.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<T> {
-    taken: u32,
-    refilled_at: Option<T>,
+    full_at: Option<T>,
 }
 
 impl<T: Moment> Default for Allowance<T> {
@@ -33,29 +38,36 @@ impl<T: Moment> Allowance<T> {
     /// Creates a full bucket.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            taken: 0,
-            refilled_at: None,
-        }
+        Self { full_at: None }
     }
 
-    /// Takes a token and returns true if fewer than `limit` tokens are missing.
-    ///
-    /// One token is refilled after each `interval`.
+    /// Takes a token and returns true if there is one.
     #[inline]
-    pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
-        let refilled_at = *self.refilled_at.get_or_insert(now);
-        let passed = now.since(refilled_at);
-        let back = (passed.as_nanos() / interval.as_nanos()).min(u128::from(self.taken)) as u32;
-        self.taken -= back;
-        self.refilled_at = Some(if self.taken == 0 {
-            now
-        } else {
-            refilled_at + interval * back
-        });
-        let granted = self.taken < limit;
-        self.taken += u32::from(granted);
+    pub fn take(&mut self, now: T, burst: u32, interval: Duration) -> bool {
+        let granted = self.wait_for(1, now, burst, interval).is_zero();
+        if granted {
+            self.charge(1, now, burst, interval);
+        }
         granted
+    }
+
+    /// Returns the time until the bucket has `cost` tokens.
+    #[inline]
+    pub fn wait_for(&self, cost: u32, now: T, burst: u32, interval: Duration) -> Duration {
+        (self.until_full(now) + interval * cost).saturating_sub(interval * burst)
+    }
+
+    /// Takes `cost` tokens, or all if there are fewer.
+    #[inline]
+    pub fn charge(&mut self, cost: u32, now: T, burst: u32, interval: Duration) {
+        let missing = self.until_full(now) + interval * cost;
+        self.full_at = Some(now + missing.min(interval * burst));
+    }
+
+    /// Returns the time until the bucket is full.
+    #[inline]
+    pub fn until_full(&self, now: T) -> Duration {
+        self.full_at.map_or(Duration::ZERO, |at| at.since(now))
     }
 }
 

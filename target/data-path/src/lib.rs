@@ -10,6 +10,7 @@ pub mod capsules;
 pub mod depth;
 pub mod durable;
 pub mod ending;
+mod fair_queue;
 pub mod ids;
 pub mod limits;
 pub mod marking;

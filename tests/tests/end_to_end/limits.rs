@@ -154,6 +154,30 @@ fn hosts_share_a_limit_by_their_weights() {
 }
 
 #[test]
+fn a_host_that_comes_late_takes_no_more_than_its_share() {
+    let limit = "limits = { total = \"2MiB\" }";
+    let mut bed = Bed::limited("late", "", [limit, limit]);
+    let demand = |bed: &mut Bed, name, nsid| {
+        let host = bed.connect(name, 1, 32);
+        Demand::new(bed, host, command::read(nsid, 0, 4), 4, 16)
+    };
+    // Hosts of the first disk have half of its limit each, the host of the second all of its.
+    let demands = [("one", 1), ("two", 1), ("early", 2)];
+    let mut demands = demands.map(|(name, nsid)| demand(&mut bed, name, nsid));
+    run(&mut bed, 4 * SECOND, &mut demands);
+    let [one, two, early] = demands;
+    let late = demand(&mut bed, "late", 2);
+    let before = early.bytes_done();
+    let mut demands = [one, two, early, late];
+    run(&mut bed, SECOND, &mut demands);
+    let each = [demands[2].bytes_done() - before, demands[3].bytes_done()];
+    for bytes in each {
+        assert!(bytes * 10 >= (2 << 20) / 2 * 8, "shares are {each:?}");
+    }
+    bed.quiet();
+}
+
+#[test]
 fn each_host_has_a_limit_of_its_own_for_all_disks_and_connections_together() {
     let mut bed = Bed::with("hosts", "", "limits_per_host = { iops = 500 }", ["", ""]);
     let mut demands = [("one", 1), ("one", 2), ("other", 1)].map(|(name, nsid)| {

@@ -20,8 +20,8 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Stage at which a command leaves the fast path because it needs all requests and queue pairs; the
-/// stage's `stopped` function continues it.
+/// Gate at which a command leaves the fast path because it needs all requests and queue pairs;
+/// [`gates::resume`](super::stages::gates::resume) continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {

@@ -50,7 +50,7 @@ use port::Port;
 use queues::Queues;
 use stages::admission::STUCK_AFTER;
 use stages::buffers::PASS_BY;
-use stages::{admission, buffers, disk, fetch, receive, respond, sent, throttle};
+use stages::{admission, disk, fetch, gates, receive, respond, sent};
 use time::Time;
 
 pub use start::{ReactorHandle, Start, start};
@@ -189,7 +189,10 @@ impl Reactor {
             self.time.next_check = self.time.now.at + CHECK_INTERVAL;
             busy |= self.check();
         }
-        busy |= self.serve_limited();
+        let Self {
+            queues, io, time, ..
+        } = self;
+        busy |= gates::serve_limited(queues, io, &time.now);
         busy |= self.serve_payer_buckets();
         self.serve_waiting(busy);
         self.flush();
@@ -332,7 +335,7 @@ impl Reactor {
         } = self;
         busy |= disk::serve_retries(queues, io, &time.now);
         busy |= disk::overtake(queues, io, &time.now);
-        busy |= buffers::pass_by(queues, io, &time.now);
+        busy |= gates::pass_by(queues, io, &time.now);
         self.collect_remains();
         busy |= self.see_censuses();
         slot_release::release_stuck(&mut self.queues, &mut self.io, &self.time.now);
@@ -436,7 +439,7 @@ impl Reactor {
         self.take_censuses();
         self.answer_settled();
         let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
-        let release = self.queues.capsule_queues.keep_receives();
+        let release = self.queues.capsule_queues.with_receives().next().is_some();
         let release = release.then_some(self.time.now.at + STUCK_AFTER);
         let orphans = self.next_look_at_orphans();
         let at = |ns: u64| {
@@ -496,14 +499,6 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    #[inline(always)]
-    fn serve_limited(&mut self) -> bool {
-        let Self {
-            queues, io, time, ..
-        } = self;
-        throttle::serve(queues, io, &time.now)
-    }
-
     /// Resumes waiting requests. Queued capsules follow only after a round with work: other rounds
     /// free no requests.
     fn serve_waiting(&mut self, busy: bool) {
@@ -511,9 +506,9 @@ impl Reactor {
             queues, io, time, ..
         } = self;
         let now = &time.now;
-        buffers::serve_shares(queues, io, now);
-        buffers::serve_pool(queues, io, now);
+        gates::serve_buffers(queues, io, now);
         if busy && !queues.capsule_queues.is_empty() {
+            queues.capsule_queues.wake();
             while let Some(capsule) = admission::next(queues, io) {
                 receive::admit(queues, io, now, capsule);
             }
@@ -531,8 +526,7 @@ impl Reactor {
         sum.requests += self.queues.requests.in_use();
         sum.buffer_bytes += self.io.arena.taken_bytes();
         let payer_buckets = self.queues.payer_buckets.waiting();
-        sum.capsules +=
-            self.queues.capsule_queues.waiting() + self.queues.late.len() + payer_buckets;
+        sum.capsules += self.queues.capsule_queues.len() + self.queues.late.len() + payer_buckets;
         sum.receives += self
             .queues
             .ports

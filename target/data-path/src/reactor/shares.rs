@@ -6,13 +6,14 @@
 //! hanging disk must not block its other disks. A request beyond its share waits in the queue of
 //! its host and disk, and blocks no other queue.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::disks::Disks;
+use super::queueing::limited::HostDisk;
+use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::{QpairId, ShareId};
 use crate::limits::Tokens;
-use crate::request::{List, Request, RequestId, RequestTable, Stage};
+use crate::request::{Request, RequestId, RequestTable, Stage};
 
 /// Fraction of the total that counts as little: 1 / `LITTLE`.
 const LITTLE: usize = 16;
@@ -52,20 +53,12 @@ struct Share {
 }
 
 #[derive(Debug)]
-struct ShareQueue {
-    share: Option<ShareId>,
-    disk: Option<u32>,
-    waiting: List,
-}
-
-#[derive(Debug)]
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
     /// Held or reserved bytes; may exceed the total while a host waits for its first buffer.
     promised: usize,
-    queues: VecDeque<ShareQueue>,
-    eased: bool,
+    waiting: FairQueue<HostDisk, RequestId>,
 }
 
 impl Shares {
@@ -74,8 +67,7 @@ impl Shares {
             shares: Vec::new(),
             total,
             promised: 0,
-            queues: VecDeque::new(),
-            eased: false,
+            waiting: FairQueue::default(),
         }
     }
 
@@ -144,38 +136,18 @@ impl Shares {
         &mut self,
         requests: &mut RequestTable,
         goes: impl Fn(&Request) -> bool,
-        mut each: impl FnMut(RequestId),
+        each: impl FnMut(RequestId),
     ) {
-        for queue in &mut self.queues {
-            requests.take_out(&mut queue.waiting, &goes, &mut each);
-        }
+        self.waiting.take_out_requests(requests, goes, each);
     }
 
-    pub(super) fn has_line(&self, share: Option<ShareId>, disk: Option<u32>) -> bool {
-        let of = |queue: &&ShareQueue| queue.share == share && queue.disk == disk;
-        let queue = self.queues.iter().find(of);
-        queue.is_some_and(|queue| !queue.waiting.is_empty())
+    pub(super) fn has_queued(&self, key: &HostDisk) -> bool {
+        self.waiting.has(key)
     }
 
-    pub(super) fn wait(
-        &mut self,
-        requests: &mut RequestTable,
-        id: RequestId,
-        share: Option<ShareId>,
-    ) {
-        let disk = requests[id].disk;
-        let of = |queue: &ShareQueue| queue.share == share && queue.disk == disk;
-        let at = self.queues.iter().position(of).unwrap_or_else(|| {
-            let waiting = List::default();
-            self.queues.push_back(ShareQueue {
-                share,
-                disk,
-                waiting,
-            });
-            self.queues.len() - 1
-        });
-        let waiting = &mut self.queues[at].waiting;
-        requests.push_back(waiting, id, Stage::AwaitingBuffer);
+    pub(super) fn wait(&mut self, requests: &mut RequestTable, id: RequestId, key: HostDisk) {
+        self.waiting
+            .push_request(requests, key, id, Stage::AwaitingBuffer);
     }
 
     pub(super) fn promise(
@@ -215,7 +187,7 @@ impl Shares {
             disks[disk].held -= bytes;
         }
         self.promised -= bytes;
-        self.eased |= !self.queues.is_empty();
+        self.waiting.wake();
     }
 
     pub(super) fn next(
@@ -223,24 +195,12 @@ impl Shares {
         requests: &mut RequestTable,
         disks: &mut Disks,
     ) -> Option<RequestId> {
-        if !self.eased {
-            return None;
-        }
-        let mut passed = 0;
-        while passed < self.queues.len() {
-            let mut queue = self.queues.pop_front()?;
-            let Some(id) = queue.waiting.front() else {
-                continue;
-            };
-            if self.promise(&mut requests[id], queue.share, disks) {
-                requests.pop_front(&mut queue.waiting);
-                self.queues.push_back(queue);
-                return Some(id);
+        while let Some((&HostDisk { share, .. }, &id)) = self.waiting.first() {
+            if self.promise(&mut requests[id], share, disks) {
+                return Some(self.waiting.pop_request(requests, TURN));
             }
-            self.queues.push_back(queue);
-            passed += 1;
+            self.waiting.skip();
         }
-        self.eased = false;
         None
     }
 

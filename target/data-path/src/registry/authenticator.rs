@@ -1,6 +1,6 @@
 //! Thread that computes authentication messages: exponentiations of up to 8192 bits.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +11,7 @@ use nvme_auth::{Names, Policy, Secrets};
 use nvme_proto::wire::Nqn;
 
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
+use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
 
 /// Maximum queued steps. Beyond it, the [`Payer`] with the most steps loses its last one: that
@@ -71,69 +72,44 @@ struct Job {
     step: Step,
 }
 
-/// Authentication steps for the thread, round-robin by payer: many steps of one payer delay each
-/// step of another by one step.
+/// Authentication steps for the thread; payers take turns: many steps of one payer delay each step
+/// of another by one.
 #[derive(Debug)]
 struct StepQueue<T> {
-    waiting: HashMap<Payer, VecDeque<T>>,
-    turns: VecDeque<Payer>,
-    count: usize,
+    waiting: FairQueue<Payer, T>,
 }
 
 impl<T> StepQueue<T> {
     /// Queues a step. Without room, returns it, or the last step of the payer with the most.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
-        let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
+        let own = self.waiting.count(&payer);
         if own >= JOBS_OF_PAYER_MAX {
             return Some(job);
         }
         let mut displaced = None;
-        if self.count >= JOBS_MAX {
-            let most = self.waiting.iter();
+        if self.waiting.len() >= JOBS_MAX {
+            let most = self.waiting.keys();
             let most = most.max_by_key(|(payer, jobs)| (jobs.len(), **payer));
             let (&largest, held) = most.expect("the queue is full");
             if held.len() <= own + 1 {
                 return Some(job);
             }
-            displaced = self.pop(largest, VecDeque::pop_back);
+            displaced = self.waiting.pop_back(&largest);
         }
-        if own == 0 {
-            self.turns.push_back(payer);
-        }
-        self.waiting.entry(payer).or_default().push_back(job);
-        self.count += 1;
+        self.waiting.push(payer, job);
         displaced
     }
 
     fn next(&mut self) -> Option<T> {
-        let payer = self.turns.pop_front()?;
-        self.turns.push_back(payer);
-        self.pop(payer, VecDeque::pop_front)
-    }
-
-    fn pop(
-        &mut self,
-        payer: Payer,
-        which: impl FnOnce(&mut VecDeque<T>) -> Option<T>,
-    ) -> Option<T> {
-        let jobs = self.waiting.get_mut(&payer)?;
-        let job = which(jobs)?;
-        self.count -= 1;
-        if jobs.is_empty() {
-            self.waiting.remove(&payer);
-            self.turns.retain(|other| *other != payer);
-        }
-        Some(job)
+        self.waiting.first()?;
+        Some(self.waiting.pop(TURN))
     }
 }
 
 impl<T> Default for StepQueue<T> {
     fn default() -> Self {
-        Self {
-            waiting: HashMap::new(),
-            turns: VecDeque::new(),
-            count: 0,
-        }
+        let waiting = FairQueue::default();
+        Self { waiting }
     }
 }
 
@@ -274,10 +250,7 @@ mod tests {
         assert_eq!(queue.push(address(3), 30), None);
         let order: Vec<i32> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(order, [0, 20, 30, 1, 21, 2, 3, 4]);
-        assert_eq!(
-            (queue.count, queue.turns.len(), queue.waiting.len()),
-            (0, 0, 0)
-        );
+        assert!(queue.waiting.is_empty());
     }
 
     #[test]
@@ -297,13 +270,13 @@ mod tests {
             let own = address(1 + (job % 4) as u8);
             queue.push(own, job);
         }
-        assert_eq!(queue.count, JOBS_MAX);
+        assert_eq!(queue.waiting.len(), JOBS_MAX);
         for host in 10..40 {
             let displaced = queue.push(address(host), 5000 + i32::from(host));
             assert!(displaced.is_some_and(|job| job < 1000));
-            assert_eq!(queue.count, JOBS_MAX);
+            assert_eq!(queue.waiting.len(), JOBS_MAX);
         }
-        let first = queue.waiting[&address(1)].len() as i32;
+        let first = queue.waiting.count(&address(1)) as i32;
         assert!((50..64).contains(&first), "{first}");
         let mut served = Vec::new();
         for _ in 0..34 {

@@ -5,7 +5,7 @@ use nvme_proto::wire::Status;
 
 use crate::reactor::Reactor;
 
-use crate::reactor::stages::{buffers, sent};
+use crate::reactor::stages::{gates, sent};
 
 use crate::request::{RequestId, Task};
 
@@ -22,7 +22,7 @@ impl Reactor {
                 request.task = Task::Admin(command);
                 request.transfer = transfer;
                 request.buffer_bytes = (transfer.length(), 0);
-                buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
+                gates::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => self.refuse_admin(id, refusal),
         }

@@ -14,7 +14,7 @@ use nvme_proto::wire::Status;
 
 use crate::reactor::Reactor;
 
-use crate::reactor::stages::buffers;
+use crate::reactor::stages::gates;
 
 use crate::ids::QpairId;
 use crate::qpair::{RENEWAL_TIMEOUT, Renewal};
@@ -55,7 +55,7 @@ impl Reactor {
                 request.transfer = transfer;
                 let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
                 request.buffer_bytes = (if in_capsule { 0 } else { transfer.length() }, 0);
-                buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
+                gates::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => {
                 self.finish(id, refusal.status, u64::from(refusal.result));

@@ -19,7 +19,7 @@ use crate::metrics::QueueCounters;
 use crate::qpair::{Association, Claimant, QueuePair};
 use crate::reactor::Reactor;
 use crate::reactor::ordering;
-use crate::reactor::stages::{budget, buffers, respond};
+use crate::reactor::stages::{budget, gates, respond};
 use crate::registry::{DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, SubsystemShared};
 use crate::request::{LastResponse, RequestId, Task};
 
@@ -40,7 +40,7 @@ impl Reactor {
                 request.transfer = transfer;
                 let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
                 request.buffer_bytes = (if in_capsule { 0 } else { transfer.length() }, 0);
-                buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
+                gates::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => self.refuse_connect(id, refusal, None),
         }

@@ -11,7 +11,7 @@ use cairn_base::peer_line;
 
 use crate::ids::QpairId;
 use crate::reactor::io::Io;
-use crate::reactor::queueing::capsule_queues::Capsule;
+use crate::reactor::queueing::capsule_queues::{Capsule, CapsuleKey};
 use crate::reactor::queues::Queues;
 use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
 use crate::reactor::time::Now;
@@ -21,20 +21,16 @@ use crate::reactor::time::Now;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
-    for index in 0..queues.capsule_queues.count() {
-        let queue = queues.capsule_queues.queue(index);
-        let (qpair, nsid) = (queue.qpair, queue.nsid);
-        let port = queues.qpairs[qpair].port;
-        let short = receives_are_short(queues, port) && queue.keeps_receives();
-        if !short || !is_stuck(queues, io, now, queue) {
+    let keys: Vec<CapsuleKey> = queues.capsule_queues.with_receives().copied().collect();
+    for key in keys {
+        let port = queues.qpairs[key.qpair].port;
+        if !receives_are_short(queues, port) || !is_stuck(queues, io, now, &key) {
             continue;
         }
-        let capsules = queues.capsule_queues.capsules_mut(index);
-        let slots: Vec<u32> = capsules.filter_map(Capsule::drop_data).collect();
-        for slot in slots {
+        for slot in queues.capsule_queues.drop_data(&key) {
             queues.repost(port, slot);
         }
-        report_release(queues, io, now, qpair, nsid);
+        report_release(queues, io, now, key.qpair, key.nsid);
     }
 }
 
@@ -47,7 +43,8 @@ pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) 
     let mut capsule_queues = std::mem::take(&mut queues.capsule_queues);
     let free = queues.requests.free().saturating_sub(queues.reserve);
     let mut count = 0;
-    let late = capsule_queues.take_out(|capsule| {
+    let mut late = Vec::new();
+    let goes = |capsule: &Capsule| {
         let waited = Duration::from_nanos(now.ns.saturating_sub(capsule.seen_ns));
         let held = || admission::held_by_host(queues, io, capsule.qpair);
         let goes = capsule.is_data_dropped()
@@ -55,7 +52,8 @@ pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) 
             && held() + count < 3 * free.saturating_sub(count + 1);
         count += usize::from(goes);
         goes
-    });
+    };
+    capsule_queues.take_out(goes, |capsule| late.push(capsule));
     queues.capsule_queues = capsule_queues;
     late
 }

@@ -1,24 +1,27 @@
 //! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network
 //! of unknown addresses).
 //!
-//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
-//! only while the reactor has I/O. A connection is charged once its peer confirms it.
+//! A command costs a token, and [`EACH`] refills one, up to [`BURST`]. Buckets apply only while the
+//! reactor has I/O, and payers with waiting work take turns. A connection is charged once its peer confirms it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use cairn_base::address::Payer;
+use cairn_base::allowance::Allowance;
 
 use super::capsule_queues::Capsule;
+use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
 /// Maximum work of a payer in a round, in commands.
 const ROUND: u32 = 4;
 /// Maximum burst in commands: enough for a host that connects all its queues.
-const BURST: u64 = 256;
-/// Cost of a command in nanoseconds: 2000 a second.
-const EACH_NS: u64 = 500_000;
+const BURST: u32 = 256;
+/// Time in which a token is refilled: 2000 commands a second.
+const EACH: Duration = Duration::from_micros(500);
 /// Nanoseconds after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
 /// Maximum payers with a bucket of their own; further ones share a bucket.
@@ -51,10 +54,8 @@ impl AwaitingTokens {
 
 #[derive(Default)]
 struct PayerBucket {
-    /// Nanoseconds at which the bucket is full again.
-    full_ns: u64,
+    allowance: Allowance<Duration>,
     round: (u64, u32),
-    waiting: VecDeque<AwaitingTokens>,
 }
 
 impl PayerBucket {
@@ -65,10 +66,11 @@ impl PayerBucket {
         if last == round && taken + cost > ROUND {
             return Err(now_ns);
         }
-        let until = self.full_ns + u64::from(cost) * EACH_NS;
-        match is_free || until <= now_ns + BURST * EACH_NS {
+        let now = Duration::from_nanos(now_ns);
+        let wait = self.allowance.wait_for(cost, now, BURST, EACH);
+        match is_free || wait.is_zero() {
             true => Ok(()),
-            false => Err(until - BURST * EACH_NS),
+            false => Err(now_ns + wait.as_nanos() as u64),
         }
     }
 
@@ -79,18 +81,18 @@ impl PayerBucket {
     }
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
-        let full = self.full_ns.max(now_ns) + u64::from(cost) * EACH_NS;
-        // Free work may exceed one burst.
-        self.full_ns = full.min(now_ns + BURST * EACH_NS);
+        let now = Duration::from_nanos(now_ns);
+        self.allowance.charge(cost, now, BURST, EACH);
     }
 }
 
 #[derive(Default)]
 pub(in crate::reactor) struct PayerBuckets {
     buckets: HashMap<Payer, PayerBucket>,
-    turns: VecDeque<Payer>,
-    waiting: usize,
+    waiting: FairQueue<Payer, AwaitingTokens>,
     next_ns: u64,
+    /// Earliest time at which a payer skipped by [`Self::next`] may spend.
+    skipped_ns: Option<u64>,
     round: u64,
     arrived: u64,
     io_ns: Option<u64>,
@@ -101,7 +103,7 @@ impl PayerBuckets {
     #[inline(always)]
     pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
-        self.waiting > 0 && now_ns >= self.next_ns
+        !self.waiting.is_empty() && now_ns >= self.next_ns
     }
 
     pub(in crate::reactor) fn arrived(&mut self) {
@@ -116,15 +118,14 @@ impl PayerBuckets {
     }
 
     pub(in crate::reactor) fn next_look(&self) -> u64 {
-        if self.waiting == 0 {
-            u64::MAX
-        } else {
-            self.next_ns
+        match self.waiting.is_empty() {
+            true => u64::MAX,
+            false => self.next_ns,
         }
     }
 
     pub(in crate::reactor) fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.len()
     }
 
     fn is_free(&self, now_ns: u64) -> bool {
@@ -134,9 +135,9 @@ impl PayerBuckets {
     fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut PayerBucket) {
         let mut key = payer;
         if !self.buckets.contains_key(&key) && self.buckets.len() >= PAYERS_MAX {
-            let counts = |bucket: &PayerBucket| bucket.full_ns > now_ns;
+            let now = Duration::from_nanos(now_ns);
             self.buckets
-                .retain(|_, bucket| !bucket.waiting.is_empty() || counts(bucket));
+                .retain(|_, bucket| !bucket.allowance.until_full(now).is_zero());
             if self.buckets.len() >= PAYERS_MAX {
                 key = Payer::stranger(IpAddr::from([0, 0, 0, 0]));
             }
@@ -154,12 +155,12 @@ impl PayerBuckets {
 
     fn takes(&mut self, payer: Payer, cost: u32, price: u32, now_ns: u64) -> bool {
         let (round, is_free) = (self.round, self.is_free(now_ns));
-        let (_, bucket) = self.of(payer, now_ns);
-        let goes = bucket.waiting.is_empty() && bucket.allows(cost, round, now_ns, is_free).is_ok();
-        if goes {
-            bucket.take(cost, price, round, now_ns);
+        let (key, bucket) = self.of(payer, now_ns);
+        if bucket.allows(cost, round, now_ns, is_free).is_err() || self.waiting.has(&key) {
+            return false;
         }
-        goes
+        self.of(payer, now_ns).1.take(cost, price, round, now_ns);
+        true
     }
 
     pub(in crate::reactor) fn charge(&mut self, payer: Payer, now_ns: u64) {
@@ -173,13 +174,8 @@ impl PayerBuckets {
     }
 
     pub(in crate::reactor) fn wait(&mut self, payer: Payer, waiting: AwaitingTokens, now_ns: u64) {
-        let (key, bucket) = self.of(payer, now_ns);
-        let first = bucket.waiting.is_empty();
-        bucket.waiting.push_back(waiting);
-        if first {
-            self.turns.push_back(key);
-        }
-        self.waiting += 1;
+        let (key, _) = self.of(payer, now_ns);
+        self.waiting.push(key, waiting);
         self.next_ns = self.next_ns.min(now_ns);
     }
 
@@ -191,38 +187,27 @@ impl PayerBuckets {
         may_go: impl Fn(&Capsule) -> bool,
     ) -> Option<AwaitingTokens> {
         let (round, is_free) = (self.round, self.is_free(now_ns));
-        let mut next_ns = u64::MAX;
-        for _ in 0..self.turns.len() {
-            let payer = self.turns.pop_front()?;
-            let bucket = self.buckets.get_mut(&payer);
-            let bucket = bucket.expect("a payer with a turn has a bucket");
-            let first = bucket.waiting.front().expect("and something waits");
-            let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
+        while let Some((&payer, first)) = self.waiting.first() {
+            let (cost, price) = (first.cost(), first.price());
+            let may_go = !matches!(first, AwaitingTokens::Capsule(capsule) if !may_go(capsule));
+            let (_, bucket) = self.of(payer, now_ns);
+            let at = match bucket.allows(cost, round, now_ns, is_free) {
+                Ok(()) if may_go => {
+                    bucket.take(cost, price, round, now_ns);
+                    return Some(self.waiting.pop(TURN));
+                }
+                // Late, but harmless: requests become free only in rounds with work, and these
+                // check again.
+                Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
-                Ok(()) if matches!(first, AwaitingTokens::Capsule(capsule) if !may_go(capsule)) => {
-                    // Late, but harmless: requests become free only in rounds with work, and these
-                    // check again.
-                    now_ns + IO_LASTS_NS
-                }
-                Ok(()) => {
-                    let first = bucket.waiting.pop_front().expect("it was just seen");
-                    bucket.take(first.cost(), first.price(), round, now_ns);
-                    if !bucket.waiting.is_empty() {
-                        self.turns.push_back(payer);
-                    }
-                    self.waiting -= 1;
-                    self.next_ns = now_ns;
-                    return Some(first);
-                }
             };
-            self.turns.push_back(payer);
-            next_ns = next_ns.min(at);
+            self.waiting.skip();
+            self.skipped_ns = Some(self.skipped_ns.map_or(at, |earliest| earliest.min(at)));
         }
-        let free_ns = self.io_ns.map_or(u64::MAX, |at| at + IO_LASTS_NS);
-        self.next_ns = match is_free {
-            true => next_ns,
-            false => next_ns.min(free_ns),
-        };
+        self.waiting.wake();
+        let free_ns = self.io_ns.filter(|_| !is_free);
+        let free_ns = free_ns.map_or(u64::MAX, |at| at + IO_LASTS_NS);
+        self.next_ns = self.skipped_ns.take().map_or(free_ns, |at| at.min(free_ns));
         None
     }
 
@@ -231,23 +216,7 @@ impl PayerBuckets {
         goes: impl Fn(&AwaitingTokens) -> bool,
     ) -> Vec<AwaitingTokens> {
         let mut taken = Vec::new();
-        if self.waiting == 0 {
-            return taken;
-        }
-        let buckets = &mut self.buckets;
-        self.turns.retain(|payer| {
-            let bucket = buckets.get_mut(payer);
-            let waiting = &mut bucket.expect("a payer with a turn has one").waiting;
-            for one in std::mem::take(waiting) {
-                if goes(&one) {
-                    taken.push(one);
-                } else {
-                    waiting.push_back(one);
-                }
-            }
-            !waiting.is_empty()
-        });
-        self.waiting -= taken.len();
+        self.waiting.take_out(goes, |one| taken.push(one));
         taken
     }
 }
@@ -348,11 +317,12 @@ mod tests {
         while buckets.next(START, |_| true).is_some() {
             gone += 1;
             if gone == 2 {
-                assert_eq!(buckets.turns, [address(1)], "the other one had its turn");
+                let (next, _) = buckets.waiting.first().unwrap();
+                assert_eq!(*next, address(1), "the other one had its turn");
+                assert!(!buckets.waiting.has(&address(2)));
             }
         }
         assert_eq!((gone, buckets.waiting()), (4, 0));
-        assert!(buckets.turns.is_empty());
     }
 
     #[test]
@@ -384,7 +354,6 @@ mod tests {
         buckets.wait(address(7_000_000), capsule(), START);
         let gone = buckets.take_out(|one| is_of(one, QpairId::NONE));
         assert_eq!((gone.len(), buckets.waiting()), (2, 0));
-        assert!(buckets.turns.is_empty());
         buckets.pays(address(9_000_000), START + 1_000_000_000);
         assert!(buckets.buckets.len() <= 1);
     }
@@ -404,7 +373,7 @@ mod tests {
             goes
         };
         assert!((0..10_000).all(|_| connect(&mut buckets, false)));
-        let confirmed = (0..BURST).filter(|_| connect(&mut buckets, true)).count() as u64;
-        assert_eq!(confirmed, BURST / u64::from(CONNECTION));
+        let confirmed = (0..BURST).filter(|_| connect(&mut buckets, true)).count() as u32;
+        assert_eq!(confirmed, BURST / CONNECTION);
     }
 }

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use nvme_proto::wire::{FromZeros, Sqe};
 
+use crate::fair_queue::TURN;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 use crate::reactor::disks::Disk;
 use crate::reactor::io::Io;
 use crate::reactor::port::Port;
-use crate::reactor::queueing::capsule_queues::{Capsule, CapsuleQueue, CapsuleQueues};
+use crate::reactor::queueing::capsule_queues::{Capsule, CapsuleKey, CapsuleQueues};
+use crate::reactor::queueing::limited::HostDisk;
 use crate::reactor::queues::Queues;
 use crate::reactor::shares::Stock;
 use crate::reactor::time::Now;
@@ -54,7 +56,7 @@ pub(in crate::reactor) fn may_go(
     let association = queue.association.as_ref();
     let disk = association.and_then(|of| io.disks.find(of, nsid));
     let of = (queue.share, disk);
-    queues.capsule_queues.push(nsid, capsule, of, now.at);
+    queues.capsule_queues.wait(nsid, capsule, of, now.at);
     false
 }
 
@@ -68,7 +70,7 @@ pub(in crate::reactor) fn goes_past(
     (qpair, queue): (QpairId, &QueuePair),
     (port, slot): (&Port, u32),
 ) -> bool {
-    let waits = |share| io.limited.waits(share);
+    let waits = |share| io.limited.waiting.has_owner(share);
     if capsule_queues.has_of(qpair) || queue.share.is_none_or(waits) {
         return false;
     }
@@ -79,10 +81,13 @@ pub(in crate::reactor) fn goes_past(
 }
 
 pub(in crate::reactor) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
-    let mut capsule_queues = std::mem::take(&mut queues.capsule_queues);
-    let next = capsule_queues.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
-    queues.capsule_queues = capsule_queues;
-    next
+    while let Some((&CapsuleKey { qpair, nsid, .. }, _)) = queues.capsule_queues.first() {
+        if may_begin(queues, io, qpair, nsid) {
+            return Some(queues.capsule_queues.pop(TURN));
+        }
+        queues.capsule_queues.skip();
+    }
+    None
 }
 
 pub(in crate::reactor) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
@@ -117,8 +122,11 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
-    let disk = || association.and_then(|of| io.disks.find(of, nsid));
-    io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_queued(queue.share, disk))
+    let key = || HostDisk {
+        share: queue.share,
+        disk: association.and_then(|of| io.disks.find(of, nsid)),
+    };
+    io.limited.is_crowd() && io.limited.has_queued(&key())
 }
 
 fn stock(queues: &Queues) -> Option<Stock> {
@@ -184,7 +192,7 @@ pub(in crate::reactor) fn is_stuck(
     queues: &Queues,
     io: &Io,
     now: &Now,
-    queue: &CapsuleQueue,
+    queue: &CapsuleKey,
 ) -> bool {
     // Connects and admin commands depend on no disk, so they are never stuck.
     if queue.nsid == 0 {

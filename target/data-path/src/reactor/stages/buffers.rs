@@ -8,6 +8,7 @@ use super::fetch;
 use crate::qpair::QueuePair;
 use crate::reactor::command::{Command, Stop};
 use crate::reactor::io::Io;
+use crate::reactor::queueing::limited::HostDisk;
 use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage, Task};
@@ -25,29 +26,17 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     Stop::Buffers
 }
 
-pub(in crate::reactor) fn stopped(
+/// Reserves and takes buffers, or queues the request.
+pub(in crate::reactor) fn enter(
     queues: &mut Queues,
     io: &mut Io,
     now: &Now,
     id: RequestId,
-    stop: Stop,
-) {
-    if stop != Stop::Buffers {
-        return fetch::stopped(queues, io, now, id, stop);
+) -> Stop {
+    match claim_share(queues, io, id) {
+        true => take(queues, io, now, id),
+        false => Stop::Nowhere,
     }
-    if claim_share(queues, io, id) {
-        acquire_promised(queues, io, now, id);
-    }
-}
-
-pub(in crate::reactor) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let stop = pass(queues.command(id), io, now);
-    stopped(queues, io, now, id, stop);
-}
-
-fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let stop = fetch::pass(queues.command(id), io, now);
-    fetch::stopped(queues, io, now, id, stop);
 }
 
 /// Assigns the spare buffer, for the sole command of an admin queue or a connection without
@@ -67,25 +56,28 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
-    let behind = io.shares.has_line(share, request.disk);
-    if !behind && io.shares.promise(request, share, &mut io.disks) {
+    let disk = request.disk;
+    let key = HostDisk { share, disk };
+    if !io.shares.has_queued(&key) && io.shares.promise(request, share, &mut io.disks) {
         return true;
     }
     queues.count_wait(id, Wait::Share);
-    io.shares.wait(&mut queues.requests, id, share);
+    io.shares.wait(&mut queues.requests, id, key);
     false
 }
 
-fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+/// Takes reserved buffers, or queues the request.
+pub(in crate::reactor) fn take(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) -> Stop {
     let first = io.awaiting_buffer.is_empty() || others_pass(io, now);
     if first && take_both(&mut io.arena, &mut queues.requests[id]) {
-        return go_on(queues, io, now, id);
+        return fetch::pass(queues.command(id), io, now);
     }
     queues.count_wait(id, Wait::Pool);
     let waiting = &mut io.awaiting_buffer;
     queues
         .requests
         .push_back(waiting, id, Stage::AwaitingBuffer);
+    Stop::Nowhere
 }
 
 /// Takes both buffers or none, because waiting for the second one could deadlock.
@@ -112,23 +104,15 @@ fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     true
 }
 
-pub(in crate::reactor) fn serve_shares(queues: &mut Queues, io: &mut Io, now: &Now) {
-    while let Some(id) = io.shares.next(&mut queues.requests, &mut io.disks) {
-        acquire_promised(queues, io, now, id);
-    }
-}
-
-pub(in crate::reactor) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
-    while let Some(id) = io.awaiting_buffer.front() {
-        if !take_both(&mut io.arena, &mut queues.requests[id]) {
-            io.buffers_short.get_or_insert(now.at);
-            return;
-        }
-        io.buffers_short = None;
-        queues.requests.pop_front(&mut io.awaiting_buffer);
-        go_on(queues, io, now, id);
+pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> Option<RequestId> {
+    let first = io.awaiting_buffer.front();
+    let next = first.filter(|&id| take_both(&mut io.arena, &mut queues.requests[id]));
+    if first.is_some() && next.is_none() {
+        io.buffers_short.get_or_insert(now.at);
+        return None;
     }
     io.buffers_short = None;
+    queues.requests.pop_front(&mut io.awaiting_buffer)
 }
 
 /// Returns true in every second period of [`PASS_BY`]: requests may pass the first waiting one,
@@ -140,11 +124,12 @@ fn others_pass(io: &Io, now: &Now) -> bool {
     })
 }
 
-pub(in crate::reactor) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+pub(in crate::reactor) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> Vec<RequestId> {
+    let mut served = Vec::new();
     if io.awaiting_buffer.is_empty() || !others_pass(io, now) {
-        return false;
+        return served;
     }
-    let (mut waiting, mut served) = (std::mem::take(&mut io.awaiting_buffer), Vec::new());
+    let mut waiting = std::mem::take(&mut io.awaiting_buffer);
     let requests = &mut queues.requests;
     while let Some(id) = requests.pop_front(&mut waiting) {
         if take_both(&mut io.arena, &mut requests[id]) {
@@ -153,8 +138,5 @@ pub(in crate::reactor) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -
             requests.push_back(&mut io.awaiting_buffer, id, Stage::AwaitingBuffer);
         }
     }
-    for &id in &served {
-        go_on(queues, io, now, id);
-    }
-    !served.is_empty()
+    served
 }

@@ -21,7 +21,7 @@ pub(in crate::reactor) fn check_writable(disk: Option<&Disk>) -> Result<(), Stat
 }
 
 /// Refuses Fabrics commands: a second Connect is out of sequence (Base, 6.3), and
-/// [`super::plan::stopped`] handles authentication.
+/// [`super::gates::resume`] handles authentication.
 #[inline(always)]
 pub(in crate::reactor) fn parse(
     sqe: &Sqe,

@@ -34,16 +34,7 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     Stop::Disk
 }
 
-pub(in crate::reactor) fn stopped(
-    queues: &mut Queues,
-    io: &mut Io,
-    now: &Now,
-    id: RequestId,
-    stop: Stop,
-) {
-    if stop != Stop::Disk {
-        return respond::stopped(queues, id, stop);
-    }
+pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     match queues.requests[id].task {
         Task::Io(kind) => execute_io(queues, io, now, id, kind),
         Task::Connect | Task::Authenticate(_) | Task::Reauthenticate(_) | Task::Admin(_) => {

@@ -27,33 +27,30 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     }
 }
 
-pub(in crate::reactor) fn stopped(
+pub(in crate::reactor) fn enter(
     queues: &mut Queues,
     io: &mut Io,
     now: &Now,
     id: RequestId,
-    stop: Stop,
-) {
-    if stop != Stop::Fetch {
-        return disk::stopped(queues, io, now, id, stop);
-    }
+) -> Stop {
     let request = &mut queues.requests[id];
     if matches!(request.transfer, DataTransfer::InCapsule(_)) {
         let to = io.data_span(request);
         io.ring.copy_span(queues.capsule_span(id), to);
         let mut command = queues.command(id);
         command.release_receive();
-        let stop = disk::pass(command, io, now);
-        return disk::stopped(queues, io, now, id, stop);
+        return disk::pass(command, io, now);
     }
     let qpair = request.qpair;
     let queue = &mut queues.qpairs[qpair];
     if queue.awaiting_read.is_empty() && queue.may_read() {
-        return begin_read(queues.command(id), io, now);
+        begin_read(queues.command(id), io, now);
+        return Stop::Nowhere;
     }
     let waiting = &mut queue.awaiting_read;
     queues.requests.push_back(waiting, id, Stage::AwaitingRead);
     queues.count_wait(id, Wait::Read);
+    Stop::Nowhere
 }
 
 pub(in crate::reactor) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: QpairId) {
@@ -111,8 +108,7 @@ pub(in crate::reactor) fn read_ended(
     let (is_open, is_over) = (queue.is_open(), queue.is_over(now.ns));
     let others_wait = is_open && queue.has_waiting();
     if is_open && !is_over && status.is_success() {
-        let stop = disk::pass(command, io, now);
-        disk::stopped(queues, io, now, id, stop);
+        disk::enter(queues, io, now, id);
         return Ok(others_wait.then_some(qpair));
     }
     sent::abandon(command, io);

@@ -2,24 +2,19 @@
 //! device can read directly.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
-use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::io::{IoCommand, Operation};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{Sqe, Status};
 
-use super::budget;
 use super::buffers;
 use super::decisions::{check_writable, must_be_durable, parse};
-use super::respond;
-use super::throttle;
 use crate::qpair::Association;
 use crate::reactor::command::{Command, Stop};
 use crate::reactor::disks::{Disk, Disks};
 use crate::reactor::io::Io;
-use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::registry::ControllerShared;
-use crate::request::{Request, RequestId, Task};
+use crate::request::{Request, Task};
 
 const VERIFY_BYTES: u32 = 64 << 10;
 
@@ -34,24 +29,6 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
         Ok(false) => buffers::pass(command, io, now),
         Ok(true) => Stop::Limit,
         Err(status) => Stop::Refused(status),
-    }
-}
-
-pub(in crate::reactor) fn stopped(
-    queues: &mut Queues,
-    io: &mut Io,
-    now: &Now,
-    id: RequestId,
-    stop: Stop,
-) {
-    match stop {
-        Stop::NotIo => budget::enter(queues, io, now, id),
-        Stop::Refused(_) if AuthenticationRequest::is_one(&queues.requests[id].sqe) => {
-            budget::enter(queues, io, now, id);
-        }
-        Stop::Refused(status) => respond::fail(queues, io, now, id, status),
-        Stop::Limit => throttle::enter(queues, io, now, id),
-        _ => buffers::stopped(queues, io, now, id, stop),
     }
 }
 

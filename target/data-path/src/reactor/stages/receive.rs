@@ -6,6 +6,7 @@ use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{FromZeros, Sqe, Status, U16};
 
 use super::admission;
+use super::gates;
 use super::plan;
 use super::respond;
 use crate::ending::Ending;
@@ -116,7 +117,7 @@ pub(in crate::reactor) fn capsule_arrived(
     };
     let stop = plan::pass(command, io, now);
     if stop != Stop::Nowhere {
-        plan::stopped(queues, io, now, id, stop);
+        gates::resume(queues, io, now, id, stop);
     }
     Ok(())
 }
@@ -138,7 +139,7 @@ pub(in crate::reactor) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, cap
     }
     admission::note_begun(&queues.qpairs[capsule.qpair], io, now, &capsule.sqe);
     let stop = plan::pass(queues.command(id), io, now);
-    plan::stopped(queues, io, now, id, stop);
+    gates::resume(queues, io, now, id, stop);
 }
 
 #[inline]

@@ -122,13 +122,12 @@ pub(in crate::reactor) fn pass(
     Stop::Nowhere
 }
 
-pub(in crate::reactor) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
-    if stop == Stop::Respond {
-        let queue = &mut queues.qpairs[queues.requests[id].qpair];
-        let waiting = &mut queue.awaiting_send;
-        queues.requests.push_back(waiting, id, Stage::AwaitingSend);
-        queues.count_wait(id, Wait::Send);
-    }
+/// Queues a response without credits.
+pub(in crate::reactor) fn wait(queues: &mut Queues, id: RequestId) {
+    let queue = &mut queues.qpairs[queues.requests[id].qpair];
+    let waiting = &mut queue.awaiting_send;
+    queues.requests.push_back(waiting, id, Stage::AwaitingSend);
+    queues.count_wait(id, Wait::Send);
 }
 
 pub(in crate::reactor) fn finish(
@@ -139,8 +138,9 @@ pub(in crate::reactor) fn finish(
     status: Status,
     result: u64,
 ) {
-    let stop = pass(queues.command(id), io, now, status, result);
-    stopped(queues, id, stop);
+    if pass(queues.command(id), io, now, status, result) == Stop::Respond {
+        wait(queues, id);
+    }
 }
 
 pub(in crate::reactor) fn fail(

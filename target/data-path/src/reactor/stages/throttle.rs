@@ -3,12 +3,14 @@
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};
+use crate::reactor::command::Stop;
 use crate::reactor::count;
 use crate::reactor::io::Io;
 use crate::reactor::ordering;
+use crate::reactor::queueing::limited::HostDisk;
 use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
-use crate::request::{Request, RequestId, Task};
+use crate::request::{Request, RequestId, Stage, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
@@ -67,14 +69,12 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges a command to its limits. The error is the time of the next attempt, in nanoseconds.
-fn try_pay(
-    queues: &Queues,
-    io: &mut Io,
-    now: &Now,
-    id: RequestId,
-    bill: &Bill,
-) -> Result<u64, u64> {
+/// Charges a command to its limits and returns the cost, or has it tried again once there are
+/// tokens.
+fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) -> Option<u64> {
+    if is_awaited(queues, io, id, bill) {
+        return None;
+    }
     let mut at = 0;
     each_limit(queues, io, id, |limiter, tokens| {
         if let Err(then) = tokens.provide(limiter, bill, now.ns) {
@@ -82,7 +82,8 @@ fn try_pay(
         }
     });
     if at > 0 {
-        return Err(at);
+        io.limited.look_at(at);
+        return None;
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
@@ -92,7 +93,7 @@ fn try_pay(
             cost => cost_ns = cost,
         }
     });
-    Ok(cost_ns)
+    Some(cost_ns)
 }
 
 fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
@@ -105,93 +106,70 @@ fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
 }
 
 #[cold]
-pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+pub(in crate::reactor) fn enter(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+) -> Stop {
     if ordering::is_ordered(queues, id) {
         ordering::planned(queues, io, id);
     }
     let limited = has_limit(queues, io, id);
     let Some(bill) = bill(&queues.requests[id]).filter(|_| limited) else {
-        return buffers::acquire(queues, io, now, id);
+        return buffers::pass(queues.command(id), io, now);
     };
     let share = queues.command(id).share();
-    let disk = queues.requests[id].disk;
-    let key = (share, disk.expect("a command with a limit has a disk"));
-    if io.disks[key.1].namespace.depth.is_limited() {
-        let request = &mut queues.requests[id];
+    let request = &mut queues.requests[id];
+    let disk = request.disk;
+    let key = HostDisk { share, disk };
+    if io.disks[disk.expect("a command with a limit has a disk")]
+        .namespace
+        .depth
+        .is_limited()
+    {
         request.restrictions = request.restrictions.limited();
     }
-    if io.limited.is_empty() {
+    if io.limited.waiting.is_empty() {
         each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());
     }
-    if !io.limited.has_queued(key.0, key.1) && !is_awaited(queues, io, id, &bill) {
-        match try_pay(queues, io, now, id, &bill) {
-            Ok(_) => return buffers::acquire(queues, io, now, id),
-            Err(at) => io.limited.look_at(at),
-        }
+    if !io.limited.has_queued(&key) && try_pay(queues, io, now, id, &bill).is_some() {
+        return buffers::pass(queues.command(id), io, now);
     }
     queues.count_wait(id, Wait::Limit);
-    io.limited.wait(&mut queues.requests, id, key);
+    let (requests, waiting) = (&mut queues.requests, &mut io.limited.waiting);
+    waiting.push_request(requests, key, id, Stage::AwaitingLimit);
+    Stop::Nowhere
 }
 
-#[inline(always)]
-pub(in crate::reactor) fn serve(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
-    now.ns >= io.limited.next_ns && serve_lines(queues, io, now)
-}
-
-#[cold]
-fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+/// Lets the waiting commands try again.
+pub(in crate::reactor) fn wake(queues: &Queues, io: &mut Io) {
     io.limited.next_ns = u64::MAX;
-    for at in 0..io.limited.len() {
-        if let Some(id) = io.limited.queue(at).front() {
-            each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());
-        }
+    let mut waiting = std::mem::take(&mut io.limited.waiting);
+    for (_, ids) in waiting.keys() {
+        each_limit(queues, io, ids[0], |_, tokens| tokens.forget_awaited());
     }
-    let mut any = false;
-    loop {
-        let mut went = false;
-        for at in 0..io.limited.sorted().len() {
-            went |= take_turn(queues, io, now, at);
-        }
-        if !went {
-            break;
-        }
-        any = true;
-    }
-    io.limited.tidy();
-    any
+    waiting.wake();
+    io.limited.waiting = waiting;
 }
 
-/// Continues one queue's commands until its turn ends or a limit blocks the first. Returns whether
-/// any continued.
-fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
-    let mut any = false;
-    let end = io.limited.queue(at).end_of_turn();
-    while io.limited.queue(at).taken_ns() < end
-        && let Some(id) = io.limited.queue(at).front()
-    {
+/// Returns the next command whose limits have tokens, and charges it.
+pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> Option<RequestId> {
+    while let Some((_, &id)) = io.limited.waiting.first() {
         let bill = bill(&queues.requests[id]).expect("what waits for a limit has a bill");
-        if is_awaited(queues, io, id, &bill) {
-            return any;
-        }
-        match try_pay(queues, io, now, id, &bill) {
-            Ok(cost_ns) => {
-                // Divided by the weight, so that queues with a larger weight are served more often.
-                let weight = queues.association(id).controller.limiter.weight();
-                io.limited
-                    .pop(&mut queues.requests, at, cost_ns / u64::from(weight));
-                let request = &queues.requests[id];
-                let waited_ns = request.times.seen_for_ns(now.ns);
-                count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
-                buffers::acquire(queues, io, now, id);
-                any = true;
-            }
-            Err(at) => {
-                io.limited.look_at(at);
-                return any;
-            }
-        }
+        let Some(cost_ns) = try_pay(queues, io, now, id, &bill) else {
+            io.limited.waiting.skip();
+            continue;
+        };
+        let weight = queues.association(id).controller.limiter.weight();
+        let (requests, waiting) = (&mut queues.requests, &mut io.limited.waiting);
+        waiting.pop_request(requests, (cost_ns, weight));
+        let request = &queues.requests[id];
+        let waited_ns = request.times.seen_for_ns(now.ns);
+        count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
+        return Some(id);
     }
-    any
+    None
 }
 
 pub(in crate::reactor) fn take_out(
@@ -201,8 +179,8 @@ pub(in crate::reactor) fn take_out(
     mut each: impl FnMut(RequestId),
 ) {
     let mut gone = Vec::new();
-    io.limited
-        .take_out(&mut queues.requests, goes, |id| gone.push(id));
+    let (requests, waiting) = (&mut queues.requests, &mut io.limited.waiting);
+    waiting.take_out_requests(requests, goes, |id| gone.push(id));
     for id in gone {
         each_limit(queues, io, id, |_, tokens| {
             tokens.clip();

@@ -1,0 +1,99 @@
+//! Gates at which a command may wait, in the order in which it passes them.
+//!
+//! | gate | keys | order, and cost | woken by |
+//! |---|---|---|---|
+//! | request ([`admission`](super::admission)) | queue pair and namespace | in turn | a round with work |
+//! | tokens, not for I/O ([`budget`]) | payer | in turn | time |
+//! | rate limits ([`throttle`]) | host and disk | least use, time of the limit | time |
+//! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | in turn | released buffers |
+//! | buffer ([`buffers`]) | none | arrival | released buffers |
+//! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
+//! | flushes and allocations ([`disk`]) | none, by disk | arrival | the previous one |
+//! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
+//! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
+//!
+//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue); a gate without keys has one
+//! order and needs only a list. Buckets of payers are
+//! [`Allowance`](cairn_base::allowance::Allowance)s; those of rate limits ([`crate::limits`]) are
+//! atomic and sold in slices, because reactors share them.
+
+use nvme_proto::controller::AuthenticationRequest;
+
+use super::{budget, buffers, disk, fetch, respond, throttle};
+use crate::reactor::command::Stop;
+use crate::reactor::io::Io;
+use crate::reactor::queues::Queues;
+use crate::reactor::time::Now;
+use crate::request::RequestId;
+
+/// Takes a stopped command through its next gates, until it waits or is at the disk or answered.
+pub(in crate::reactor) fn resume(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    mut stop: Stop,
+) {
+    loop {
+        stop = match stop {
+            Stop::Nowhere => return,
+            Stop::NotIo => return budget::enter(queues, io, now, id),
+            Stop::Refused(status) => {
+                return match AuthenticationRequest::is_one(&queues.requests[id].sqe) {
+                    true => budget::enter(queues, io, now, id),
+                    false => respond::fail(queues, io, now, id, status),
+                };
+            }
+            Stop::Limit => throttle::enter(queues, io, now, id),
+            Stop::Buffers => buffers::enter(queues, io, now, id),
+            Stop::Fetch => fetch::enter(queues, io, now, id),
+            Stop::Disk => return disk::enter(queues, io, now, id),
+            Stop::Respond => return respond::wait(queues, id),
+        }
+    }
+}
+
+/// Takes a command other than I/O to the gates from the buffers on.
+pub(in crate::reactor) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let stop = buffers::pass(queues.command(id), io, now);
+    resume(queues, io, now, id, stop);
+}
+
+#[inline(always)]
+pub(in crate::reactor) fn serve_limited(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    now.ns >= io.limited.next_ns && serve_due(queues, io, now)
+}
+
+#[cold]
+fn serve_due(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    throttle::wake(queues, io);
+    let mut any = false;
+    while let Some(id) = throttle::next(queues, io, now) {
+        acquire(queues, io, now, id);
+        any = true;
+    }
+    any
+}
+
+pub(in crate::reactor) fn serve_buffers(queues: &mut Queues, io: &mut Io, now: &Now) {
+    while let Some(id) = io.shares.next(&mut queues.requests, &mut io.disks) {
+        let stop = buffers::take(queues, io, now, id);
+        resume(queues, io, now, id, stop);
+    }
+    while let Some(id) = buffers::next(queues, io, now) {
+        fetch_data(queues, io, now, id);
+    }
+}
+
+pub(in crate::reactor) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    let served = buffers::pass_by(queues, io, now);
+    for &id in &served {
+        fetch_data(queues, io, now, id);
+    }
+    !served.is_empty()
+}
+
+fn fetch_data(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let stop = fetch::pass(queues.command(id), io, now);
+    resume(queues, io, now, id, stop);
+}
