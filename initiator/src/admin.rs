@@ -71,7 +71,7 @@ impl Host {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page, in parts of the maximum transfer.
+    /// Reads `length` bytes of a log page, in parts of at most the maximum transfer.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.

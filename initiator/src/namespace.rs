@@ -29,7 +29,7 @@ pub struct Namespace {
 
 /// I/O command for [`Controller::submit`](crate::Controller::submit).
 ///
-/// Commands of a [`Namespace`] reach its disk or fail.
+/// Commands of a [`Namespace`] fail if its NSID refers to another disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,

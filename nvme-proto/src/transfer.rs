@@ -33,7 +33,7 @@ pub struct RemoteBuffer {
 }
 
 impl RemoteBuffer {
-    /// Returns the host memory of `length` bytes.
+    /// Returns the SGL's host memory, exactly `length` bytes.
     // Inlining keeps the result in registers.
     #[inline(always)]
     pub(crate) fn of_command(sqe: &Sqe, length: u32) -> Result<Self, Status> {

@@ -39,7 +39,7 @@ use hosts::Groups;
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// Places of unusable values in the file, which are not reported as missing.
+    /// Keys with unusable values in the file, which are not reported as missing.
     pub(crate) dropped: &'a HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }

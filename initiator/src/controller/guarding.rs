@@ -31,7 +31,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes reported changes; `None` while log page 04h is being read.
+    /// Takes the changed namespaces; `None` while log page 04h is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != AssociationState::Live {
             return Some(Changes::default());

@@ -25,7 +25,7 @@ use super::{Controller, Refusal, properties};
 
 /// ANATT: maximum ANA transition in seconds.
 ///
-/// Administrators end transitions; Linux resets a controller in ANA Change after twice this time.
+/// Not enforced here; Linux resets a controller in ANA Change after twice this time.
 const ANATT_S: u8 = 10;
 /// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;

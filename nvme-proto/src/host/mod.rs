@@ -215,11 +215,13 @@ pub struct Association {
     open: BTreeSet<u16>,
     /// QIDs in `open` whose connection [`Self::release_queue`] closes.
     released: BTreeSet<u16>,
-    /// Serial number of the last step, and time limit of its response.
+    /// Serial number of the last step.
     serial: u32,
+    /// Deadline of the step's response.
     step_due: Option<Duration>,
-    /// Time of the next read of CSTS, and time limit of its expected value.
+    /// Time of the next read of CSTS.
     look_at: Option<Duration>,
+    /// Deadline for the expected CSTS value.
     reached_by: Duration,
     cntlid: u16,
     cap: Cap,

@@ -88,7 +88,6 @@ impl Capture {
         })
     }
 
-    /// Writes a received packet.
     pub(crate) fn received(&self, received: &Received<'_>) {
         let headers = received.headers;
         let ends = Ends {
