@@ -1,4 +1,4 @@
-//! Served and missing parts, for `status`, metrics and the service manager.
+//! Served and unavailable parts, for `status`, metrics and the service manager.
 
 use std::fmt;
 use std::net::SocketAddr;

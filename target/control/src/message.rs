@@ -50,8 +50,8 @@ impl Error {
         Self::errno(number.map_or(Errno::IO, Errno::from_raw_os_error), message)
     }
 
-    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text known to SPDK's
-    /// clients.
+    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text that SPDK's
+    /// clients expect.
     #[must_use]
     pub fn no_method() -> Self {
         Self::new(Self::METHOD_NOT_FOUND, "Method not found")

@@ -52,7 +52,7 @@ impl Contention {
     }
 
     /// Returns true if the kernel preempted the thread since the last call. If not, the round
-    /// itself was slow, or the machine was stopped.
+    /// itself was slow, or the machine was suspended.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

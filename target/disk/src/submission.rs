@@ -3,8 +3,8 @@
 //! io_uring tries each operation without blocking, then passes it to a kernel thread. FUSE, and
 //! before Linux 6.12 any file system with frozen writes, would block the reactor in spite of the
 //! non-blocking flag. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
-//! which check leases first. Slow disks are handled alike: a hanging commit of ext4's journal
-//! blocks the next write.
+//! which first check leases (`Ring::set_lease`). The same applies to files on slow disks: a
+//! hanging commit of ext4's journal blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;

@@ -33,7 +33,7 @@ pub(super) enum Choice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     file: Key,
-    /// 0 while the file exists, otherwise ascending with removals.
+    /// Sequence number of the removal; 0 while the file exists.
     gone: u64,
     name: String,
 }

@@ -1,7 +1,6 @@
-//! Waits until disks have no commands from before a change.
+//! Waits until disks have no commands begun before a change.
 //!
-//! Hanging disks keep commands indefinitely: each wait has a deadline, and its continuation
-//! receives whether the change is settled.
+//! Each wait has a deadline, because hanging disks keep commands indefinitely.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
-/// Time limit for commands from before a change to complete.
+/// Time limit for completion of commands begun before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Continuation; receives the owner of the [`Waits`], and whether the change is settled.

@@ -65,7 +65,7 @@ struct KnownTexts {
     text: Arc<str>,
     /// All possible texts of the file, after commits of unknown result.
     may_have: Vec<Arc<str>>,
-    /// Temporary files of refused changes, for [`ConfigFile::sweep`].
+    /// Temporary files of refused edits, for [`ConfigFile::sweep`].
     left: Vec<FileLocation>,
 }
 
@@ -196,7 +196,7 @@ impl Prepared {
     }
 }
 
-/// The control plane drops refused changes, and must not wait for the file system.
+/// Defers removal of the temporary file: the control plane must not wait for the file system.
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {

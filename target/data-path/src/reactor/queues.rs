@@ -151,7 +151,7 @@ impl Queues {
         }
     }
 
-    /// Receives precede sends: a host with a response finds a receive for its next command.
+    /// Posts receives first, because a host may send a command upon each response.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {

@@ -96,7 +96,7 @@ impl Load {
     }
 
     /// Returns the reactor with the fewest queues of the same kind (admin or I/O); `None` if all
-    /// have `limit` queue pairs. Counted together, hosts with one queue of each kind would put all
+    /// have `limit` queue pairs. If both kinds counted, hosts with one queue of each would put all
     /// I/O queues on half of the reactors.
     pub fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {

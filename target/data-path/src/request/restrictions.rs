@@ -1,5 +1,5 @@
-//! Restrictions on the start of block I/O: serialized flushes and allocations, depth limit, older
-//! changes.
+//! Restrictions on the start of block I/O: serialized flushes and allocations, depth limit, order
+//! of changes.
 
 use cairn_disk::BlockOp;
 

@@ -234,7 +234,7 @@ impl Ring {
 
     /// Polls `fd` once; completes when the descriptor is or becomes readable.
     ///
-    /// A multishot poll would not report an earlier change to a thread about to sleep.
+    /// A multishot poll reports only new events; a thread about to sleep would miss unread data.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));

@@ -100,7 +100,7 @@ fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The process stops after reading the clock.
+/// The process is suspended after reading the clock.
 #[test]
 fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
     let mut rig = Rig::new();

@@ -12,7 +12,7 @@
 //! disk.hold(Operation::Write);           // writes wait from now on
 //! assert_eq!(disk.waiting(Operation::Write), 1);
 //! disk.release_oldest(Operation::Write); // the first of them runs
-//! disk.release(Operation::Write);        // all of them, and no more wait
+//! disk.release(Operation::Write);        // all held and later writes run
 //! disk.fail(Operation::Flush, libc::EIO, 1);
 //! disk.set_habits(Habits { delay: MS..10 * MS, again: 100, ..Habits::default() });
 //! drop(target);

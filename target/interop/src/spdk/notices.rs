@@ -31,7 +31,7 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     }
 }
 
-/// Latest notices, and the bdevs known to them.
+/// Latest notices, and the bdevs as last recorded.
 #[derive(Debug, Default)]
 pub struct Notices {
     next: u64,
@@ -52,7 +52,7 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    /// Compares `disks` with the known bdevs, and records the differences.
+    /// Compares `disks` with the recorded bdevs, and records the differences.
     pub fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();

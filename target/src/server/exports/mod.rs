@@ -158,8 +158,7 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports missing disks that have opened. Returns the exported places, and the reasons against
-    /// others.
+    /// Exports formerly missing disks. Returns the exported namespaces, and errors of refused ones.
     pub(crate) fn add_found(
         &mut self,
         config: &Config,

@@ -325,7 +325,7 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // Posted work requests complete with an error, the others here.
+        // Posted work requests complete with an error; unposted ones end here.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);

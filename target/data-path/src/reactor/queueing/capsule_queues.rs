@@ -10,7 +10,7 @@ use crate::ids::{QpairId, ShareId};
 #[derive(Debug, Clone, Copy)]
 pub(in crate::reactor) struct Capsule {
     pub(in crate::reactor) qpair: QpairId,
-    /// `None` once the in-capsule data is discarded.
+    /// Receive slot; `None` once reposted.
     pub(in crate::reactor) slot: Option<u32>,
     pub(in crate::reactor) sqe: Sqe,
     pub(in crate::reactor) data_bytes: u32,

@@ -1,4 +1,4 @@
-//! Grants requests to capsules whose host and namespace are within their shares
+//! Admits capsules of hosts and namespaces within their shares of the request table
 //! ([`shares`](crate::reactor::shares)).
 
 use std::time::{Duration, Instant};

@@ -55,7 +55,7 @@ impl Reactor {
         payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
-    /// Charges a connection confirmed by its peer: the source address is genuine.
+    /// Charges a connection confirmed by its peer, whose source address is thus genuine.
     pub(in crate::reactor) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();

@@ -16,7 +16,7 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
         (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
             Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
         }
-        // Another path may lead to a client that the cluster accepts.
+        // Ceph refused this target or timed out; another target may succeed.
         (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
         (

@@ -115,8 +115,8 @@ impl Drives {
         retry(entered)
     }
 
-    /// Reads the clock again after a possible stop of the process. Cancels queued changes with
-    /// expired leases.
+    /// Reads the clock again after a possible suspension of the process. Cancels queued changes
+    /// with expired leases.
     #[cold]
     fn look_again(
         &mut self,
