@@ -210,7 +210,7 @@ impl TargetProcess {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))
     }
 
-    /// Returns options for the host `name`, with a short KATO and reconnection.
+    /// Returns options for the host `name`, with a short KATO and reconnect delay.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));

@@ -1,4 +1,4 @@
-//! Hung and failing disks, and stopped and killed processes.
+//! Hung and failing disks, and suspended and killed processes.
 
 mod audit;
 mod connects;

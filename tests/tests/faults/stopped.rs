@@ -17,10 +17,10 @@ fn in_progress(target: &TargetProcess) -> u64 {
     target.scrape().count("cairn_namespace_in_progress", &[])
 }
 
-/// Stops a target with some changes at the disk and others waiting.
+/// Suspends a target with some changes at the disk and others waiting.
 ///
-/// The waiting ones must not reach the disk when the target continues, because the host may have written on another
-/// path.
+/// The waiting changes must not reach the disk when the target continues, because the host may
+/// have written on another path.
 fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
@@ -80,7 +80,7 @@ fn threads(pid: u32) -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// io_uring workers may execute changes long after a stop.
+/// io_uring workers may execute changes long after a suspension.
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);

@@ -30,8 +30,8 @@ struct State {
     trail: Vec<Value>,
     /// Unfinished flushes and durable writes, each with its position in the trail.
     ///
-    /// When an operation ends, values before its position are removed. Positions identify values, because zeroes can
-    /// occur twice.
+    /// When an operation succeeds, values before its position are removed. Positions identify
+    /// values, because zeroes can occur twice.
     marks: Vec<(Id, usize)>,
 }
 
