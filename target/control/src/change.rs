@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use cairn_config::{Draft, NewLimits};
 
-/// Effect of a control method, by which requests are refused and logged, and memory is reserved.
+/// Effect of a control method: decides refusal, logging and memory reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Changes nothing.
     Reads,
-    /// Reads the configuration file again; allowed on a read-only socket.
+    /// Reloads the configuration file; allowed on a read-only socket.
     Reloads,
-    /// Changes the configuration or the state of the target.
+    /// Changes configuration or state.
     Changes,
 }
 

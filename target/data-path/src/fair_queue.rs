@@ -63,8 +63,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue in which a skipped key keeps its claim, and an idle key up to `lag_max` of
-    /// it. By default both lose it: their use rises to that of the last served key.
+    /// Creates a queue in which a skipped key keeps its use, and the use of an idle key rises to
+    /// [`Self::floor`]. By default, the use of both rises to that of the last served key.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -129,7 +129,7 @@ impl<K: Key, T> FairQueue<K, T> {
         let mut waiting = waiting.or_else(|| self.spare.pop()).unwrap_or_default();
         waiting.push_back(item);
         let at = self.insert(Queue { key, used, waiting });
-        // The item was just found to wait, and needs a wake-up like those before it.
+        // A key inserted among skipped keys is skipped, too.
         self.skipped += usize::from(at < self.skipped);
     }
 
@@ -224,8 +224,8 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Returns the use to which that of an idle key rises: with claims, `lag_max` below the most
-    /// used key beside which it waits, or below the least used one of all.
+    /// Returns the minimum use of a key that begins to wait. With claims: `lag_max` below the
+    /// largest use among competing keys, or else below the smallest of all keys that wait.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;

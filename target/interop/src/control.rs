@@ -13,14 +13,12 @@ use serde_json::Value;
 
 /// Interface through which methods query and change the running target.
 pub trait Control: Sync {
-    /// State of the target.
     type Snapshot: Snapshot + Send + Sync;
 
-    /// Returns the state of the target.
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
-    /// Executes a change, perhaps more than once, on different stages. On success, it is in force
-    /// and in the configuration file.
+    /// Executes `change`, perhaps more than once, each time on another stage. On success, the change
+    /// is in force and in the configuration file.
     fn change(
         &self,
         kind: Kind,
@@ -39,92 +37,68 @@ pub trait Control: Sync {
     /// Returns the most verbose level that is logged.
     fn log_level(&self) -> tracing::level_filters::LevelFilter;
 
-    /// Replaces the log filter.
     fn set_log_filter(&self, filter: &str) -> Result<(), String>;
 }
 
-/// Change in progress. Boxed, because in a generic future the compiler cannot prove that a closure is
-/// `'static`.
+/// Boxed, because in a generic future the compiler cannot prove that a closure is `'static`.
 pub type Changing<'c> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'c>>;
 
 /// State of the target at one moment.
 pub trait Snapshot {
-    /// Returns the configuration in force.
     fn config(&self) -> &Config;
 
-    /// Returns the time since the start.
     fn uptime(&self) -> Duration;
 
     /// Returns the namespaces in use.
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Returns the I/O of a namespace since the start, zeros if it is not in use.
+    /// Returns counts since the start, zeros if the namespace is not in use.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
-    /// Returns the controllers of a subsystem.
     fn controllers(&self, nqn: &str) -> Vec<Controller>;
 
     /// Returns the reactors, by number.
     fn reactors(&self) -> Vec<Reactor>;
 }
 
-/// Namespace in use.
 #[derive(Debug)]
 pub struct Export<'s> {
-    /// NQN of the subsystem.
     pub nqn: &'s Nqn,
-    /// Configuration of the namespace.
     pub config: &'s Namespace,
     /// Size in blocks (NSZE).
     pub blocks: u64,
-    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID.
     pub uuid: Uuid,
-    /// NGUID, if any.
     pub nguid: Option<[u8; 16]>,
 }
 
 /// I/O of a namespace by all hosts.
 #[derive(Debug, Default)]
 pub struct IoCounts {
-    /// Read commands.
     pub reads: u64,
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Sum of the latencies of read commands.
+    /// Sum of the latencies of read commands; `write_ns` likewise.
     pub read_ns: u64,
-    /// Write commands.
     pub writes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
-    /// Sum of the latencies of write commands.
     pub write_ns: u64,
     /// Dataset Management commands.
     pub deallocates: u64,
-    /// Commands in progress.
     pub in_progress: u64,
 }
 
-/// Controller of a connected host.
 #[derive(Debug)]
 pub struct Controller {
-    /// CNTLID.
     pub cntlid: u16,
-    /// NQN of the host.
     pub host_nqn: String,
-    /// HOSTID.
     pub hostid: [u8; 16],
-    /// Queue pairs.
     pub queues: Vec<Queue>,
 }
 
-/// Connected queue pair.
 #[derive(Debug)]
 pub struct Queue {
     /// Queue identifier (QID), 0 for the admin queue.
     pub qid: u16,
-    /// Number of the reactor.
     pub reactor: usize,
     /// Address of the listener.
     pub local: SocketAddr,
@@ -134,16 +108,13 @@ pub struct Queue {
     pub authenticated: Option<(String, String)>,
 }
 
-/// Load of a reactor.
 #[derive(Debug)]
 pub struct Reactor {
     /// Time spent on commands since the start.
     pub busy_ns: u64,
     /// True if the reactor has slept.
     pub sleeps: bool,
-    /// Connected admin queues.
     pub admin_queues: usize,
-    /// Connected I/O queues.
     pub io_queues: usize,
     /// Commands completed for existing namespaces.
     pub completed: u64,

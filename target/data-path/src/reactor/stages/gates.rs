@@ -12,10 +12,9 @@
 //! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
-//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue); a gate without keys has one
-//! order and needs only a list. Buckets of payers are
-//! [`Allowance`](cairn_base::allowance::Allowance)s; those of rate limits ([`crate::limits`]) are
-//! atomic and sold in slices, because reactors share them.
+//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue), others a list. Token buckets of
+//! payers are [`Allowance`](cairn_base::allowance::Allowance)s; those of rate limits
+//! ([`crate::limits`]) are atomic, because reactors share them.
 
 use nvme_proto::controller::AuthenticationRequest;
 
@@ -26,7 +25,7 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// Takes a stopped command through its next gates, until it waits or is at the disk or answered.
+/// Takes a stopped command through gates until it waits, is at the disk, or is answered.
 pub(in crate::reactor) fn resume(
     queues: &mut Queues,
     io: &mut Io,
