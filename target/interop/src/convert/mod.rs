@@ -25,10 +25,8 @@ use serde_json::Value;
 
 const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
 
-/// Converted configuration.
 #[derive(Debug)]
 pub struct Converted {
-    /// Text of the configuration.
     pub text: String,
     /// Settings without counterpart.
     pub notes: Vec<String>,

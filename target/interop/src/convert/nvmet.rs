@@ -12,7 +12,6 @@ use super::{Converted, Notes, is_device};
 /// Default of `attr_qid_max` in Linux.
 const QUEUES_OF_NVMET: u64 = 128;
 
-/// Converts a configuration of the kernel target, saved by nvmetcli, to one of Cairn.
 pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
     if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
         return Err(

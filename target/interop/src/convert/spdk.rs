@@ -53,7 +53,6 @@ impl States {
     }
 }
 
-/// Converts a configuration saved by SPDK's rpc.py to one of Cairn.
 pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
     let Some(parts) = saved["subsystems"].as_array() else {
         return Err(

@@ -315,7 +315,6 @@ fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value 
     })
 }
 
-/// Returns the name of a namespace's bdev.
 pub fn bdev_name(namespace: &Namespace) -> String {
     let name = namespace.name.clone();
     name.unwrap_or_else(|| namespace.backing.to_string())

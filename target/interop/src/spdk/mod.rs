@@ -38,7 +38,6 @@ pub use bdevs::{bdev_name, sizes};
 pub use notices::Notices;
 pub(crate) use process::listed;
 
-/// Methods of SPDK.
 pub const METHODS: Declared = &[
     ("accel_set_options", Changes),
     ("bdev_aio_create", Changes),
@@ -159,7 +158,6 @@ fn edit<'c, T>(
     })
 }
 
-/// Executes one of [`METHODS`].
 pub async fn call(control: &impl Control, method: &str, mut params: Params) -> Answer {
     ignored::take_out(method, &mut params)?;
     if params.contains_key("nqn")

@@ -113,7 +113,6 @@ impl Notices {
         self.next += 1;
     }
 
-    /// Returns at most `max` notices from number `id`.
     pub fn from(&self, id: u64, max: u64) -> Value {
         let first = self.next - self.latest.len() as u64;
         let max = usize::try_from(max).unwrap_or(usize::MAX);
