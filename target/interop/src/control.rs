@@ -17,8 +17,8 @@ pub trait Control: Sync {
 
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
-    /// Executes `change`, perhaps more than once, each time on another stage. On success, the change
-    /// is in force and in the configuration file.
+    /// Executes `change`, perhaps more than once, on different stages. On success, the change is in
+    /// force and in the configuration file.
     fn change(
         &self,
         kind: Kind,
