@@ -2,8 +2,8 @@
 # Process 1 of the guest: prepares the system, runs one scenario (or a shell) and powers off, or starts systemd,
 # which runs the scenario as a service.
 #
-# The file `settings` sets CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S and CAIRN_INIT. The shared folders
-# are already mounted: /cairn/tests, /cairn/programs, /cairn/out.
+# The file `settings` sets CAIRN_SCENARIO (empty for a shell), CAIRN_PROGRAMS, CAIRN_TIMEOUT_S and CAIRN_INIT. The
+# shared folders are already mounted: /cairn/tests, /cairn/programs, /cairn/out.
 
 export PATH=/cairn/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
@@ -26,8 +26,12 @@ prepare_system() {
     ulimit -l unlimited
 
     # Programs run from the guest's own disk, because page faults on the shared folder are slow.
+    # Programs of other scenarios stay away, because they might hide a program of the system.
+    local program
     mkdir -p /cairn/bin
-    cp -a /cairn/programs/. /cairn/bin/ 2>/dev/null
+    for program in $CAIRN_PROGRAMS spdk; do
+        cp -a "/cairn/programs/$program" /cairn/bin/ 2>/dev/null
+    done
 }
 
 # Units in /run last until the next boot, so the image stays unchanged.

@@ -100,11 +100,10 @@ assert_eq "exit code of a mode that rxe cannot do" 3 "$code"
 grep -q 'the port cannot do that' "$OUT/refused.txt" || fail "$(cat "$OUT/refused.txt")"
 
 step "watch has rates while somebody uses the device"
-# In /cairn/bin, the example of cairn-roce has the same name.
-/usr/bin/rping -s -a "$FABRIC_ADDR" -C 1000000 > "$OUT/rping.log" 2>&1 &
+rping -s -a "$FABRIC_ADDR" -C 1000000 > "$OUT/rping.log" 2>&1 &
 server=$!
 wait_for 10 "rping's server" rping_listens
-/usr/bin/rping -c -a "$FABRIC_ADDR" -C 1000000 >> "$OUT/rping.log" 2>&1 &
+rping -c -a "$FABRIC_ADDR" -C 1000000 >> "$OUT/rping.log" 2>&1 &
 client=$!
 sleep 1
 cairn-target fabric watch --interval 2 --count 1 -o json > "$OUT/watch.json"

@@ -211,6 +211,7 @@ fn judge(
     let boot = Boot {
         scenario: &scenario.name,
         options: &scenario.options,
+        programs: scenario.program_names(),
         variables: &args.variables,
         timeout_s: args.timeout_s.unwrap_or(scenario.options.timeout_s),
         out_dir: tree.fresh_out_dir(&scenario.name)?,
@@ -255,6 +256,7 @@ fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> 
     let boot = Boot {
         scenario: "",
         options: &scenario.options,
+        programs: scenario.program_names(),
         variables: &args.variables,
         timeout_s: args.timeout_s.unwrap_or(u64::from(u32::MAX)),
         out_dir: tree.fresh_out_dir("shell")?,

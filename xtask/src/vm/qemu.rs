@@ -29,6 +29,8 @@ pub(crate) struct Boot<'a> {
     /// Scenario; empty for a shell at the console.
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
+    /// Names of the scenario's programs, separated by spaces.
+    pub(crate) programs: String,
     pub(crate) variables: &'a [Variable],
     pub(crate) timeout_s: u64,
     pub(crate) out_dir: PathBuf,
@@ -37,8 +39,8 @@ pub(crate) struct Boot<'a> {
 impl Boot<'_> {
     fn leave_settings(&self) -> Result<()> {
         let mut settings = format!(
-            "CAIRN_SCENARIO='{}'\nCAIRN_TIMEOUT_S='{}'\n",
-            self.scenario, self.timeout_s
+            "CAIRN_SCENARIO='{}'\nCAIRN_PROGRAMS='{}'\nCAIRN_TIMEOUT_S='{}'\n",
+            self.scenario, self.programs, self.timeout_s
         );
         if self.options.systemd {
             settings += "CAIRN_INIT='systemd'\n";

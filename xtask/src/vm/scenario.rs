@@ -231,6 +231,11 @@ impl Scenario {
         Ok(())
     }
 
+    pub(crate) fn program_names(&self) -> String {
+        let names: Vec<_> = self.programs.iter().map(Program::name).collect();
+        names.join(" ")
+    }
+
     fn add_programs(&mut self, names: &str, kind: fn(String) -> Program) {
         let named = names.split(',').map(|name| kind(name.to_owned()));
         self.programs.extend(named);
