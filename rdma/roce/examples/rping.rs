@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Answers one client after another.
+/// Serves one client of `rping` after another.
 pub(crate) fn serve(ip: IpAddr, listening: impl FnOnce(SocketAddr)) -> Result<()> {
     let (address, provider) = (SocketAddr::new(ip, PORT), Soft::default());
     let device = provider.device_for(address, Some(ip))?;

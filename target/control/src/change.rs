@@ -25,9 +25,9 @@ pub enum Kind {
     Grows,
     /// Only removes; batched. Must not give hosts access.
     Shrinks,
-    /// Executed alone. Must not give hosts access.
+    /// Not batched. Must not give hosts access.
     Narrows,
-    /// Executed alone.
+    /// Not batched.
     Alone,
 }
 
@@ -66,7 +66,7 @@ pub struct Disk {
     pub limits: NewLimits,
 }
 
-/// Configuration that a change edits.
+/// Configuration file, as edited by a change.
 #[derive(Debug, Clone)]
 pub struct Stage {
     /// Text of the configuration file.

@@ -16,7 +16,7 @@ pub(crate) trait Key: PartialEq {
         None
     }
 
-    /// Whether both keys wait for the same resource. Their use is then comparable.
+    /// Whether both keys wait for the same resource, so that their use is comparable.
     fn competes(&self, _other: &Self) -> bool {
         true
     }
