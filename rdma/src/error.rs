@@ -72,7 +72,7 @@ pub enum FabricError {
 }
 
 impl FabricError {
-    /// Returns the conversion of a system error of `call`.
+    /// Returns a function that converts a system error of `call`.
     pub fn os(call: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Os { call, source }
     }

@@ -235,8 +235,8 @@ pub trait Endpoint {
     ///
     /// Entries beyond that number are stale.
     ///
-    /// A software endpoint does its network work in this call. It may delay an acknowledgement
-    /// until the next call, so that a response can carry it; [`arm`](Self::arm) sends it.
+    /// A software endpoint does its network work in this call. It may delay an acknowledgement, so
+    /// that a response can carry the acknowledgement; [`arm`](Self::arm) sends delayed ones.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Appends the pending connection events to `out`.

@@ -59,7 +59,7 @@ impl Payer {
 /// Returns the first address of the prefix that contains `address`. IPv4-mapped IPv6 addresses
 /// count as IPv4.
 ///
-/// The number of bits is from 1 to the length of the address.
+/// `bits_of_v4` is from 1 to 32, `bits_of_v6` from 1 to 128.
 #[must_use]
 pub fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
     match address.to_canonical() {

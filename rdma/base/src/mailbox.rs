@@ -63,7 +63,7 @@ impl<T> Mailbox<T> {
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
-            // The lock is released first, because the drop of a message may need it.
+            // The lock is released first, because the drop of a message may take it again.
             drop(waiting);
             return drop(message);
         }

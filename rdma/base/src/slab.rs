@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
-//! A stale key finds no later value in its slot until the slot's generation counter has wrapped
-//! around. Insertion, removal and lookup take constant time, and only a slab of [`Slab::growing`]
-//! allocates after its construction.
+//! A stale key finds nothing until the slot's generation counter has wrapped around. Insertion,
+//! removal and lookup take constant time, and only a slab of [`Slab::growing`] allocates after its
+//! construction.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -112,7 +112,7 @@ impl<T, G: Generation> Slab<T, G> {
         }
     }
 
-    /// Creates an empty growing slab, none of whose keys `other` has used.
+    /// Creates an empty growing slab whose keys all differ from those used by `other`.
     #[must_use]
     pub fn after(other: &Self) -> Self {
         let generations = other.slots.iter().map(|slot| slot.generation.next());

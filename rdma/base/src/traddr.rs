@@ -1,6 +1,7 @@
 //! Text of transport addresses: an IP address, and the interface name if it is link-local.
 //!
-//! The name is kept as written, because the interface may appear later; [`Traddr::resolve`] looks it up.
+//! The name is kept as written, because the interface may appear later; [`Traddr::resolve`] looks
+//! the interface up.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -24,7 +24,7 @@ pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>)
     polled.map(|entry| any && entry.revents != 0)
 }
 
-/// Entry of [`poll`] for a descriptor that becomes readable.
+/// Returns a [`poll`] entry that waits until `fd` is readable.
 #[must_use]
 pub const fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd {

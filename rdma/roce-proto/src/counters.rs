@@ -1,5 +1,5 @@
-//! Counters of an endpoint, named as by RDMA drivers in `/sys/class/infiniband/*/ports/*/hw_counters`, if a driver has
-//! them.
+//! Counters of an endpoint. A counter that RDMA drivers also have is named as in their
+//! `/sys/class/infiniband/*/ports/*/hw_counters`.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -88,8 +88,8 @@ counters! {
     rx_handed_over,
     /// Packets not handed over because the receiving endpoint's queue was full.
     rx_handover_dropped,
-    /// Connection requests dropped without an answer: too many were waiting, a listener ignored them, or more than 500
-    /// requests per second from unproven addresses were refused.
+    /// Connection requests dropped: too many were waiting, a listener ignored them, or more than
+    /// 500 requests per second from unproven addresses were refused.
     cm_dropped_requests,
     /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,

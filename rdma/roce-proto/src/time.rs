@@ -12,7 +12,7 @@ use cairn_base::allowance::Moment;
 pub struct Instant(Duration);
 
 impl Instant {
-    /// Start of the time.
+    /// Start of the time scale.
     pub const START: Self = Self(Duration::ZERO);
 
     /// Returns the time `start` after [`Self::START`].

@@ -1,4 +1,4 @@
-//! Parsers with arbitrary bytes: they reject the bytes, or what they parse survives a round trip.
+//! Parsers reject arbitrary bytes, or the parsed value survives a round trip.
 
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE};

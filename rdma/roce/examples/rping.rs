@@ -242,7 +242,7 @@ impl End {
 
     fn close(&mut self) {
         self.endpoint.disconnect(self.qp);
-        // Failed work is reported before.
+        // Failed work, reported before `Closed`, is ignored.
         while !matches!(self.next(), Ok(Progress::Closed)) {}
     }
 }

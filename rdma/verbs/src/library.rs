@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Depends on libibverbs.so.1, so one handle resolves the functions of both.
+/// librdmacm depends on libibverbs.so.1, so one handle resolves the functions of both libraries.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads and `atexit` handlers

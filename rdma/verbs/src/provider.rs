@@ -76,7 +76,7 @@ fn resolve(
 ) -> Result<Id, FabricError> {
     let channel = Channel::new(library)?;
     let mut id = Id::new(&channel, 0)?;
-    // Both ends of a link-local connection are on one link, so the peer's scope is also the local one.
+    // The peer's scope of a link-local address is also the local scope.
     let scope_id = ScopedAddr::from(remote).scope_id();
     let local = local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
     id.resolve_addr(local, remote, RESOLVE_TIMEOUT.as_millis() as i32)

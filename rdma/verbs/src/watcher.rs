@@ -1,7 +1,8 @@
 //! Thread that reads asynchronous events of a device for all its endpoints.
 //!
-//! The device has one stream of events, so each endpoint receives a copy through its mailbox. The thread also binds an
-//! `rdma_cm_id` to the device, which reports the device's removal even without connections.
+//! The device has one stream of events, so each endpoint receives a copy through its mailbox. The
+//! thread also binds an `rdma_cm_id` to the device, because an identifier reports the device's
+//! removal even without connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

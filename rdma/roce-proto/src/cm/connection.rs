@@ -143,8 +143,8 @@ pub enum CmEvent {
     },
     /// A message without our communication id suggests that the peer has lost the connection.
     ///
-    /// The message may be forged, so the connection stays. Its owner probes the peer's queue pair, and disconnects if
-    /// the probes are not answered.
+    /// The message may be forged, so the connection stays established. The connection's owner
+    /// probes the peer's queue pair, and disconnects if the peer does not answer.
     Questioned {
         /// Connection that the peer may have lost.
         id: ConnId,
@@ -168,7 +168,8 @@ pub(super) enum ConnectionState {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected between REP and RTU. The RTU proves the peer's address, and is answered by a DREQ.
+    /// The consumer disconnected between REP and RTU while the peer's address was unproven. The RTU
+    /// proves the address; only then is the DREQ sent.
     Left,
     Established,
     DreqSent,
@@ -187,8 +188,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True while the peer's address is unproven and the connection unconfirmed: messages then only
-    /// answer the peer.
+    /// True while the peer's address is unproven and the connection unconfirmed: no message is then
+    /// repeated by timer.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

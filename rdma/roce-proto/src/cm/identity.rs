@@ -1,7 +1,8 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
-//! After a restart, Linux hosts refuse a GUID and queue pair number seen before as a stale connection (IBTA
-//! 12.9.8.3.1). REQs and REPs expose the GUID, so each number is drawn separately.
+//! After a restart, Linux hosts refuse a GUID and queue pair number seen before as a stale
+//! connection (IBTA 12.9.8.3.1). REQs and REPs expose the GUID, so communication ids are drawn
+//! separately.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -84,7 +84,8 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Answers a message that belongs to no connection; answers to unproven addresses are rate limited.
+    /// Sends an answer that is not stored for repetition. Answers to unproven addresses are rate
+    /// limited.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;

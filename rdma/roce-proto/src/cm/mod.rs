@@ -1,8 +1,9 @@
 //! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
 //!
-//! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams ([`Manager::poll_transmit`]),
-//! events ([`Manager::poll_event`]), and the time of the next call ([`Manager::poll_timeout`]). A message must have the
-//! peer's address and both random communication ids.
+//! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams
+//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]), and the time of the next call
+//! ([`Manager::poll_timeout`]). A message about a connection must come from the peer's address and
+//! contain one of the connection's random communication ids.
 
 mod connection;
 mod identity;
@@ -105,8 +106,8 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of connection requests dropped without an answer: too many were waiting, the consumer ignored
-    /// them, or answers to unproven addresses exceeded their rate limit.
+    /// Returns the number of connection requests that were dropped: too many were waiting, the
+    /// consumer ignored them, or answers to unproven addresses exceeded their rate limit.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
@@ -455,7 +456,7 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports that the peer may have lost a connection; rate limited, because the message may be forged.
+    /// Rate limited, because the message that causes the event may be forged.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");
@@ -476,7 +477,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Ends a connection without a message to the peer, whose address is unproven.
+    /// Ends a connection silently: the peer's address may be unproven.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

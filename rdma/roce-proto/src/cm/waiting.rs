@@ -1,10 +1,10 @@
 //! Limits for connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
-//! A source address can be forged; an RTU with the communication id of the REP proves it. Requests
-//! of unproven addresses have few places. When all are taken, a new request replaces the oldest
-//! request of the [`Payer`] with most requests, in the network with most requests. A genuine peer
-//! sends its RTU within a round trip, before a flood replaces its request. Proven addresses have
-//! separate places.
+//! A source address can be forged; an RTU with the communication id of the REP proves it. All
+//! requests of unproven addresses share [`STRANGERS_MAX`] entries. When all are in use, a new
+//! request replaces the oldest request of the [`Payer`] with most requests, in the network with
+//! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
+//! request. Requests of proven addresses have separate entries.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

@@ -5,10 +5,11 @@
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate. Later, the
 //!   rate recovers by halves and then increases, until it no longer limits.
 //!
-//! Notifications carry no key and can be forged. They therefore cut the rate at most once per round trip, and never
-//! below half of the rate allowed by window and round trip; real congestion also causes loss or delay, which lower that
-//! bound. On a lossless network, the windows of many queue pairs would form a standing queue, so a notification also
-//! shrinks the window while the round trip shows a queueing delay of a millisecond.
+//! Notifications carry no key and can be forged. They therefore cut the rate at most once per round
+//! trip, and never below half of the rate allowed by window and round trip; real congestion also
+//! causes loss or delay, which lower that bound. On a lossless network, the windows of many queue
+//! pairs would form a standing queue, so a notification also shrinks the window while the round
+//! trip shows more than a millisecond of queueing.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 

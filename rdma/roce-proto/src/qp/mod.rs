@@ -81,8 +81,8 @@ impl QpConfig {
 
 /// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
 ///
-/// `expected_psn` is the PSN stated in the REP. No other packet replaces the RTU: such a packet's
-/// sender may not have read the REP.
+/// `expected_psn` is the PSN stated in the REP. The sender of any other packet may not have read
+/// the REP.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;

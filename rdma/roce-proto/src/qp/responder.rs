@@ -413,8 +413,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues a READ or atomic response. At `responder_resources` queued ones, first drops the
-    /// oldest: a duplicated old request has caused the excess.
+    /// Queues a READ or atomic response. If `responder_resources` such responses are queued, drops
+    /// the oldest first: a duplicated old request has caused the excess.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();

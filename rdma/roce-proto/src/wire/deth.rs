@@ -1,4 +1,4 @@
-//! Datagram extended transport header (IBTA 9.3.1).
+//! DETH (IBTA 9.3.1).
 
 use super::{Header, field};
 

@@ -24,7 +24,7 @@ const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
 /// Length in bytes of IPv4 and UDP headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// Quotient in [`Checker::open`] if only DF differs from the guess.
+/// Upper 16 bits of the quotient in [`Checker::open`] if DF differs from the guess.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
 /// Addresses that the ICRC of a packet covers.

@@ -1,4 +1,4 @@
-//! Invalidate extended transport header (IBTA 9.3.7).
+//! IETH (IBTA 9.3.7).
 
 use super::{Header, field};
 

@@ -1,4 +1,4 @@
-//! RDMA extended transport header (IBTA 9.3.3).
+//! RETH (IBTA 9.3.3).
 
 use super::{Header, field};
 

@@ -1,9 +1,10 @@
 //! Server side of perftest's bandwidth tests with `-R`.
 //!
-//! A client opens a control connection, and then data connections. On the control connection, both ends alternate with
-//! messages of equal length: versions, settings, path MTU, readiness, results. The server echoes each message. One of
-//! them describes memory, in a C structure of 56 bytes with big-endian fields. The server is passive in tests of WRITE
-//! and READ, and posts receives in a test of SEND.
+//! A client opens a control connection, and then data connections. On the control connection, both
+//! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
+//! The server echoes each message. One message describes memory in a C structure of 56 bytes with
+//! big-endian fields. The server is passive in tests of WRITE and READ, and posts receives in a
+//! test of SEND.
 
 use cairn_roce::rdma::RemoteBuffer;
 

@@ -1,6 +1,7 @@
 //! Endpoint, receives and memory of all connections.
 //!
-//! Peers can access only the region `window`, without secrets. Messages are in the region `private`.
+//! Peers can access only the region `window`, which contains no secrets. Messages are in the region
+//! `private`.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ const RECEIVE_BYTES: usize = 128 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Bytes for the message that a connection sends.
+/// Size of a connection's send buffer in bytes.
 const SAID_BYTES: usize = 4 << 10;
 
 const WINDOW_BYTES: usize = 16 << 20;

@@ -1,8 +1,9 @@
 //! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
 //!
-//! A UDP socket does not report the headers below the BTH, so they are reconstructed: IP addresses and ports are right;
-//! MAC addresses, and the IPv4 identification of received packets, are not. RoCE v1 packets lack flow label and VLAN
-//! tag. Received packets are written after their ICRC was verified.
+//! A UDP socket does not report the headers below the BTH, so they are reconstructed: IP addresses
+//! and ports are right; MAC addresses, and hop limit and IPv4 identification of received packets,
+//! are not. RoCE v1 packets lack flow label and VLAN tag. Received packets are written after their
+//! ICRC was verified.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};

@@ -90,7 +90,7 @@ pub(crate) enum Inlet {
 impl Network {
     /// Opens the first inlet of an address, for connection management.
     ///
-    /// Bits of a queue pair number above the lowest `qpn_low_bits` select further inlets.
+    /// The bits of a queue pair number above the lowest `qpn_low_bits` select the inlet.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
@@ -155,7 +155,6 @@ impl Network {
         }
     }
 
-    /// Returns the RoCE version and the VLAN setting.
     #[must_use]
     pub(crate) fn roce(&self) -> Roce {
         match self.good() {

@@ -88,7 +88,7 @@ pub(crate) fn solicit(address: ScopedAddr) {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // After a failure the peer stays unknown, and the connection attempt reports it.
+    // After a failure the peer stays unknown, and the connection attempt reports that.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], address.at(DISCARD_PORT));
     }

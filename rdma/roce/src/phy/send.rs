@@ -39,7 +39,8 @@ pub(crate) struct Flow {
     pub remote: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
-    /// True if the socket has this traffic class; otherwise each message carries it, and Linux derives the priority.
+    /// True if the socket has this traffic class; otherwise each message carries the class, from
+    /// which Linux derives the priority.
     pub is_of_class: bool,
     /// Time to live (IPv4) or hop limit.
     pub hop_limit: u8,

@@ -158,15 +158,14 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Drops received packets unless their queue pair number is in the sorted `numbers`, or they belong to one of
-    /// `flows`.
+    /// Passes received packets only if their queue pair number is in the sorted `numbers`, or their
+    /// flow in `flows`.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<()> {
         let of_flows = flows.iter().flat_map(|flow| flow.returns(u32::MAX));
         let narrow: Vec<_> = of_flows.chain(by_number(DEST_QPN, numbers)).collect();
         exchange(self.raw(), &narrow, &[PASS])
     }
 
-    /// Sets the traffic class of sent packets and the matching priority.
     pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         let class = c_int::from(traffic_class);
         if self.is_ipv4 {

@@ -32,7 +32,8 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key; the REJ itself gives an attacker no hint.
+    /// Logs a request with a wrong P_Key. The REJ does not state the cause, to give attackers no
+    /// hint.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());

@@ -100,7 +100,7 @@ impl VerbsEndpoint {
             cm.set_traffic_class(class)?;
         }
         let timeout_ms = i32::try_from(options.timeout.as_millis()).unwrap_or(i32::MAX);
-        // Both ends of a link-local connection are on one link, so the peer's scope is also the local one.
+        // The peer's scope of a link-local address is also the local scope.
         let scope_id = ScopedAddr::from(options.remote).scope_id();
         let local = options.local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
         cm.resolve_addr(local, options.remote, timeout_ms)

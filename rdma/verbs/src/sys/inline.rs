@@ -42,7 +42,7 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-/// Posts a chain of send work requests; on failure, `bad` is the first refused one.
+/// Posts a chain of send work requests; on failure, `bad` is the first refused request.
 ///
 /// # Safety
 /// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The memory of the SGEs
@@ -59,7 +59,7 @@ pub(crate) unsafe fn post_send(
     }
 }
 
-/// Posts a chain of receives; on failure, `bad` is the first refused one.
+/// Posts a chain of receives; on failure, `bad` is the first refused receive.
 ///
 /// # Safety
 /// As [`post_send`], with `srq` in place of `qp`.

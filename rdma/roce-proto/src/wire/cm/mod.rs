@@ -26,12 +26,12 @@ use super::{Header, field};
 /// Body of a message: 232 bytes after the MAD header.
 pub type Body = [u8; MAD_BODY_LEN];
 
-/// Communication ids of both ends, in each message except the REQ.
+/// Communication ids of both ends; REQ and SIDR messages have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommIds {
-    /// Sender's Local Communication ID, or 0.
+    /// Local Communication ID: the sender's, or 0.
     pub local: u32,
-    /// Receiver's Remote Communication ID.
+    /// Remote Communication ID: the receiver's.
     pub remote: u32,
 }
 
@@ -79,7 +79,7 @@ macro_rules! messages {
         pub enum Message { $($(#[$doc])* $name($name),)* }
 
         impl Message {
-            /// Parses a datagram, or returns `None` if it is too short or no supported message.
+            /// Parses a datagram; `None` if too short or unsupported.
             #[must_use]
             pub fn parse(mad: &[u8]) -> Option<(MadHeader, Self)> {
                 let (header, rest) = MadHeader::parse(mad)?;

@@ -41,7 +41,8 @@ pub enum RejReason {
     InvalidTransportType = 9,
     /// The request's queue pair is connected, or was recently.
     StaleConnection = 10,
-    /// The path does not support the requested MTU; the additional information has an acceptable one.
+    /// The path does not support the requested MTU; the additional information contains an
+    /// acceptable MTU code.
     InvalidPathMtu = 26,
     /// The consumer refused the request.
     Consumer = 28,
