@@ -182,8 +182,7 @@ impl Drop for Bound {
     }
 }
 
-/// Takes the lock. The lock file is never removed: two processes could otherwise lock different
-/// files.
+/// The lock file is never removed: two processes could otherwise lock different files.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

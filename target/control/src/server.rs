@@ -222,8 +222,7 @@ impl Client {
         }
     }
 
-    /// Executes a frame's requests. Sends each response before the next execution, so that a
-    /// connection holds at most one response.
+    /// Sends each response before the next execution: a connection holds at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

@@ -32,9 +32,8 @@ impl Depth {
         self.most.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether a reactor may start a command of a host with this weight. While other
-    /// reactors' hosts wait, weights divide the limit. A reactor may always start its first
-    /// command: only completions trigger its next check.
+    /// `weight` is the host's. While other reactors' hosts wait, weights divide the limit. A
+    /// reactor may always start its first command: only completions trigger its next check.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (in_progress, wanting) = self.of(reactor);

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Replaces the file's content durably. Blocks on the file system.
+/// Blocks on the file system.
 ///
 /// # Panics
 /// If the path has no folder.
@@ -27,7 +27,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Removes the file durably if it exists. Blocks on the file system.
+/// Blocks on the file system.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     if removed(fs::remove_file(path))? {
         sync_folder(path)?;

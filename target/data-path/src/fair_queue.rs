@@ -64,7 +64,7 @@ impl<K, T> Default for FairQueue<K, T> {
 
 impl<K: Key, T> FairQueue<K, T> {
     /// Creates a queue in which a skipped key keeps its use, and the use of an idle key rises to
-    /// [`Self::floor`]. By default, the use of both rises to that of the last served key.
+    /// [`Self::floor`]. By default, the use of either rises to that of the last served key.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -96,7 +96,7 @@ impl<K: Key, T> FairQueue<K, T> {
         keys.next().map_or(0, |(_, waiting)| waiting.len())
     }
 
-    /// Returns the keys with waiting items, least use first.
+    /// Least use first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (&K, &VecDeque<T>)> {
         let waiting = self.queues.iter().filter(|queue| !queue.waiting.is_empty());
         waiting.map(|queue| (&queue.key, &queue.waiting))
@@ -173,7 +173,6 @@ impl<K: Key, T> FairQueue<K, T> {
         item
     }
 
-    /// Removes the last item of a key.
     pub(crate) fn pop_back(&mut self, key: &K) -> Option<T> {
         let queue = self.queues.iter_mut().find(|queue| queue.key == *key);
         let item = queue?.waiting.pop_back()?;
@@ -182,7 +181,6 @@ impl<K: Key, T> FairQueue<K, T> {
         Some(item)
     }
 
-    /// Removes the items for which `goes` is true.
     pub(crate) fn take_out(&mut self, mut goes: impl FnMut(&T) -> bool, mut each: impl FnMut(T)) {
         if self.is_empty() {
             return;
@@ -302,7 +300,6 @@ mod tests {
 
     use super::*;
 
-    /// Weight of a key, by its index.
     const WEIGHTS: [u32; 4] = [1, 1, 3, 10];
     const COST_MAX: u64 = 1000;
     const LAG_MAX: u64 = 50;

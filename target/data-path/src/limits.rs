@@ -53,8 +53,8 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub struct Limiter {
-    /// Whether planned commands leave the fast path, because of a limit or ordered changes. Other
-    /// fields are read only then.
+    /// Whether commands leave the fast path, because of a limit or ordered changes. If not,
+    /// no other field is read.
     stops: AtomicBool,
     limited: AtomicBool,
     ordered: AtomicBool,

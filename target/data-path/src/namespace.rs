@@ -63,7 +63,7 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // With a configured UUID, hosts see another disk than the drive's NGUID names.
+        // With a configured UUID, this is another disk than the drive's NGUID names.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,

@@ -116,7 +116,7 @@ impl DiskOrders {
     }
 }
 
-/// Returns a host's key. Hosts with equal keys wait for each other, which is harmless.
+/// Hosts with equal keys wait for each other, which is harmless.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)

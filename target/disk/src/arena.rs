@@ -1,6 +1,7 @@
 //! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
-//! One mapping, registered once with the ring and each RDMA device. The caller uses the head.
+//! The area is one mapping, registered once with the ring and each RDMA device. The caller uses the
+//! head.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. Rounds up.
+    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes, rounded up.
     ///
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Gap between polls after which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Maximum time lost to other threads; from then on, the core counts as shared.
+/// Lost time from which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
 /// Fraction of all time that may be lost: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
@@ -51,8 +51,8 @@ impl Contention {
         too_much
     }
 
-    /// Returns true if the kernel preempted the thread since the last call. If not, the round
-    /// itself was slow, or the machine was suspended.
+    /// True if the kernel preempted the thread since the last call. If not, the round itself was
+    /// slow, or the machine was suspended.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum ratio of command rates, sleeping to polling, for sleeping: less may be chance.
+/// Minimum ratio of command rates (sleeping to polling) for sleeping: a smaller gain may be chance.
 const WORTH: f64 = 1.1;
 
 /// Initial and maximum time for which a trial's result applies.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Maximum time between two equal results for which the second applies twice as long.
+/// A result repeated within this time after the last one ended applies twice as long.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

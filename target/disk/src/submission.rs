@@ -1,8 +1,8 @@
 //! Determines which operations on a file may block at submission.
 //!
-//! io_uring tries each operation without blocking, then passes it to a kernel thread. FUSE, and
-//! before Linux 6.12 any file system with frozen writes, would block the reactor in spite of the
-//! non-blocking flag. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
+//! io_uring tries each operation without blocking, then passes it to a kernel thread. Some file
+//! systems block the reactor in spite of the non-blocking flag: FUSE, and before Linux 6.12 any
+//! with frozen writes. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
 //! which first check leases (`Ring::set_lease`). The same applies to files on slow disks: a
 //! hanging commit of ext4's journal blocks the next write.
 
@@ -31,7 +31,7 @@ impl Handover {
         writes: true,
     };
 
-    /// Determines which operations on a file may block. `direct` bypasses the page cache.
+    /// `direct`: the file bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
@@ -53,8 +53,6 @@ impl Handover {
     }
 }
 
-/// Returns whether the file system supports `RWF_NOWAIT`; if not, it rejects the flag without
-/// effect.
 fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];

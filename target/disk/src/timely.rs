@@ -4,8 +4,9 @@
 //! The time stamp counter is read before the clock and directly before the call, which is not made
 //! after more than `TICKS_MAX` ticks. From the second reading on, the thread is in a restartable
 //! sequence (rseq(2), Linux 4.18, glibc 2.35): if interrupted before the `syscall` instruction, it
-//! skips the call. Without rseq, a window of about ten nanoseconds remains. A hypervisor's pause in
-//! it is not detected. Processors other than x86-64 always make the call.
+//! skips the call. Without rseq, a window of about ten nanoseconds remains. A hypervisor's pause
+//! between that reading and the call is not detected. Processors other than x86-64 always make the
+//! call.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
@@ -64,7 +65,7 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// Result without a system call, which never returns this value.
+    /// Result for a call that was not made; no system call returns this value.
     const NOT_MADE: isize = isize::MIN;
 
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).

@@ -1,7 +1,7 @@
 //! Worker threads for jobs that io_uring cannot execute. A completion wakes the ring.
 //!
 //! Each job gets an idle worker or a new one, so a hanging worker delays no other job. The ring
-//! limits jobs per disk, and so workers.
+//! limits jobs per disk, and thereby workers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -60,8 +60,8 @@ impl<J> std::fmt::Debug for JobQueue<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Creates a set without workers, if an eventfd can be created. With `stepped`, [`Self::step`]
-    /// executes the jobs, not threads.
+    /// `None` if no eventfd can be created. With `stepped`, [`Self::step`] executes the jobs, not
+    /// threads.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -79,7 +79,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// Queues a job. It completes with `EAGAIN` if no thread can be started.
+    /// The job completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
@@ -104,7 +104,7 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// Steps the simulated workers for [`crate::Ring::step_workers`].
+    /// See [`crate::Ring::step_workers`].
     pub(crate) fn step(&self, loses: bool) -> bool {
         let mut state = self.0.state();
         let jobs = std::mem::take(&mut state.jobs);

@@ -49,7 +49,6 @@ pub trait Snapshot {
 
     fn uptime(&self) -> Duration;
 
-    /// Returns the namespaces in use.
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
     /// Returns counts since the start, zeros if the namespace is not in use.
@@ -57,7 +56,6 @@ pub trait Snapshot {
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;
 
-    /// Returns the reactors, by number.
     fn reactors(&self) -> Vec<Reactor>;
 }
 
@@ -97,12 +95,11 @@ pub struct Controller {
 
 #[derive(Debug)]
 pub struct Queue {
-    /// Queue identifier (QID), 0 for the admin queue.
+    /// 0 for the admin queue.
     pub qid: u16,
     pub reactor: usize,
     /// Address of the listener.
     pub local: SocketAddr,
-    /// Address of the host.
     pub peer: SocketAddr,
     /// Hash and Diffie-Hellman group of the authentication, if any.
     pub authenticated: Option<(String, String)>,

@@ -77,8 +77,7 @@ impl Output {
     }
 }
 
-/// Opens the file for appending, or creates it with mode 0600. Refuses symbolic links, possibly of
-/// another user; does not block on a FIFO.
+/// Refuses symbolic links, possibly of another user; does not block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)

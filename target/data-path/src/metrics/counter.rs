@@ -1,4 +1,4 @@
-//! Numbers written by one thread (`add`, `set`) and read by others, without locks or read-modify-write.
+//! Numbers written by one thread and read by others, without locks or read-modify-write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -45,7 +45,7 @@ impl Time {
     }
 }
 
-/// Returns the bucket of a time. Bounds are inclusive, as in Prometheus.
+/// Bounds are inclusive, as in Prometheus.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
     if ns <= 1 << FIRST {

@@ -81,8 +81,8 @@ impl Outbox {
     }
 
     /// Decides whether the response of `request` is signaled. Must be called after its `bytes` of
-    /// data are added, and before the response. Returns the response that completes with it, and
-    /// the decision.
+    /// data are added, and before the response. Returns the earlier response that completes with
+    /// this one, and the decision.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);

@@ -102,8 +102,7 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Cause: a configuration change or a new device. Data is then
-            // copied.
+            // Cause: a configuration change or a new device.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "cannot register the memory of a namespace: its data is copied instead"

@@ -18,8 +18,7 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// Returns whether a request changes blocks; false for Dataset Management, whose ranges arrive
-/// later.
+/// False for Dataset Management, whose ranges arrive later.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,

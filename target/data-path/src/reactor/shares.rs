@@ -25,8 +25,7 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Returns true if host and namespace may take `more`. A host or namespace that holds nothing
-    /// is not limited by its share.
+    /// A host or namespace that holds nothing is not limited by its share.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);

@@ -182,7 +182,7 @@ impl Reactor {
     }
 }
 
-/// Pins the thread to its core. Only logs a failure: a container's cpuset may forbid pinning.
+/// Only logs a failure: a container's cpuset may forbid pinning.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

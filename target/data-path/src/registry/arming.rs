@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Maximum wait of a Connect for requests of older queues' capsules.
+/// Maximum wait of a Connect until the capsules of older queues have requests.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Messages between threads.
 //!
-//! Mailboxes are unbounded, because two reactors could block on each other's full one. The numbers
-//! of queue pairs and controllers limit the content. `cargo xtask loom` tests every interleaving of
-//! the threads.
+//! Mailboxes are unbounded, because two reactors could block on each other's full mailbox. The
+//! numbers of queue pairs and controllers limit the content. `cargo xtask loom` tests every
+//! interleaving of the threads.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -70,7 +70,7 @@ pub enum ControlMessage {
     Drained,
 }
 
-/// Request to disable the volatile write cache. Later writes are durable on completion; the command
+/// Request to disable the volatile write cache. Writes that complete later are durable; the command
 /// completes once earlier writes are durable.
 #[derive(Debug)]
 pub struct WriteThrough {

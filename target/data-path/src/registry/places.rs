@@ -6,8 +6,8 @@
 //! count: any host may have one.
 //!
 //! At an address's limit, its oldest unconfirmed connection is displaced, because its source may be
-//! forged; at the strangers' limit, the oldest connection of the payer with the most, in the
-//! network with the most.
+//! forged; at the strangers' limit, the network with the most connections loses the oldest one of
+//! its largest payer.
 
 mod strangers;
 
@@ -28,7 +28,7 @@ pub const DISPLACED: &str = "waiting without an association while all places of 
 
 /// Maximum places of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum places of strangers in a network: twice those that user-space RoCE admits, so that new
+/// Maximum places of strangers in a network: twice the limit of user-space RoCE, so that new
 /// connections find a place while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;

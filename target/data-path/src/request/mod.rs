@@ -121,7 +121,7 @@ pub(crate) struct Request {
     pub(crate) close_after: Option<LastResponse>,
 }
 
-// Takes arguments by value, so that callers can keep them in registers.
+// These functions take arguments by value, so that callers can keep them in registers.
 
 #[cold]
 fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {

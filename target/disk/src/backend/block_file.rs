@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers only submit a write: during a wait for its completion, FUSE and NFS may lock
-    /// the file.
+    /// Whether workers submit writes without waiting for completion: FUSE and NFS may lock the
+    /// file during the wait.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,

@@ -247,7 +247,8 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// tmpfs cannot zero a range in place: all concurrent operations fail, and each changes the disk's zeroing method.
+/// tmpfs cannot zero a range in place: each concurrent operation fails once, and changes the disk's
+/// zeroing method.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,5 +1,5 @@
-//! Identity of a disk: a UUID that all targets derive, different for each disk. `docs/decisions/`
-//! has the inputs and reasons.
+//! Identity of a disk: a UUID that every target derives alike, different for each disk.
+//! `docs/decisions/` has the inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 /// Extended attribute with a file's UUID, and the inode for which it was created.
 const ATTRIBUTE: &str = "user.cairn.uuid";
 
-/// Scope in which a name identifies a disk, unless it is globally unique.
+/// Scope of a disk's name, unless the name is globally unique.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// Identifier of this machine, such as its machine ID.

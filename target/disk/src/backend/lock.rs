@@ -34,7 +34,7 @@ impl LockedFile {
         })
     }
 
-    /// Moves the lock to another file. A shared lock is released in between.
+    /// A shared lock is released in between.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -76,7 +76,7 @@ pub(super) fn is_direct(file: impl AsFd) -> bool {
 }
 
 impl Lock {
-    /// Takes the lock of a file. Fails with `WOULDBLOCK` if another process or disk holds it.
+    /// Fails with `WOULDBLOCK` if another process or disk holds the lock.
     pub(super) fn take(file: &File, claim: Claim) -> Result<Self, Errno> {
         let exclusive = is_exclusive(claim);
         let operation = if exclusive {

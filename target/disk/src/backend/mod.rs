@@ -105,8 +105,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces the removal. An open of the same disk waits until reactors have dropped this one
-    /// after its operations.
+    /// Announces the removal of the disk. An open of the same disk waits until the reactors have
+    /// completed its operations and dropped it.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),
@@ -322,7 +322,7 @@ impl Backend {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// Returns memory that reads as `length` bytes without a buffer: (mapping, offset).
+    /// Returns (mapping, offset) of memory with the data of any read of `length` bytes.
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {

@@ -43,7 +43,7 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// True for a step of several pieces, whose `EAGAIN` may come from some of them.
+    /// True for a step of several pieces: its `EAGAIN` may come from only some of them.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }

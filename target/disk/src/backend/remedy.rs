@@ -23,7 +23,7 @@ const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 const FOR_ROOT: &str = "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
      security module, or a service without the capability";
 
-/// Returns the remedy for a missing permission: `otherwise` for users other than root.
+/// `otherwise` is the remedy for users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_base::permission(otherwise, FOR_ROOT)
 }

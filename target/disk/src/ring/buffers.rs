@@ -4,8 +4,8 @@ impl Ring {
     /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`]. Returns the slot.
     ///
     /// # Errors
-    /// All slots are taken, or the kernel rejects the mapping, other than for the locked memory
-    /// limit.
+    /// All slots are taken, or the kernel rejects the mapping, except for the limit on locked
+    /// memory.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -55,7 +55,7 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Drives may still use this unpinned memory by address.
+            // Drive rings may not have pinned this memory; their pending commands use its address.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {

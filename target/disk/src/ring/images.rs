@@ -1,4 +1,4 @@
-//! Operations on Ceph images, by threads of librbd. An eventfd wakes the ring only from sleep.
+//! Operations on Ceph images, by threads of librbd. An eventfd wakes the ring from sleep only.
 
 use cairn_rbd::{Image, Memory, Queue, Work};
 
@@ -13,7 +13,7 @@ pub(super) struct Images {
 }
 
 impl Ring {
-    /// Starts an operation on an image. With `changes`, it requires a lease.
+    /// An operation that `changes` the image fails with `ECANCELED` after the lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();

@@ -59,7 +59,7 @@ pub(crate) const ZEROES: u32 = 64 * 1024;
 
 const ZEROES_SLOT: u16 = 0;
 
-/// Index of a fixed file, with the file's handover.
+/// Index of a fixed file, and the kinds of its operations that go to other threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSlot {
     index: u32,
@@ -157,7 +157,7 @@ pub struct Ring {
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may use.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files, not dropped while operations are pending: that would release the files' locks.
+    /// Fixed files, kept while operations are pending: dropping one would release its lock.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
@@ -189,8 +189,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // One kernel thread per operation: a blocked one must not delay other disks. Linux before
-        // 5.15 lacks this limit.
+        // Allows one kernel thread per operation: a blocked operation must not delay other disks.
+        // Linux before 5.15 lacks this setting.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -320,8 +320,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects the remaining readable descriptors, too: how many the loop has collected depends
-        // on the workers' speed.
+        // Collects the remaining readable descriptors, too: the number found by the loop depends on
+        // the workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -342,8 +342,8 @@ impl Ring {
         !self.settled.is_empty()
     }
 
-    /// Returns true if a gap ([`ROUND_GAP`]) delays changes to a later round; they do not end a
-    /// wait.
+    /// Returns true if a gap ([`ROUND_GAP`]) delays changes to a later round. Such changes do not
+    /// end a wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -468,7 +468,7 @@ impl Ring {
     }
 }
 
-/// Returns the number of earlier entries, modulo 2^32.
+/// Pushes an entry. Returns the number of earlier entries, modulo 2^32.
 #[inline]
 fn push(
     uring: &mut IoUring,
@@ -500,8 +500,8 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // The kernel keeps pending operations, and so their files' locks. Leaked files are not
-            // closed earlier.
+            // Pending operations continue in the kernel and need their files' locks. The files leak,
+            // because closing one would release its lock.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))

@@ -134,8 +134,8 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round, before which the reactor has processed all connections closed by `now_ns`
-    /// (nanoseconds since the start). Changes may begin until [`ROUND_GAP`] after that time.
+    /// Begins a round. The reactor has processed all connections closed by `now_ns` (nanoseconds
+    /// since the start). Changes may begin until [`ROUND_GAP`] after that time.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
@@ -174,8 +174,8 @@ impl Ring {
         }
     }
 
-    /// Requests cancellation of this tag's operations. They still complete, if cancelled with
-    /// `ECANCELED`.
+    /// Requests cancellation of this tag's operations. Each still completes, with `ECANCELED` if
+    /// cancelled.
     pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);

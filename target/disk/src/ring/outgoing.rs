@@ -1,9 +1,9 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
-//! After a lease (an association), the host may write the same blocks through another path. The
-//! clock is therefore read directly before submission, and again if the process was stopped since;
-//! expired changes leave the submission queue. After a gap ([`ROUND_GAP`]), in which hosts may have
-//! disconnected, changes wait until the reactor has processed closed connections.
+//! After the end of an association's lease, the host may write the same blocks through another
+//! path. The clock is therefore read directly before submission, and again if the process was
+//! stopped since; expired changes leave the submission queue. After a gap ([`ROUND_GAP`]), in which
+//! hosts may have disconnected, changes wait until the reactor has processed closed connections.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// End of the reactor's recent view of connections, in nanoseconds.
+    /// End of the reactor's recent view of connections, in nanoseconds; `u64::MAX` without rounds.
     known_until_ns: u64,
     /// Whether a full submission queue left changes in the list.
     lacks_room: bool,
@@ -59,8 +59,6 @@ impl Outgoing {
         self.known_until_ns = now_ns + ROUND_GAP.as_nanos() as u64;
     }
 
-    /// Returns when the reactor's view of connections stops being recent, in nanoseconds since the
-    /// target's start; `u64::MAX` without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
     }
@@ -89,7 +87,7 @@ impl Outgoing {
         }
     }
 
-    /// Returns true during the current lease and less than [`ROUND_GAP`] after the round's start.
+    /// True during the current lease and less than [`ROUND_GAP`] after the round's start.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -115,8 +113,8 @@ impl Outgoing {
             .count()
     }
 
-    /// Removes the first `room` changes, but none [`ROUND_GAP`] after the round's start. Passes
-    /// valid ones to `carry_out`, which returns their position, and expired ones to `refuse`.
+    /// Removes the first `room` changes; none from [`ROUND_GAP`] after the round's start. Passes
+    /// valid changes to `carry_out`, which returns their position, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -186,7 +184,7 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Reads the clock. Returns the reading, and nanoseconds since the target's start.
+    /// Returns a reading of the clock, and nanoseconds since the target's start.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())

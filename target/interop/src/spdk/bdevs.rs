@@ -1,4 +1,4 @@
-//! Named bdevs of SPDK clients. The configuration file has a bdev's name once it backs a namespace.
+//! Named bdevs of SPDK clients. The configuration file has the name of each bdev with a namespace.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most are in saved
-//! SPDK configurations, with values without effect.
+//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most occur in saved
+//! SPDK configurations, with values that change nothing.
 
 use cairn_control::Error;
 use serde_json::{Value, json};

@@ -99,7 +99,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // Older queues on this reactor register their changes only when it reads its next messages.
+        // Older queues on this reactor register their changes when it next reads its messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

@@ -1,4 +1,4 @@
-//! Deadlines of commands: for the disk, for the host's data, and for its acceptance of a response.
+//! Deadlines of commands: for the disk, and for the host to send data and to accept a response.
 //!
 //! A late command at a disk is cancelled, but completes only when the disk has ended it: until then
 //! its data may move.

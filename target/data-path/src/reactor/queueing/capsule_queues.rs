@@ -93,7 +93,7 @@ impl CapsuleQueues {
         self.push(key, capsule);
     }
 
-    /// Returns the keys whose capsules hold receive slots.
+    /// Keys whose capsules hold receive slots.
     pub(in crate::reactor) fn with_receives(&self) -> impl Iterator<Item = &CapsuleKey> {
         let keeps = |capsule: &Capsule| capsule.slot.is_some();
         let keys = self.keys();
@@ -117,7 +117,7 @@ impl CapsuleQueues {
         of_qpair.any(|(_, capsules)| capsules.iter().any(|capsule| capsule.seen_ns <= ns))
     }
 
-    /// Removes the queue pair's capsules and returns their receive slots.
+    /// Returns the receive slots of the removed capsules.
     pub(in crate::reactor) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
         self.take_out(

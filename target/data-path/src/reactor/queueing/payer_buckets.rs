@@ -2,7 +2,8 @@
 //! of unknown addresses).
 //!
 //! A command costs a token, and [`EACH`] refills one, up to [`BURST`]. Buckets apply only while the
-//! reactor has I/O, and payers with waiting work take turns. A connection is charged once its peer confirms it.
+//! reactor has I/O, and payers with waiting work take turns. A connection is charged once its peer
+//! confirms it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -59,8 +60,8 @@ struct PayerBucket {
 }
 
 impl PayerBucket {
-    /// Checks whether the payer may spend `cost`. The error is the time from which it may, in
-    /// nanoseconds. If `is_free`, only the limit per round applies.
+    /// The error is the time from which the payer may spend `cost`, in nanoseconds. If `is_free`,
+    /// only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
         if last == round && taken + cost > ROUND {
@@ -99,7 +100,7 @@ pub(in crate::reactor) struct PayerBuckets {
 }
 
 impl PayerBuckets {
-    /// Returns true if queued work must be checked now.
+    /// True if queued work must be checked now.
     #[inline(always)]
     pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;

@@ -1,6 +1,6 @@
 //! Serializes flushes and allocations of a disk, so that a hanging disk blocks few kernel threads.
 //!
-//! A disk has one flush in progress; the next one completes all that arrive meanwhile.
+//! A disk has one flush in progress; the next one completes all flushes that arrive meanwhile.
 
 use crate::request::{List, Request, RequestId, RequestTable, SerialKind, Stage};
 

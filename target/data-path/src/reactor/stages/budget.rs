@@ -20,8 +20,8 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections, and returns whether there were any. With commands in progress,
-    /// does so only every [`CHECK_INTERVAL`].
+    /// Takes a few connections; with commands in progress, only every [`CHECK_INTERVAL`]. Returns
+    /// whether there were any.
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -103,8 +103,8 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
     if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // A queued capsule holds its receive slot for in-capsule data. If slots are short, it is
-    // executed instead.
+    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the
+    // command is executed instead.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.payer_buckets.charge(payer, now.ns);

@@ -26,7 +26,6 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     Stop::Buffers
 }
 
-/// Reserves and takes buffers, or queues the request.
 pub(in crate::reactor) fn enter(
     queues: &mut Queues,
     io: &mut Io,

@@ -384,7 +384,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// Logs a failed operation, once a second per disk at most.
+/// Logs at most one failure a second per disk.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -491,8 +491,7 @@ fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Queues the request if it must wait for other operations or the depth limit; returns whether it
-/// waits.
+/// Queues the request if it must wait for other operations or the depth limit.
 #[cold]
 fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Restrictions) -> bool {
     let request = &queues.requests[id];

@@ -1,5 +1,5 @@
-//! Stages of an I/O command, in the order of docs/walk.md: [`receive`], [`plan`], [`buffers`], [`fetch`], [`disk`],
-//! [`respond`] and [`sent`].
+//! Stages of an I/O command, in the order of docs/walk.md: [`receive`], [`plan`], [`buffers`],
+//! [`fetch`], [`disk`], [`respond`] and [`sent`].
 
 pub(super) mod admission;
 pub(super) mod budget;

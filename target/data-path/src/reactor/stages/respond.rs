@@ -35,7 +35,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Adds the response to the outbox. Requires room and credits.
+/// Requires credits, and room in the outbox.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -122,7 +122,6 @@ pub(in crate::reactor) fn pass(
     Stop::Nowhere
 }
 
-/// Queues a response without credits.
 pub(in crate::reactor) fn wait(queues: &mut Queues, id: RequestId) {
     let queue = &mut queues.qpairs[queues.requests[id].qpair];
     let waiting = &mut queue.awaiting_send;

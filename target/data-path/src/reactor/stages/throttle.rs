@@ -69,8 +69,8 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges a command to its limits and returns the cost, or has it tried again once there are
-/// tokens.
+/// Charges a command to its limits and returns the cost. Without enough tokens, schedules the
+/// next attempt.
 fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) -> Option<u64> {
     if is_awaited(queues, io, id, bill) {
         return None;

@@ -109,8 +109,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Parks a command that disables the write cache; it completes once acknowledged writes are
-    /// durable. Writes in progress are durable on completion.
+    /// See [`WriteThrough`].
     pub(super) fn park_write_through(
         &self,
         state: &SubsystemState,

@@ -159,7 +159,7 @@ impl SubsystemShared {
         Ok((connected, shared))
     }
 
-    /// Returns the I/O queues of the host's older associations, and the [`Arming`] that waits for them.
+    /// Returns the I/O queues of the host's older associations, and an [`Arming`] for them.
     fn elders(
         &self,
         state: &SubsystemState,

@@ -100,8 +100,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Returns whether commands support fixed buffers (`IORING_URING_CMD_FIXED`), which Linux 6.1 added
-/// with the probed operation.
+/// True if commands support fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1 added them together
+/// with `SENDMSG_ZC`, which is probed.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -112,7 +112,7 @@ pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// Returns whether drives can be polled, which Linux 6.1 added like fixed buffers.
+/// Linux 6.1 added polling of drives, too.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }

@@ -2,10 +2,10 @@
 //!
 //! Completions wake the reactor's ring by an eventfd, polled only during sleep. Polled drives have
 //! a second ring (`IORING_SETUP_IOPOLL`), which wakes no thread: the reactor must not sleep while
-//! it has commands.
+//! that ring has commands.
 //!
 //! Without a free tag, a kernel thread may execute a command arbitrarily late. The rings of a drive
-//! therefore divide its tags, and other commands wait here. Leases are checked directly before
+//! therefore divide its tags, and further commands wait here. Leases are checked directly before
 //! submission ([`crate::timely`]).
 //!
 //! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file, open until the last
@@ -137,7 +137,7 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Starts a command. With `changes`, it modifies the drive and requires a lease.
+    /// Starts a command. If `changes`, the command modifies the drive and requires a lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
