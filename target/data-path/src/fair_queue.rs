@@ -133,14 +133,14 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped += usize::from(at < self.skipped);
     }
 
-    /// Lets skipped keys be served again.
+    /// Makes skipped keys eligible again.
     #[inline(always)]
     pub(crate) fn wake(&mut self) {
         self.skipped = 0;
     }
 
-    /// Returns the first item of the key with the least use that was not skipped since the last
-    /// [`Self::wake`]. The caller then calls [`Self::pop`] or [`Self::skip`].
+    /// Returns the first item of the least used key not skipped since the last [`Self::wake`]. The
+    /// caller then calls [`Self::pop`] or [`Self::skip`].
     #[inline]
     pub(crate) fn first(&self) -> Option<(&K, &T)> {
         if self.skipped >= self.queues.len() {
@@ -222,8 +222,8 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Returns the minimum use of a key that begins to wait. With claims: `lag_max` below the
-    /// largest use among competing keys, or else below the smallest of all keys that wait.
+    /// Minimum use of a key that begins to wait. With claims: `lag_max` below the largest use among
+    /// competing keys, or else below the smallest of all keys that wait.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;
@@ -320,7 +320,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Push(usize),
-        /// Serves the first key that this mask does not refuse.
+        /// Mask of refused keys.
         Serve(u8),
         TakeOut(u64),
     }
@@ -407,8 +407,7 @@ mod tests {
             }
         }
 
-        /// Key 0 always waits, key 3 waits and is always refused, others come and go and are
-        /// refused at times.
+        /// Key 0 always waits; key 3 waits and is always refused.
         #[test]
         fn no_key_starves(claims in any::<bool>(), steps in steps()) {
             let mut fair = new(claims);

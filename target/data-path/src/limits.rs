@@ -95,8 +95,7 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Sets `stops` from `limited` and `ordered`, under the subsystem's lock or on the control
-    /// plane's thread.
+    /// Called under the subsystem's lock or on the control plane's thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -135,7 +134,7 @@ impl Bill {
     }
 }
 
-/// Returns the cost in units of 1/[`PARTS`] ns, rounded up: no rate is exceeded.
+/// Cost in units of 1/[`PARTS`] ns, rounded up: no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
@@ -280,7 +279,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// Returns the largest amount in any `stretch_ns`; `of` returns a command's amount.
+    /// Largest amount in any `stretch_ns`; `of` returns a command's amount.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();

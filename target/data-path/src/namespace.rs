@@ -218,8 +218,7 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure, and returns whether every flush succeeded.
-    /// Blocks.
+    /// Flushes all namespaces, even after a failure; returns false if one failed. Blocks.
     pub fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {

@@ -153,8 +153,7 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns whether a change may begin. With `late`, after [`OVERTAKEN_AFTER`], it overtakes
-    /// older changes not yet at the disk.
+    /// If `late`, after [`OVERTAKEN_AFTER`], the change overtakes older ones not yet at the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -182,8 +181,7 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// Removes a change. Passes changes that may wait for it to `wake`: they must
-    /// [arrive](Self::arrive) again.
+    /// Passes changes that may wait for this one to `wake`: they must [arrive](Self::arrive) again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();

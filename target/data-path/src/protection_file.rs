@@ -29,8 +29,8 @@ impl ProtectionFile {
         Self { path, uuid }
     }
 
-    /// Reads the protection; [`State::NONE`] without a file. Blocks. Fails if the file is
-    /// unreadable or of another disk.
+    /// Returns [`State::NONE`] without a file. Blocks. Fails if the file is unreadable or of
+    /// another disk.
     pub(crate) fn read(&self) -> io::Result<State> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),
@@ -46,7 +46,7 @@ impl ProtectionFile {
         }
     }
 
-    /// Stores a protection durably. Blocks. After a failure, the former one stays.
+    /// Durable. Blocks. After a failure, the former protection stays.
     pub fn write(&self, state: State) -> io::Result<()> {
         let word = match state {
             State::PROTECTED => PROTECTED,

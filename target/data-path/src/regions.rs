@@ -14,8 +14,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Returns the regions of a backend in memory. Null backends share a mapping: devices support
-    /// only some thousand regions.
+    /// Null backends share a mapping: devices support only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

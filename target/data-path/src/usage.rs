@@ -5,10 +5,8 @@ pub struct Usage {
     pub queue_pairs: usize,
     pub requests: usize,
     pub buffer_bytes: usize,
-    /// Capsules that wait for a request.
     pub capsules: usize,
     /// Receive slots that are not posted.
     pub receives: usize,
-    /// Hosts with a share of the data buffers.
     pub shares: usize,
 }

@@ -72,8 +72,7 @@ pub struct Counts {
 }
 
 impl Audit {
-    /// Applies the configured destinations, and reopens known ones. Keeps the former ones if a
-    /// thread cannot start.
+    /// Reopens known destinations. Keeps the former ones if a thread cannot start.
     pub fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();

@@ -57,7 +57,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line from byte `from` on. Returns the written bytes, including the line end.
+    /// Begins at byte `from` of the line. Returns the written bytes, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {

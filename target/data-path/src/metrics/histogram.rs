@@ -3,7 +3,7 @@
 
 use super::counter::Counter;
 
-/// Log2 of the first bound, 256 ns. Events within one reactor round count as 0 ns.
+/// Log2 of the first bound, 256 ns.
 const FIRST: u32 = 8;
 /// Log2 of the largest bound, 8.6 s.
 const LAST: u32 = 33;

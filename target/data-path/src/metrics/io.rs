@@ -165,8 +165,7 @@ pub struct Stages {
     pub whole: Histogram,
 }
 
-/// Counters of a namespace in one reactor, aligned to two cache lines, which processors fetch
-/// together: each reactor writes its own.
+/// Counters of one reactor, aligned to two cache lines, which processors fetch together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct NamespaceCounters {

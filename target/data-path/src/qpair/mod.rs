@@ -196,7 +196,7 @@ impl QueuePair {
         }
     }
 
-    /// Returns the QID of the connection request; the Connect must have the same.
+    /// QID of the connection request; the Connect must have the same.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }

@@ -21,7 +21,6 @@ pub(crate) struct Outbox {
     others: Vec<SendWork>,
     count: usize,
     covered: Option<RequestId>,
-    /// Bytes that complete with the next signaled response.
     covered_bytes: u64,
     /// Minimum bytes counted for a response: limits the responses, and so the send credits, behind
     /// one signaled response.
@@ -105,7 +104,7 @@ impl Outbox {
         push(&mut self.others, work);
     }
 
-    /// Takes all work in posting order. [`Self::give_back`] must return the allocation.
+    /// In posting order. [`Self::give_back`] must return the allocation.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
@@ -263,8 +262,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Adds a response after each length of data. Returns, for each response, the earlier one that
-    /// completes with it, and whether it is signaled.
+    /// Returns, for the response after each length of data, the earlier response that completes
+    /// with it, and whether it is signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

@@ -51,7 +51,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Returns disk memory that `port`'s device can send for a read of `length` bytes.
+    /// Disk memory that `port`'s device can send for a read of `length` bytes.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -63,7 +63,7 @@ impl Disk {
         })
     }
 
-    /// Checks the ANA state for this controller (Base, 8.1.3).
+    /// Checks the ANA state (Base, 8.1.3).
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))

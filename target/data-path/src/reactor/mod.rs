@@ -78,7 +78,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the maximum number of requests; more capsules wait in receive slots.
+    /// Further capsules wait in receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
@@ -499,8 +499,7 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Resumes waiting requests. Queued capsules follow only after a round with work: other rounds
-    /// free no requests.
+    /// Queued capsules are served only after a round with work: other rounds free no requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

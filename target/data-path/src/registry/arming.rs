@@ -27,7 +27,7 @@ impl Arming {
         }
     }
 
-    /// Records that a queue has registered its changes; once per queue.
+    /// Called once per queue, after it has registered its changes.
     pub(crate) fn entered(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.send(Message::Armed);
@@ -38,8 +38,8 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true after [`CONNECT_WAIT`]: queues then register their changes even if capsules
-    /// wait for a request.
+    /// True after [`CONNECT_WAIT`]: queues then register their changes even if capsules wait for a
+    /// request.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64
     }

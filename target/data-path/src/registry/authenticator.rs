@@ -80,7 +80,7 @@ struct StepQueue<T> {
 }
 
 impl<T> StepQueue<T> {
-    /// Queues a step. Without room, returns it, or the last step of the payer with the most.
+    /// Without room, returns the step, or the last step of the payer with the most.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.count(&payer);
         if own >= JOBS_OF_PAYER_MAX {
@@ -138,7 +138,7 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Starts the thread. Must not be called on a reactor, whose core affinity it would inherit.
+    /// Must not be called on a reactor, whose core affinity the thread would inherit.
     pub fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -151,8 +151,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Queues a job, whose answer the thread sends as [`Message::Computed`]. A job displaced from a
-    /// full queue ends without an answer.
+    /// The thread sends the answer as [`Message::Computed`]. A job displaced from a full queue ends
+    /// without an answer.
     fn compute(&self, payer: Payer, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = queue.push(payer, job);

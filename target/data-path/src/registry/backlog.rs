@@ -22,7 +22,7 @@ struct BacklogQueues {
 }
 
 impl Backlog {
-    /// Adds a connection; a closed mailbox drops and thereby rejects it.
+    /// A closed mailbox drops, and thereby rejects, the connection.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
         if waiting.closed {

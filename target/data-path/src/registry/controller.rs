@@ -29,7 +29,7 @@ impl Seen {
         Self(seen.words().map(AtomicU64::new))
     }
 
-    /// Sets the accessible namespaces, except for commands in progress.
+    /// Does not affect commands in progress.
     pub(super) fn set(&self, seen: &NsidSet) {
         for (word, new) in self.0.iter().zip(seen.words()) {
             word.store(*new, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl ControllerShared {
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
-    /// Returns the end of the lease, in nanoseconds since the target's start.
+    /// Nanoseconds since the target's start.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);

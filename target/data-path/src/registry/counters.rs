@@ -36,8 +36,7 @@ impl IoCounters {
     }
 }
 
-/// Sums up all reactors for log page 02h. Counters restart with the process: one power cycle
-/// without an unsafe shutdown.
+/// Log page 02h. Counters restart with the process: one power cycle without an unsafe shutdown.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();

@@ -31,7 +31,7 @@ impl Failures {
         }
     }
 
-    /// Records a failure, and displaces the oldest if necessary, without lock and allocation.
+    /// Displaces the oldest failure if necessary. Takes no lock and does not allocate.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {

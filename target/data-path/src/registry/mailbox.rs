@@ -183,9 +183,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Whether messages remain. The reactor handles all of them at once.
+    /// The reactor handles all messages at once.
     pub(crate) messages: bool,
-    /// Whether connections remain. The reactor takes a few at intervals.
+    /// The reactor takes a few connections at intervals.
     pub(crate) connections: bool,
 }
 
@@ -209,7 +209,7 @@ impl Inbox {
         Some(admitted)
     }
 
-    /// Returns a descriptor, readable after a message or wake-up until [`Self::rest`].
+    /// Readable after a message or wake-up until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.messages.fd()
     }

@@ -226,7 +226,7 @@ impl AdmissionTable {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection for a new one; with `within`, one of the same network.
+    /// With `within`, displaces a connection of the same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -306,7 +306,7 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known, regroups its waiting connections, and drops an address
+    /// Updates whether an address is known, and regroups its waiting connections. Drops an address
     /// without connections and history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
@@ -358,7 +358,7 @@ impl AdmissionTable {
     }
 }
 
-/// Returns the IPv4 /24 or IPv6 /48, which usually has one owner.
+/// IPv4 /24 or IPv6 /48, which usually has one owner.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 48)
 }

@@ -381,8 +381,8 @@ impl SubsystemShared {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sends the namespaces to the reactors. [`Self::administer`] must follow for new ones and
-    /// precede for removed ones: hosts must find no namespace whose I/O fails.
+    /// [`Self::administer`] must follow for new namespaces and precede for removed ones: hosts must
+    /// find no namespace whose I/O fails.
     pub fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

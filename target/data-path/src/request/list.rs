@@ -39,8 +39,7 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Removes the requests for which `goes` is true. Visits the whole list: for the control path
-    /// only.
+    /// Visits the whole list: for the control path only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

@@ -177,7 +177,7 @@ impl Request {
         }
     }
 
-    /// Resets a request; [`Request::release`] checked that it holds nothing.
+    /// [`Request::release`] checked that the request holds nothing.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -242,7 +242,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// Marks the request as sending; its SEND also completes `before`.
+    /// The SEND also completes `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -265,8 +265,7 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Returns the request to the free list. Panics if it holds a permit, buffer, share, receive
-    /// slot or disk.
+    /// Panics if the request holds a permit, buffer, share, receive slot or disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
         // One check covers all fields; only the cold path determines the field.
@@ -392,7 +391,7 @@ impl RequestTable {
         self[id].work_id(id, kind)
     }
 
-    /// Returns the request of outstanding work. Panics if it was freed before the work ended.
+    /// Panics if the request was freed before the work ended.
     #[inline]
     pub(crate) fn find(&mut self, work: WorkId) -> RequestId {
         self.find_mut(work).0

@@ -9,8 +9,7 @@ pub(crate) enum SerialKind {
     Allocation,
 }
 
-/// Restrictions of a request, set when block I/O is planned. If it has none, each step costs one
-/// comparison.
+/// Set when block I/O is planned. Without restrictions, each step costs one comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restrictions(u8);
 

@@ -70,8 +70,7 @@ impl Reactor {
     ) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // Without an exchange, the message is out of order: no authentication is in progress, or
-        // another message is computed.
+        // Without an exchange, the message is out of order.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;

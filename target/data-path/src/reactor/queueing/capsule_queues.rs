@@ -27,7 +27,7 @@ impl Capsule {
     }
 }
 
-/// Queue pair and namespace of waiting capsules, and since when their host and disk wait.
+/// Queue pair and namespace of waiting capsules.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::reactor) struct CapsuleKey {
     pub(in crate::reactor) qpair: QpairId,
@@ -93,7 +93,6 @@ impl CapsuleQueues {
         self.push(key, capsule);
     }
 
-    /// Keys whose capsules hold receive slots.
     pub(in crate::reactor) fn with_receives(&self) -> impl Iterator<Item = &CapsuleKey> {
         let keeps = |capsule: &Capsule| capsule.slot.is_some();
         let keys = self.keys();

@@ -60,8 +60,8 @@ pub(in crate::reactor) fn may_go(
     false
 }
 
-/// Returns true if the capsule may bypass queued ones: its queue pair has none, and its host waits
-/// for no limit.
+/// True if the capsule may bypass queued ones: its queue pair has none, and its host waits for no
+/// limit.
 #[cold]
 pub(in crate::reactor) fn goes_past(
     capsule_queues: &CapsuleQueues,
@@ -117,8 +117,8 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// Returns true if the host's commands for this namespace wait for limits while other hosts may
-/// need their requests.
+/// True if the host's commands for this namespace wait for limits while other hosts may need their
+/// requests.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -172,7 +172,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns an I/O command's NSID, otherwise 0: Fabrics commands have their type in that field.
+/// 0 for commands other than I/O: Fabrics commands have their type in the NSID's field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);

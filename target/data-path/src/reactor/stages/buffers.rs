@@ -65,7 +65,6 @@ fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     false
 }
 
-/// Takes reserved buffers, or queues the request.
 pub(in crate::reactor) fn take(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) -> Stop {
     let first = io.awaiting_buffer.is_empty() || others_pass(io, now);
     if first && take_both(&mut io.arena, &mut queues.requests[id]) {
@@ -114,8 +113,8 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> O
     queues.requests.pop_front(&mut io.awaiting_buffer)
 }
 
-/// Returns true in every second period of [`PASS_BY`]: requests may pass the first waiting one,
-/// which may need a hanging request's buffer, but must not starve.
+/// True in every second period of [`PASS_BY`]: requests may pass the first waiting one, which may
+/// need a hanging request's buffer, but must not starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -539,7 +539,7 @@ pub(in crate::reactor) fn older_ended(queues: &mut Queues, io: &mut Io, now: &No
     }
 }
 
-/// Starts requests that waited too long for an older change not yet at the disk. Returns whether
+/// Starts requests that waited too long for older changes not yet at the disk. Returns whether
 /// there were any.
 pub(in crate::reactor) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);

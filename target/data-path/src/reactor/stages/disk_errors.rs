@@ -5,8 +5,7 @@ use nvme_proto::wire::status::SCT_PATH;
 /// A newer change of the same blocks was executed.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns a failed operation's status, without Do Not Retry if a retry or another path may
-/// succeed.
+/// Leaves out Do Not Retry if a retry or another path may succeed.
 pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -37,8 +36,8 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the status for a host. Path errors, and aborts that the host did not request, become
-/// Namespace Not Ready, without Do Not Retry.
+/// Path errors, and aborts that the host did not request, become Namespace Not Ready, without Do
+/// Not Retry.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];

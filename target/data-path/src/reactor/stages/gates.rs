@@ -25,7 +25,7 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// Takes a stopped command through gates until it waits, is at the disk, or is answered.
+/// Continues a stopped command until it waits, is at the disk, or is answered.
 pub(in crate::reactor) fn resume(
     queues: &mut Queues,
     io: &mut Io,
@@ -52,7 +52,7 @@ pub(in crate::reactor) fn resume(
     }
 }
 
-/// Takes a command other than I/O to the gates from the buffers on.
+/// Starts at the gate of the buffers.
 pub(in crate::reactor) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let stop = buffers::pass(queues.command(id), io, now);
     resume(queues, io, now, id, stop);

@@ -32,7 +32,7 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     }
 }
 
-/// Returns true if the command may wait for a limit or is ordered.
+/// True if the command may wait for a limit or is ordered.
 // Inlined to keep results in registers.
 #[inline(always)]
 fn plan(
@@ -128,7 +128,7 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns the sizes in bytes of data and scratch buffer, which MDTS limits to 32 bits.
+/// Returns the bytes of data and scratch buffer; MDTS limits both to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

@@ -40,7 +40,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for a command's limiters, the most widely shared last, with this reactor's tokens.
+/// Calls `each` for the most widely shared limiter last.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -142,7 +142,6 @@ pub(in crate::reactor) fn enter(
     Stop::Nowhere
 }
 
-/// Lets the waiting commands try again.
 pub(in crate::reactor) fn wake(queues: &Queues, io: &mut Io) {
     io.limited.next_ns = u64::MAX;
     let mut waiting = std::mem::take(&mut io.limited.waiting);
