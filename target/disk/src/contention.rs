@@ -30,7 +30,7 @@ impl Contention {
         self.polled = Some(now);
     }
 
-    /// Returns true if sleeping would give this thread more time, because others use the core.
+    /// True if sleeping would give this thread more time, because others use the core.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();

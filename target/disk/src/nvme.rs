@@ -118,7 +118,7 @@ impl Command {
         }
     }
 
-    /// Returns a Dataset Management command with hints only, for `bytes` of ranges.
+    /// Dataset Management with hints only, for `bytes` of ranges.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {

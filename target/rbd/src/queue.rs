@@ -94,9 +94,8 @@ struct Ended {
 struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     count: AtomicUsize,
-    /// Whether to wake the thread by the eventfd.
     asleep: AtomicBool,
-    /// Whether the queue was dropped and discards completions.
+    /// True after the queue's drop: completions are discarded.
     closed: AtomicBool,
     wake: Wake,
 }
@@ -289,7 +288,7 @@ fn begin(
     }
 }
 
-/// Handles a completion, on a library's thread.
+/// Called on a library's thread.
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
     // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };

@@ -122,8 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Returns the functions of both libraries, which stay loaded. A failed load is retried by the next
-/// call.
+/// The libraries stay loaded. The next call retries a failed load.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {

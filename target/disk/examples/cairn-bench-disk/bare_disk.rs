@@ -70,7 +70,7 @@ impl BareDisk {
     }
 
     /// Reads or writes at full depth at offsets from `next`, until it returns `None`. Passes
-    /// latencies to `done`. Returns the first error.
+    /// latencies to `done`.
     pub(crate) fn run(
         &mut self,
         write: bool,

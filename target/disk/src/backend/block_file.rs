@@ -119,7 +119,7 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// Returns false for a device, which may return any data for discarded blocks.
+    /// A device may return any data for discarded blocks.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         self.can_grow
     }
@@ -153,8 +153,7 @@ impl BlockFile {
         );
     }
 
-    /// Returns the device's atomic write unit if a single request can write it, otherwise one
-    /// block.
+    /// The device's atomic unit if a single request can write it, otherwise one block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -243,7 +242,7 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the handover while the disk is slow: the file system's journal may then block.
+    /// The file system's journal on a slow disk may block.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL

@@ -24,8 +24,7 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares a former disk's lock with the disk that opened `file`. `None` if no former disk at
-    /// this place has one.
+    /// Shares a former disk's lock; `None` if no former disk at this place has one.
     pub(super) fn lock(
         &self,
         place: Place,

@@ -15,7 +15,7 @@ impl Backend {
         }
     }
 
-    /// Returns true if commands fail until a reload, because data was lost.
+    /// True if commands fail until a reload, because data was lost.
     #[inline]
     pub fn is_failed(&self) -> bool {
         match &self.0 {

@@ -240,7 +240,7 @@ impl Backend {
         })
     }
 
-    /// Returns (device, inode) on this machine.
+    /// Returns the disk's [place](FoundPath::place).
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),

@@ -255,8 +255,7 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks a file or shares a lock of `formers`, and returns the file to use. Two writers would
-/// destroy the data unless both declare it as shared.
+/// Returns the file to use. Two writers would destroy the data unless both declare it as shared.
 fn lock(
     path: &Path,
     file: File,

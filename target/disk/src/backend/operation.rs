@@ -39,7 +39,7 @@ pub enum BlockOp {
 }
 
 impl BlockOp {
-    /// Returns true if the operation modifies blocks.
+    /// True if the operation modifies blocks.
     #[inline(always)]
     pub fn changes(self) -> bool {
         match self {

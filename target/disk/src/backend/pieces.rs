@@ -48,8 +48,8 @@ impl Pieces {
         self.count > 1
     }
 
-    /// Records the end of a piece. After the last one, returns the step's result: `EAGAIN` after a
-    /// partial failure, so that single pieces are retried to find the cause.
+    /// Returns the step's result after the last piece: `EAGAIN` after a partial failure, so that
+    /// single pieces are retried to find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -68,8 +68,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Records the end of a piece that cannot succeed in part. After the last one, returns the
-    /// step's bytes or first error.
+    /// For pieces that cannot succeed in part. Returns the step's bytes or first error after the
+    /// last piece.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -82,8 +82,8 @@ impl Pieces {
     }
 }
 
-/// Returns the maximum bytes of a passthrough command, which the kernel maps in at most 256
-/// segments, one more if unaligned, and does not split.
+/// Maximum bytes of a passthrough command, which the kernel maps in at most 256 segments, one more
+/// if unaligned, and does not split.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

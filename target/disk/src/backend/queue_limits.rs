@@ -84,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns the distance of boundaries (`chunk_sectors`) in bytes; 0 without boundaries, or for a
-/// partition that does not start at one.
+/// Bytes between boundaries (`chunk_sectors`); 0 without boundaries, or for a partition that does
+/// not start at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -96,16 +96,14 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// Returns the atomic unit from `physical_block_size` and `alignment_offset`; `None` if the offset
-/// is -1 (misaligned).
+/// From `physical_block_size` and `alignment_offset`; `None` if the offset is -1 (misaligned).
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// Returns the smallest physical block of the device and the devices below it; stacked devices
-/// report the largest.
+/// Stacked devices report the largest physical block of the devices below them.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {

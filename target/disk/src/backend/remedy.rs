@@ -85,7 +85,7 @@ pub(super) fn for_denied(path: &Path) -> String {
     format!("{owners}: let {user} {right}, or export another disk")
 }
 
-/// Returns the name of a user or group, for example `user root`, otherwise its number.
+/// For example `user root`; the number if there is no name.
 fn name(table: &str, kind: &str, id: u32) -> String {
     let table = std::fs::read_to_string(table).unwrap_or_default();
     let found = table.lines().find_map(|line| {
@@ -96,7 +96,7 @@ fn name(table: &str, kind: &str, id: u32) -> String {
     found.map_or_else(|| format!("{kind} {id}"), |name| format!("{kind} {name}"))
 }
 
-/// Quotes a path for a shell. A path with a null byte cannot exist.
+/// A path with a null byte cannot exist.
 fn word(path: &Path) -> String {
     let text = path.to_string_lossy();
     shlex::try_quote(&text).map_or_else(|_| "PATH".to_owned(), |word| word.into_owned())

@@ -54,7 +54,7 @@ impl Aio {
         })
     }
 
-    /// Starts a write, completed by [`Self::ended`]. Returns `None` if `look` is too old.
+    /// [`Self::ended`] returns the completion. Returns `None` if `look` is too old.
     pub(super) fn write(
         &self,
         look: Look,

@@ -261,13 +261,12 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// Returns true if worker threads or the kernel execute changes, so that waiting ends.
+    /// True if worker threads or the kernel execute changes, so that waiting ends.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }
 
-    /// Returns the AIO context. Without one (`fs.aio-max-nr`, a container's rules), workers wait
-    /// for completion.
+    /// Without a context (`fs.aio-max-nr`, a container's rules), workers wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -275,7 +274,7 @@ impl Apart {
             .clone()
     }
 
-    /// Queues a change. If `submits`, a worker does not wait for its completion.
+    /// If `submits`, a worker does not wait for the change's completion.
     pub(super) fn add(
         &mut self,
         tag: u64,
@@ -389,7 +388,7 @@ impl Apart {
         );
     }
 
-    /// Prepares the next wake-up. Completions must be collected after this call.
+    /// Completions must be collected after this call.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();

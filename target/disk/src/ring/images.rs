@@ -79,7 +79,7 @@ impl Ring {
         Some(Finished::Operation { tag, result })
     }
 
-    /// Returns true if librbd, whose threads need a core, has all pending operations.
+    /// True if librbd, whose threads need a core, has all pending operations.
     #[inline]
     pub fn waits_for_threads(&self) -> bool {
         let images = self.images_out();

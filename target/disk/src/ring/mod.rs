@@ -54,7 +54,7 @@ const SUBMISSIONS: u32 = 256;
 /// Operations gathered before submission: fewer cost more system calls, more leave the disk idle.
 const BATCH: usize = 8;
 
-/// Size in bytes of the zeroes, for disks that cannot zero a range.
+/// In bytes, for disks that cannot zero a range.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
 const ZEROES_SLOT: u16 = 0;
@@ -78,7 +78,7 @@ impl FileSlot {
         Self { handover, ..self }
     }
 
-    /// Returns true if writes may block at submission.
+    /// True if writes may block at submission.
     #[inline(always)]
     pub fn writes_block(self) -> bool {
         self.handover.writes
@@ -336,13 +336,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns true if a completion is ready that no descriptor reports: the caller must not sleep.
+    /// True if a completion is ready that no descriptor reports: the caller must not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Returns true if a gap ([`ROUND_GAP`]) delays changes to a later round. Such changes do not
+    /// True if a gap ([`ROUND_GAP`]) delays changes to a later round. Such changes do not
     /// end a wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();

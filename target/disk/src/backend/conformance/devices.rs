@@ -66,8 +66,7 @@ impl Loop {
     }
 }
 
-/// Attaches a file to a loop device and returns the device's path; `None`, recorded as a skip, if
-/// losetup fails.
+/// Returns the loop device's path; `None`, recorded as a skip, if losetup fails.
 #[track_caller]
 pub(in crate::backend) fn attach(file: &Path, options: &[&str]) -> Option<String> {
     let attach = || {

@@ -106,7 +106,6 @@ pub(super) fn ring() -> Ring {
     ring
 }
 
-/// Checks that a ring must poll exactly while a polled drive has a command.
 fn is_polled_if_asked(backend: Backend) {
     let polled = std::env::var_os(POLLED).is_some();
     assert_eq!(!backend.lacks_poll_queues(), polled);

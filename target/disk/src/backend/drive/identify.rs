@@ -24,7 +24,7 @@ const CSI_ZONED: u8 = 2;
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// Identification descriptors, supported since NVMe 1.3.
+    /// Since NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }
@@ -133,8 +133,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Returns the maximum blocks of a command: 2^`shift` pages, 2^`mdts` pages if `shift` is 0, or no
-/// limit if both are 0.
+/// Maximum blocks of a command: 2^`shift` pages, 2^`mdts` pages if `shift` is 0, or no limit if
+/// both are 0.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -155,7 +155,7 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
-/// Returns the atomic write units of the namespace if it has its own, otherwise of the controller.
+/// Atomic units of the namespace if it has its own, otherwise of the controller.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {

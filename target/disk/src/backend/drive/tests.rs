@@ -18,8 +18,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Creates a drive of 1000 blocks of 4096 bytes. `uncorrectable_max` limits Write
-    /// Uncorrectable, in blocks.
+    /// The drive has 1000 blocks of 4096 bytes. `uncorrectable_max` is in blocks.
     fn new(uncorrectable_max: Option<u32>) -> Self {
         let device = Arc::new(tempfile::tempfile().unwrap());
         let guard = Guard::Device(Arc::clone(&device));

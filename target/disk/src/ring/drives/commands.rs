@@ -220,7 +220,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Registers a buffer of the reactor's ring. On failure, commands use addresses.
+    /// On failure, commands use addresses.
     pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
         if self.can_pin {
             let iovec = libc::iovec {

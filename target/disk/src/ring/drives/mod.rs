@@ -226,7 +226,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns true if a polled drive has pending commands.
+    /// True if a polled drive has pending commands.
     #[inline]
     pub fn must_poll(&self) -> bool {
         let rings = self.drives.as_ref();
