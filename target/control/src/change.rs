@@ -32,13 +32,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns true if the change must not give hosts access.
+    /// True if the change must not give hosts access.
     #[must_use]
     pub fn is_removal(self) -> bool {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
 
-    /// Returns true if the change is not batched.
+    /// True if the change is not batched.
     #[must_use]
     pub fn is_made_alone(self) -> bool {
         matches!(self, Self::Narrows | Self::Alone)

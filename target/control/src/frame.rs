@@ -29,7 +29,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns true if part of the next value has arrived.
+    /// True if part of the next value has arrived.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.bytes.is_empty()

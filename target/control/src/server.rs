@@ -66,7 +66,7 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns true if results of `method` are small, so that less memory is reserved.
+    /// True if results of `method` are small, so that less memory is reserved.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false

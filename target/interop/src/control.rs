@@ -25,16 +25,16 @@ pub trait Control: Sync {
         change: impl Fn(&mut Stage) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Changing<'_>;
 
-    /// Returns the disks without a namespace, by name.
+    /// Disks without a namespace, by name.
     fn disks(&self) -> BTreeMap<String, Disk>;
 
     /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)) from number `id`.
     fn notices(&self, id: u64, max: u64) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns the metadata of a file, or an error if its file system does not answer.
+    /// Fails if the file system does not answer.
     fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
 
-    /// Returns the most verbose level that is logged.
+    /// Most verbose level that is logged.
     fn log_level(&self) -> tracing::level_filters::LevelFilter;
 
     fn set_log_filter(&self, filter: &str) -> Result<(), String>;
