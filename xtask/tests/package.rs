@@ -53,6 +53,8 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
         "usr/share/fish/vendor_completions.d/cairn-target.fish",
         "usr/share/doc/cairn/copyright",
         "usr/share/doc/cairn/grafana/cairn-target.json",
+        "usr/share/doc/cairn/prometheus/rules.yml",
+        "usr/share/doc/cairn/operations/disks.md",
         "usr/share/doc/cairn/examples/minimal.toml",
     ] {
         assert!(listed.contains(file), "{file} is not in\n{listed}");
@@ -86,6 +88,8 @@ fn image_runs(image: &Path, folder: &Path) {
         "usr/share/doc/cairn/copyright",
         "usr/share/doc/cairn/examples/minimal.toml",
         "usr/share/doc/cairn/grafana/cairn-target.json",
+        "usr/share/doc/cairn/prometheus/rules.yml",
+        "usr/share/doc/cairn/operations/disks.md",
         "usr/share/man/man1/cairn-target-serve.1.gz",
         "usr/share/bash-completion/completions/cairn-target",
     ] {

@@ -55,21 +55,21 @@ impl Staged {
                 "docs/guide-initiator.md",
                 &format!("{DOC}/guide-initiator.md"),
             ),
-            (
-                "docs/operations/disks.md",
-                &format!("{DOC}/operations/disks.md"),
-            ),
-            (
-                "docs/operations/audit-log.md",
-                &format!("{DOC}/operations/audit-log.md"),
-            ),
-            (
-                "docs/operations/import.md",
-                &format!("{DOC}/operations/import.md"),
-            ),
             ("CHANGELOG.md", &format!("{DOC}/CHANGELOG.md")),
         ] {
             copy(Path::new(from), &main.join(to))?;
+        }
+        for (from, to) in [
+            ("packaging/prometheus", "prometheus"),
+            ("docs/operations", "operations"),
+        ] {
+            for entry in fs::read_dir(from)? {
+                let from = entry?.path();
+                if from.is_file() {
+                    let name = from.file_name().context("a file has a name")?;
+                    copy(&from, &main.join(DOC).join(to).join(name))?;
+                }
+            }
         }
         put(&main.join(DOC).join("copyright"), &licences::all()?)?;
         let library = programs.join("libcairn_fio.so");

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
 use super::lane::Lane;
@@ -10,6 +12,8 @@ const FIO_VARIABLE: &str = "CAIRN_FIO";
 /// Variable that makes a failed FUSE mount an error. It is set for root, because only root can
 /// mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
+
+const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";
 
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
@@ -128,7 +132,9 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
             "test --workspace --lib --bins --tests --locked --no-fail-fast",
         )
     };
+    let promtool = tools.promtool.as_deref().unwrap_or(Path::new("promtool"));
     let tests = tests
+        .with_env(PROMTOOL_VARIABLE, &promtool.to_string_lossy())
         .with_env(TSHARK_VARIABLE, "required")
         .with_env(FIO_VARIABLE, "required")
         .with_env(FUSE_VARIABLE, fuse_demand())
@@ -280,7 +286,7 @@ fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
 
 fn fuse_demand() -> &'static str {
     let root = rustix::process::geteuid().is_root();
-    if root && std::path::Path::new("/dev/fuse").exists() {
+    if root && Path::new("/dev/fuse").exists() {
         "required"
     } else {
         "wanted"

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::plan::Extent;
 use super::step::{Step, WORKSPACE, cargo};
-use crate::cache::{Tool, cached_tool, succeeds};
+use crate::cache::{self, Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
@@ -26,6 +26,7 @@ const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 pub(super) struct Tools {
     pub(super) nextest: bool,
+    pub(super) promtool: Option<PathBuf>,
     pub(super) spdk_client: Option<PathBuf>,
 }
 
@@ -49,6 +50,10 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     {
         eprintln!("without Ceph, whose tests will be skipped: {error:#}");
     }
+    let promtool = (extent != Extent::Quick).then(promtool);
+    if let Some(Err(error)) = &promtool {
+        eprintln!("without promtool, whose test will be skipped: {error:#}");
+    }
     if extent.has_rest() && !spdk_client::has_pip() {
         // If apt fails, the error below names the programs.
         let _ = host::require_programs(&spdk_client::PROGRAMS);
@@ -59,8 +64,29 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     }
     Ok(Tools {
         nextest: cargo_has("nextest"),
+        promtool: promtool.and_then(Result::ok),
         spdk_client: spdk_client.and_then(Result::ok),
     })
+}
+
+/// Returns promtool, installed or unpacked into the cache: Debian's package would also start a
+/// service.
+fn promtool() -> Result<PathBuf> {
+    if succeeds(Command::new("promtool").arg("--version")) {
+        return Ok("promtool".into());
+    }
+    let root = cache::folder()?.join("tools/promtool");
+    let program = root.join("usr/bin/promtool");
+    if !succeeds(Command::new(&program).arg("--version")) {
+        let archives = tempfile::tempdir()?;
+        let unpack = "apt-get -o APT::Sandbox::User=root download prometheus \
+                      && mkdir -p \"$0\" && dpkg-deb --fsys-tarfile prometheus_*.deb \
+                      | tar -x -C \"$0\" ./usr/bin/promtool";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", unpack]).arg(&root).current_dir(&archives);
+        cairn_skips::probe(&mut shell).map_err(anyhow::Error::msg)?;
+    }
+    Ok(program)
 }
 
 fn require_component(subcommand: &str, component: &str) -> Result<()> {
