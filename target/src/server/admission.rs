@@ -224,8 +224,8 @@ fn marking_policy(
     }
 }
 
-/// Returns the VLAN priorities of packets from `local`: from the listener with RoCE v1, otherwise
-/// from the adapter, or from the kernel for an address of a VLAN interface.
+/// Returns the VLAN priorities of packets from `local`. A RoCE v1 listener with a tag determines
+/// them, else the adapter, or the kernel for an address of a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,

@@ -1,6 +1,6 @@
 //! Watches the kernel for missing parts: files, devices and folders (inotify(7)), addresses and
-//! links (rtnetlink(7)), RDMA devices (uevents). A report only triggers another attempt to open
-//! them.
+//! links (rtnetlink(7)), RDMA devices (uevents). A report only triggers another attempt to open the
+//! parts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -64,8 +64,8 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths from the first [`next`](Self::next) on, with `addresses` also network
-    /// addresses. Ignores failures: missing parts are retried periodically.
+    /// Watches these paths from the first [`next`](Self::next) on, and if `addresses` also network
+    /// addresses and RDMA devices. Ignores failures: missing parts are retried periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -176,7 +176,8 @@ fn has_rdma_device(fd: &OwnedFd) -> bool {
     found
 }
 
-/// Passes each report to `look`, and `None` for lost ones or the rest after `READS_MAX` reads.
+/// Passes each report to `look`, and `None` if reports are lost. Reports after `READS_MAX` reads
+/// count as lost.
 fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {
@@ -287,7 +288,7 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
 }
 
 /// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
-/// Writes are left out: an attempt closes the file and would trigger the next.
+/// The end of a write is left out: each attempt closes the file and would trigger the next.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -304,7 +305,8 @@ fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// Returns true for a report about an awaited name or a watch not yet in `watches`.
+/// True if a report concerns an awaited name or a watch not yet in `watches`, and if reports are
+/// lost or remain unread.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

@@ -35,7 +35,7 @@ use crate::panics::Part;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time limit for commands in flight and the disconnection of hosts.
+/// Time limit of a stop for commands in flight and the disconnection of hosts.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
@@ -53,7 +53,6 @@ enum Input {
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
-    /// Deadline of the control plane or of one of its parts.
     Deadline,
     Arrived,
 }

@@ -125,8 +125,8 @@ impl StartError {
         matches!(self, Self::Export { source, .. } if source.is_not_admitted())
     }
 
-    /// True if no restart helps before the configuration or its keys change. Files that
-    /// cannot be read may be there at the next start.
+    /// True if every start fails until the configuration or its keys change. Unreadable files do
+    /// not count: a later start may read them.
     pub(crate) fn is_of_the_configuration(&self) -> bool {
         match self {
             Self::NoProvider { .. }

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
-//! A hanging disk blocks its flush and thread, and hosts can repeat requests: a subsystem runs one
-//! flush at a time, and requests meanwhile share the next. After a reload, flushes of new
-//! namespaces do not wait for former ones.
+//! A hanging disk blocks its flush and a thread, and hosts can repeat requests. A subsystem
+//! therefore runs one flush at a time, and requests that arrive meanwhile share the next. After a
+//! reload, flushes of new namespaces do not wait for flushes of former ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,7 +75,6 @@ impl Flushes {
         self.waits.next_deadline()
     }
 
-    /// Settles a change ([`Waits::settle`]), then runs `then`.
     pub(super) fn settle(
         &mut self,
         scope: Scope,
@@ -129,9 +128,8 @@ impl Flushes {
         &mut self.under_way[last].waiting
     }
 
-    /// Flushes all namespaces once the host's earlier writes have ended, and completes its command
-    /// to disable the write cache. If a disk is late, the command fails, although later writes are
-    /// durable.
+    /// Flushes all namespaces after the host's earlier writes, and completes its command to disable
+    /// the write cache. If a disk is late, the command fails, although later writes are durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {
@@ -185,7 +183,7 @@ impl Flushes {
         });
     }
 
-    /// Stores the protection. Must be called when no write from before the change is at the disk.
+    /// Stores the protection. All writes begun before the change must have ended.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,

@@ -164,7 +164,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         .map_err(|source| KeyError::Secret { path, source })
 }
 
-/// Returns a random secret, unknown to any host: hosts of a removed key cannot authenticate.
+/// Returns a random secret for a removed key, so that its hosts cannot authenticate.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());
@@ -190,7 +190,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         return Err(fail(io::Error::other("not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    // systemd protects credentials by their folder; their mode may show an ACL's group.
+    // systemd protects the folder of the credentials; group bits may show a credential's ACL.
     if !is_credential && mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(KeyError::Open { path, mode });

@@ -27,8 +27,8 @@ impl MetricsPort {
         self.server.as_ref().map(MetricsServer::address)
     }
 
-    /// Closes the port, and serves metrics at `listen`, if any. If that fails, the port is recorded
-    /// as missing.
+    /// Closes the port, and serves metrics at `listen`, if any. After a failure, the port counts as
+    /// missing.
     pub(super) fn serve(&mut self, listen: Option<SocketAddr>, missing: &mut MissingParts) {
         self.server = None;
         let Some(address) = listen else {

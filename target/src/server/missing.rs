@@ -1,8 +1,9 @@
 //! Configured parts that are unavailable: disks, addresses, the metrics port.
 //!
-//! The target serves the others, and retries these at intervals and when the kernel reports a
-//! change ([`arrivals`](super::arrivals)). Without its disk, a namespace does not exist for hosts;
-//! it is later added as by a reload, so a visible namespace always has its disk's identity.
+//! The target serves the available parts, and retries the missing ones at intervals and after
+//! kernel reports ([`arrivals`](super::arrivals)). Without its disk, a namespace does not exist for
+//! hosts. When the disk appears, the namespace is added as by a reload, so a visible namespace
+//! always has its disk's identity.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

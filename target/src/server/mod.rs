@@ -181,8 +181,8 @@ impl Target {
         self.started.metrics
     }
 
-    /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade: a new one for
-    /// each call, because counters are absolute and histograms whole.
+    /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade. Each call needs
+    /// a new recorder, because counters are absolute and histograms whole.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }

@@ -1,8 +1,8 @@
 //! Opens and measures disks ([`Call`]) on separate threads.
 //!
-//! A disk may block a call indefinitely, but the control plane must serve hosts: each call has a
-//! deadline, after which its result is discarded. Until it returns, no other call is made for its
-//! path, which bounds the blocked threads.
+//! A disk may block a call indefinitely, but the control plane must serve hosts: the result of a
+//! call is discarded after a deadline. Until the call returns, its path gets no other call, which
+//! bounds the number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -398,7 +398,8 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // A disk back before the time limit is not late: another failed disk ended the wait.
+        // A disk that returns before the time limit is not late: the failure of another disk ended
+        // the wait.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(

@@ -1,8 +1,7 @@
 //! Detects truncated or deleted exported files, even without host I/O.
 //!
-//! A thread checks each file every few seconds. If a check blocks, the thread stays with that file
-//! system, and a new one checks the others: a hanging file system occupies one thread, and delays
-//! no reactor or connection.
+//! A thread checks each file every few seconds. If a check blocks, a new thread checks the other
+//! file systems: a hanging file system occupies one thread, and delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -192,7 +192,8 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch, or after a failure that one change may have caused, each change separately.
+    /// Applies a batch. After a failure that one change may have caused, applies each change
+    /// separately.
     async fn change_all(&mut self, batch: Vec<Pending>) {
         let mut refused = None;
         let mut tried = self.try_all(&batch).await;
@@ -440,9 +441,10 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
 
 /// Applies the changes to the stage in order. Returns the result of each.
 ///
-/// In a batch, a failed change is undone: the stage is restored from a copy, and the changes since
-/// are repeated. A copy costs as much as thousands of changes, so it is made only first and after
-/// each failure. A single failed change may leave the stage modified: the caller must drop it.
+/// A failed change of a batch is undone: the stage is restored from a copy, and the changes since
+/// the copy are repeated. A copy costs as much as thousands of changes, so copies are made only at
+/// the start and after failures. A single failed change may leave the stage modified: the caller
+/// must drop it.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));

@@ -351,7 +351,6 @@ impl Methods {
         answered.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Edits the configuration text. Returns `true`.
     pub(super) async fn edit<T>(
         &self,
         kind: Kind,

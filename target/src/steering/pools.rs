@@ -13,7 +13,7 @@ use crate::server::{Arrivals, Handle};
 /// Time to collect reports before a scan.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Delay before an incomplete file is scanned again.
+/// Delay before another scan while a file or an NSID is not ready.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Scan interval without reports: some file systems do not report other machines' changes.

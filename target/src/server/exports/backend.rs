@@ -22,12 +22,10 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 
 /// Checks a disk or directory against `[control] exports`.
 ///
-/// Requests at the control socket can name only paths in that list. The object behind such a path
-/// must be in the list too, at each opening, because links can change. The configuration file may
-/// export anything.
+/// Requests at the control socket can name only listed paths. Links can change and lead elsewhere,
+/// so each opening checks the resolved object too. The configuration file may export any path.
 ///
-/// # Errors
-/// The path is in the list, and leads to an object outside it.
+/// # Errors The path is listed, and leads to an object that is not.
 pub(crate) fn admit(
     control: &ControlSettings,
     found: FoundPath,

@@ -291,8 +291,8 @@ impl Exports {
         formers
     }
 
-    /// Removes and returns new pool files with another disk's identity. Fails if two other disks
-    /// share an identity.
+    /// Removes from `new` and returns the pool files whose identity another disk has. Fails if two
+    /// disks share an identity and neither is a new pool file.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

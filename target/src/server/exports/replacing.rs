@@ -1,8 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old one is in use, possibly with the same file, whose lock it takes
-//! over; then the namespaces are exchanged. Connected hosts access the new disk only after they
-//! have noticed the removal: earlier writes are for the old disk.
+//! The new disk opens while the old one is in use, and takes over the lock if both use one file;
+//! then the namespaces are exchanged. Connected hosts access the new disk only after they have
+//! noticed the removal: earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -44,7 +44,8 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses a Ceph image opened twice: only one client can have its lock.
+/// Refuses other settings for an open Ceph image, unless read-only or shared: only one client can
+/// have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,

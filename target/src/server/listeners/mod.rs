@@ -41,13 +41,13 @@ pub(crate) struct Listeners {
 pub(crate) struct Drained {
     id: ListenerId,
     pub(crate) address: Trid,
-    /// Whether hosts have time to move to other paths.
+    /// Whether hosts still have time to move to other paths.
     pub(crate) is_under_way: bool,
     pub(crate) associations: usize,
     pub(crate) cut_off: u64,
 }
 
-/// Configured address; all listeners if `None`.
+/// Address of the selected listener; `None` selects all.
 pub(crate) type Which = Option<Trid>;
 
 impl Listeners {
@@ -160,7 +160,7 @@ impl Listeners {
     }
 
     /// Applies the new configuration of listeners that stay open. ANA states apply to existing
-    /// connections, most settings only to later ones.
+    /// connections; most other settings apply only to later ones.
     pub(crate) fn change_ana(&mut self, old: &Config, new: &Config, exports: &Exports) {
         let mut changed = Vec::new();
         for listener in &mut self.open {
@@ -221,7 +221,7 @@ impl Listeners {
         }
     }
 
-    /// Starts a drain, or changes its time limit. Returns an empty list without a match.
+    /// Starts a drain, or changes its time limit. Returns an empty list if no listener matches.
     pub(crate) fn drain(
         &mut self,
         which: Which,
@@ -264,7 +264,8 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends a drain: hosts can connect again, connected ones stay. Returns the number of matches.
+    /// Ends a drain: hosts can connect again, and connected hosts stay. Returns the number of
+    /// matching listeners.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();

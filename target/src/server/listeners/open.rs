@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use cairn_data_path::ana::{AnaShared, ListenerShared};
 
-/// Never reused.
+/// Number of a listener, never reused.
 pub(crate) type ListenerId = u64;
 
 pub(crate) type FromListener = (ListenerId, ListenerEvent);
@@ -35,7 +35,7 @@ impl OpenListener {
         let address = config.trid();
         let resolved = address.resolve().map_err(|error| StartError::Listen {
             address,
-            // The interface may come later.
+            // The interface may appear later.
             source: FabricError::NoDevice {
                 address: config.address.ip(),
                 remedy: error.to_string(),
@@ -93,8 +93,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// Returns true if `config` needs no reopening: the settings compared here are equal, and the
-    /// others can change while the listener listens.
+    /// True if `config` needs no reopening: the settings compared here are equal, and the others
+    /// can change while the listener is open.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()

@@ -1,7 +1,7 @@
 //! Reload: applies another configuration while hosts are connected.
 //!
 //! Every step that can fail precedes the first change, so a failed configuration leaves the old one
-//! in force. Hanging disks and parts already missing are left out until available.
+//! in force. Hanging disks and missing parts are left out until available.
 
 mod scope;
 mod served;
