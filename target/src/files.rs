@@ -33,7 +33,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
-    /// Adds an entry, unless an earlier call for the path or too many calls are late.
+    /// Adds an entry. Fails if an earlier call for the path is late, or too many calls are.
     fn new(path: &Path) -> io::Result<Self> {
         let mut all = lock(&RUNNING);
         let mut late = 0;
@@ -75,8 +75,8 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job` with the path on a thread. Fails without a thread, or if this call or an earlier one
-/// for the path is late.
+/// Calls `job` with the path on a thread. Fails if no thread can start, or if this call or an
+/// earlier one for the path is late.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -102,8 +102,8 @@ pub(crate) fn call_here<T: Send + 'static>(
     wait_for(call(path, job))?
 }
 
-/// Makes a [`call`]. If it is late or its caller is gone, the thread passes the result to `undo`.
-/// Until `undo` returns, other calls for the path fail.
+/// Runs `job` like [`call`]. If the call is late or its caller is gone, the thread passes the
+/// result to `undo`. Other calls for the path fail until `undo` returns.
 pub(crate) async fn call_or_undo<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce() -> T + Send + 'static,
@@ -149,15 +149,15 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
     }
-    // Closed: from now on the thread undoes its result.
+    // After this close, the thread undoes its result.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;
     Ok(result)
 }
 
-/// Blocks until `calls` end, for callers without a runtime: the target's start and subcommands.
-/// Fails if no runtime can be created.
+/// Blocks until `calls` end, for the start and subcommands, which have no runtime. Fails if no
+/// runtime can be created.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

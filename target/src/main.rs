@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Release of the linked glibc. Read here so that its change causes a new build.
+/// Makes cargo build again if the release of the linked glibc changes.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 fn main() -> ExitCode {

@@ -13,8 +13,8 @@ const REACTORS_AUTO_MAX: usize = 2;
 /// Minimum cores for pinning: with fewer, an idle core could stay unused.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns each reactor's core; `None` leaves it to the scheduler. Cores are by default near the
-/// listeners' adapters, because reactors' memory is on their cores' node.
+/// Returns each reactor's core, or `None` for the scheduler's choice. By default the cores are near
+/// the listeners' adapters: a reactor's memory is on the NUMA node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -59,8 +59,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores: those of near nodes in rotation, then others. Nodes start at the
-/// highest core: interrupts tend to use the lowest.
+/// Returns the allowed cores: those of near nodes in rotation, then the others. Each node starts
+/// with its highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

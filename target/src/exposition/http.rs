@@ -28,11 +28,11 @@ use crate::panics::{Part, confine_future};
 
 /// Maximum connections; a further one closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum bytes of a request with headers, the least that hyper supports.
+/// Maximum bytes of a request with headers; hyper accepts no smaller limit.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause after a failed accept, usually without free file descriptors.
+/// Pause after a failed accept, which usually lacks a file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -131,7 +131,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper responds to unparsable requests, which are counted here.
+    // hyper itself answers unparsable requests; only their number is recorded here.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;

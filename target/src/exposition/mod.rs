@@ -84,8 +84,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if every reactor makes progress within `patience`. Wakes sleeping reactors, and
-    /// blocks.
+    /// Wakes the reactors, and returns true if each makes progress within `patience`. Blocks.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

@@ -12,9 +12,8 @@ use metrics::{
 
 use cairn_data_path::metrics::histogram::bounds_ns;
 
-/// Log2 of the first bound of coarse buckets, in nanoseconds.
+/// Log2 of the first and last bounds of coarse buckets, in nanoseconds.
 const COARSE_FIRST: u32 = 10;
-/// Log2 of the last bound of coarse buckets, in nanoseconds.
 const COARSE_LAST: u32 = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl Buckets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// Counter families without `_total`, and an end mark.
+    /// Format without `_total` in the names of counter families, and with a final `# EOF`.
     OpenMetrics,
 }
 
@@ -203,8 +202,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns a family's type. The façade's counters are integers, so counters of seconds are
-    /// gauges here, recognized by name.
+    /// Returns a family's type. Counters of seconds, recognized by name, are gauges here, because
+    /// the façade's counters are integers.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

@@ -42,13 +42,12 @@ pub(super) fn report(reporter: &Reporter<'_>) {
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // Does not count the descriptor of the directory that is read here.
+        // The directory that is read here also has a descriptor.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }
 }
 
-/// Parses a line of the form "Name:   1234 kB".
 fn number(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| {
         let rest = line.strip_prefix(field)?;

@@ -1,4 +1,4 @@
-//! Metrics of RDMA devices: of reactors, the system and user-space providers.
+//! Metrics of RDMA devices, from reactors, the system and user-space providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A thread scans each directory for each configuration and after each change. While its file
-//! system hangs, the former result stays in use.
+//! A thread scans each directory for each configuration and after each change. The former result
+//! stays in use while the file system hangs.
 
 mod contents;
 mod scan;

@@ -19,7 +19,7 @@ use cairn_data_path::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Maximum file size in bytes, for 65,536 existing and for removed names.
+/// Maximum file size in bytes: room for 65,536 existing files and for removed ones.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,6 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 
 impl Table {
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
-        // Follows no symbolic link, and does not block on a FIFO.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = File::options()
             .read(true)

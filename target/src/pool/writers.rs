@@ -1,4 +1,4 @@
-//! Detects programs that have a file open for writing: the kernel then grants no lease.
+//! Detects files that a program has open for writing: the kernel grants no lease on them.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -10,8 +10,8 @@ use std::path::Path;
 /// Command that sets the signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// Returns whether a program has the file open for writing; false if unknown, in file systems
-/// without leases and for other users' files.
+/// True if a program has the file open for writing. False if unknown: the file system has no
+/// leases, or the file belongs to another user.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);

@@ -21,7 +21,7 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     /// Columns with the highest rank are dropped first, 0 never.
     pub(super) rank: u8,
-    /// Whether the column has names, which may be shortened, unlike numbers.
+    /// Whether the column has names, which may be shortened.
     pub(super) is_name: bool,
 }
 
