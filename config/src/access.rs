@@ -35,7 +35,7 @@ pub enum Widened {
         /// Address of the listener.
         at: Trid,
     },
-    /// Namespace newly visible to hosts.
+    /// Namespace visible to more hosts than before.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
     Seen {
         /// NQN of the subsystem.

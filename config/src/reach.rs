@@ -121,8 +121,8 @@ impl Config {
     /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses all
     /// hosts of the list.
     ///
-    /// A member of a group is returned only if the subsystem refuses all hosts of the list: groups
-    /// may serve several subsystems.
+    /// A group member counts only if all hosts of the list are refused: groups may serve several
+    /// subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -116,7 +116,7 @@ fn image(bytes: u64) -> Result<File> {
     })
 }
 
-/// Configuration with one reactor, within the usual locked memory (8 MiB).
+/// Returns a configuration with one reactor, within the usual limit of locked memory (8 MiB).
 fn config(address: IpAddr, export: &str, more: &str) -> Result<Config> {
     let text = format!(
         r#"

@@ -78,7 +78,7 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // Without its invalid group, this override would apply to all groups.
+        // An override without its invalid group would apply to all groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }

@@ -23,7 +23,6 @@ pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &MetricsTable
     Metrics { listen }
 }
 
-/// Parses an address without a scope.
 fn address(text: &str) -> Option<SocketAddr> {
     Trid::parse(text, METRICS_PORT_DEFAULT).ok()?.unscoped()
 }

@@ -29,9 +29,9 @@ const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
 const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
-/// In-capsule data goes to disk from the receive buffer, hence whole logical blocks.
+/// Unit of in-capsule data, which goes to disk from the receive buffer in whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-/// Two pages of 4 KiB: MDTS is the binary logarithm of the pages, and 0 is no limit.
+/// Two pages of 4 KiB: MDTS is the binary logarithm of the number of pages, and 0 means no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
@@ -120,8 +120,8 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// Returns the RoCE version of the soft provider by `version` and `vlan`; without `version`, that
-/// of `otherwise`.
+/// Returns the RoCE version of the soft provider by `version` and `vlan`; without `version`, the
+/// version of `otherwise`.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,
