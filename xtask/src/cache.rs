@@ -58,8 +58,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // The command runs outside the workspace, so that the workspace's settings do not apply to
-        // the tool.
+        // Outside the workspace, whose settings must not apply to the tool.
         .current_dir(Path::new("/"));
     let installed = cairn_skips::probe(&mut install);
     let _ = std::fs::remove_dir_all(&building);

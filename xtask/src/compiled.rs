@@ -1,7 +1,7 @@
 //! `cargo xtask compiled`: cache of compiled dependencies across clones, for CI.
 //!
-//! Each run compiles and checks the workspace's packages. For another compiler, other flags or
-//! features, cargo compiles dependencies again.
+//! Each run still compiles the workspace's packages. If compiler, flags or features differ, cargo
+//! compiles dependencies too.
 
 use std::collections::HashSet;
 use std::fs;
@@ -180,7 +180,7 @@ fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Only library files have an extension, and their names start with "lib".
+    // Only library files have an extension and the prefix "lib".
     let library = file.ends_with("lib") || file.ends_with(".rmeta") || file.ends_with(".so");
     let name = if library {
         name.strip_prefix("lib").unwrap_or(name)

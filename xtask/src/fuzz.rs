@@ -100,7 +100,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs a fuzz target. Found inputs stay out of the repository, whose corpus is curated.
+/// Runs a fuzz target. Found inputs stay out of the curated corpus of the repository.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

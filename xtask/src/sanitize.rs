@@ -85,8 +85,8 @@ impl Sanitizer {
     }
 }
 
-/// Tests threads, with a sanitized standard library: synchronisation in the precompiled one would
-/// not be detected.
+/// Tests threads with a sanitized standard library: synchronisation in the precompiled library
+/// would not be detected.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
     // The tests run once: optimising would take longer than it saves.
@@ -103,7 +103,7 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio. fio is not sanitised, so the sanitizer's library is preloaded.
+/// Tests the engine in fio, which is not sanitised: the sanitizer's library is preloaded.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,
@@ -118,8 +118,8 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // A build of the whole workspace shares compiled output with other tests. The skipped test
-    // loads the engine without fio.
+    // A workspace build shares compiled output with other tests. The skipped test loads the engine
+    // without fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",

@@ -58,8 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // Building the whole workspace selects the features of other tests, whose compiled output is
-    // then reused.
+    // A workspace build has the features of other tests, whose compiled output is reused.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

@@ -1,9 +1,9 @@
-//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find those that pass on a fast machine
-//! only.
+//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find tests that pass only on a fast
+//! machine.
 //!
-//! Each test process is stopped for 60 ms and continued for 20 ms until it ends; this program is
-//! cargo's and nextest's runner ([`run_stopped`]). `cargo xtask soak --stops` stops random
-//! processes of a tree, for milliseconds or longer than KATO.
+//! Each test process is stopped for 60 ms and continued for 20 ms until it ends. This program is
+//! cargo's and nextest's runner ([`run_stopped`]), and with `--tree` stops random processes for the
+//! soak test.
 
 use std::ffi::OsString;
 use std::fs;

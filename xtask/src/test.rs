@@ -1,5 +1,5 @@
 //! `cargo xtask test`: checks required for every change. Each step is a program with an exit code;
-//! all steps run, even after a failure. Scenarios of the virtual machine run in parallel.
+//! all steps run, even after a failure.
 
 mod failures;
 mod lane;
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Prints each step's result, the failures, and last the totals. A step without counts is one test;
-/// tests with a recorded skip do not count as passed.
+/// Prints each step's result, the failures and the totals. Tests with a recorded skip do not count
+/// as passed.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

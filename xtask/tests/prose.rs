@@ -1,7 +1,6 @@
 //! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
 //!
-//! Well-written Rust projects have 6 to 11. The maxima below are lowered with each
-//! rewrite. A sentence without these shapes may still be hard to read.
+//! Well-written Rust projects have 6 to 11. The maxima below are lowered with each rewrite.
 //!
 //! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
 
@@ -92,9 +91,8 @@ static LIST_ITEM: LazyLock<Regex> =
 static COMMENTED_CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(TODO|cargo|fn |let |use |assert|#\[)").unwrap());
 
-/// Returns the name of the first shape in the sentence.
-///
-/// If `is_rust` is true, fragments that depend on code count too.
+/// Returns the name of the first shape in the sentence; if `is_rust`, fragments that depend on code
+/// count too.
 fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
     let has_shape = |shape: &Shape| {
         shape.pattern.find_iter(sentence).any(|found| {

@@ -1,7 +1,5 @@
 //! Released packages must run on supported systems: with Debian 11's glibc, in a container, and
 //! after unpacking by rpm.
-//!
-//! The tests share a build.
 
 #[path = "common/packages.rs"]
 mod packages;
@@ -42,8 +40,8 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Returns mmdebstrap's error if Debian's server is out of reach. Called only if the build did not
-/// use Debian 11's glibc: a build with a filled cache needs no server.
+/// Returns mmdebstrap's error if Debian's server is out of reach. Called only after a build without
+/// Debian 11's glibc: a filled cache needs no server.
 fn can_fetch_debian_11() -> Result<(), String> {
     let mut probe = Command::new("mmdebstrap");
     probe.args(["--simulate", "--variant=extract", "bullseye", "/dev/null"]);

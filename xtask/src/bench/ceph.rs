@@ -1,6 +1,6 @@
 //! `cargo xtask bench ceph`: comparison of the Ceph image backend with fio's rbd engine.
 //!
-//! Both are measured alternately on one image of a cluster with one monitor and one OSD on this
+//! The two programs alternate on one image of a cluster with one monitor and one OSD on this
 //! machine.
 
 use std::fs;
@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     };
     let folder = programs::results().join(&run);
     create_dir(&folder)?;
-    // The cluster has a temporary folder, because paths of its sockets must be short.
+    // Paths of the cluster's sockets must be short.
     let scratch = Scratch::new()?;
     let stage = Stage::new(&scratch.0, programs, args.seconds)?;
     let results = measure(args, &rows, &stage, &run)?;
@@ -241,7 +241,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Writes the whole image, because reads of unwritten objects access no disk.
+    /// Writes the whole image: reads of unwritten objects access no disk.
     fn fill(&self) -> Result<()> {
         let mut fio = self.fio_on_image("write", 1024, 8);
         fio.arg(format!("--size={IMAGE_MIB}m"));

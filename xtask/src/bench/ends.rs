@@ -42,8 +42,8 @@ pub(super) struct Stage {
 impl Stage {
     /// Creates the environment in a new folder.
     ///
-    /// `device` is the address of an RDMA device. Without it, loopback addresses unique to this
-    /// process are used, because user-space RoCE occupies a UDP port of each address.
+    /// `device` is the address of an RDMA device. Without a device, this process uses its own
+    /// loopback addresses, because user-space RoCE occupies a UDP port of each.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,
@@ -186,7 +186,7 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk: reads of an unwritten one access a single zero page, and
+    /// Writes the whole memory disk: reads of an unwritten disk access a single zero page, and
     /// writes wait for page allocation.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];

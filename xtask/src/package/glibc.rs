@@ -30,15 +30,16 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs with the old glibc, or this machine's if unavailable; returns the folder.
+/// Builds the programs with the old glibc, or with this machine's if unavailable. Returns the
+/// folder.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // Compiled crates are shared with other builds. Programs have their own folder, so that those
-    // of other builds stay.
+    // Compiled crates are shared with other builds. The folder of the programs is separate, so that
+    // programs of other builds stay.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
     // Targets are selected without package names, which would change the features of dependencies.
@@ -62,9 +63,9 @@ fn path_with(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Writes a script named `cc` and returns its folder. It links programs and fio engine with
-/// `libraries`, and other files with the compiler's `cc`. For a linker of another name, cargo would
-/// compile all crates again.
+/// Returns the folder of a new script `cc`, which links programs and fio engine with `libraries`,
+/// and other files with the compiler's `cc`. For a linker of another name, cargo would compile all
+/// crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;
@@ -123,8 +124,8 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the linker's files to a folder, and returns the folder. Absolute symbolic links in the
-/// root would lead out of the root.
+/// Copies the linker's files to the returned folder. Absolute symbolic links would lead out of the
+/// root.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

@@ -9,8 +9,7 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes a failed FUSE mount an error. It is set for root, because only root can
-/// mount.
+/// Variable that makes a failed FUSE mount an error; set for root, because only root can mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";
@@ -29,8 +28,8 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Filter for tests that run Ceph: end to end, backend suite, and librbd. The packages are those of
-/// the step "tests", so that nothing is compiled again.
+/// Filter for tests that run Ceph. The packages are those of the step "tests", so that nothing is
+/// compiled again.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
@@ -158,14 +157,14 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The longest count takes many minutes, and is run by hand.
+    // The count of attackers takes many minutes, and is run by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // A build of the whole workspace has the features of the step "tests", whose compiled
-    // dependencies are reused.
+    // A workspace build has the features of the step "tests", whose compiled dependencies are
+    // reused.
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run --workspace --test end_to_end --test bad_peer_loopback \
@@ -193,7 +192,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             "clippy",
             "clippy --workspace --all-targets --locked -- -D warnings",
         ),
-        // A user of RoCE in user space alone compiles neither verbs nor a command line.
+        // The host library must build with user-space RoCE only, without verbs and command line.
         Step::cargo(
             "one provider",
             "check -p cairn-initiator --no-default-features --features soft --locked",

@@ -103,8 +103,6 @@ impl Step {
 }
 
 impl Outcome {
-    /// Returns the counts for the total. A failed step is a failure even without failed tests; a
-    /// step without counts is one test.
     pub(super) fn counted(&self) -> Tally {
         let counted = self.tally.passed + self.tally.failed > 0;
         match (self.success, self.tally) {

@@ -30,7 +30,7 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones. No lane installs tools: two lanes cannot install
+/// Finds required tools and installs missing ones before the lanes start: two lanes cannot install
 /// at a time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;

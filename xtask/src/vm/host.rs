@@ -128,7 +128,7 @@ impl Host {
         }
     }
 
-    /// Returns this machine's package sources, as lines of a sources.list, to install the guest.
+    /// Returns this machine's package sources, as lines of a sources.list for the guest.
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
         let mut apt = process::command("apt-get");
         apt.args([

@@ -20,7 +20,7 @@ pub(crate) struct Files {
 }
 
 impl Lab {
-    /// Returns the layers. A layer with a new recipe is built; a recipe is the source file that
+    /// Returns the layers, built again if their recipe changed. A recipe is the source file that
     /// builds the layer, the release, and the layer below.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;

@@ -169,8 +169,7 @@ impl Progress {
     }
 }
 
-/// Prepares the lab, which mostly waits for downloads and the disk, while the compiler builds the
-/// programs.
+/// Prepares the lab, mostly by downloads and disk I/O, while the compiler builds the programs.
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(move || Lab::prepare(with_booted));

@@ -64,7 +64,8 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`; a shell in the guest evaluates it, which restricts name and value.
+    /// Parses `NAME=VALUE`. Name and value are restricted, because a shell in the guest evaluates
+    /// them.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -104,8 +105,7 @@ pub(crate) struct Options {
     pub(crate) timeout_s: u64,
     /// True if process 1 of the guest is systemd, so that the guest can reboot.
     pub(crate) systemd: bool,
-    /// True if the guest's clock counts instructions instead of time; the guest then has one
-    /// processor.
+    /// True if the guest's clock counts instructions instead of time, on one processor.
     pub(crate) counted: bool,
 }
 
@@ -123,7 +123,6 @@ impl Options {
         }
     }
 
-    /// True if the default machine suffices; the time limit is ignored.
     pub(crate) fn are_plain(&self) -> bool {
         let timeout_s = self.timeout_s;
         *self

@@ -20,8 +20,8 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// True if all programs are installed, each given with its Debian package. Records a skip that
-/// names a missing program.
+/// True if all programs, given with their Debian packages, are installed. Otherwise records a skip
+/// that names a missing program.
 #[track_caller]
 pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
     let mut versions = programs
