@@ -31,9 +31,8 @@ const CONTROLLERS: usize = 4;
 /// Connection requests or datagrams sent in each turn.
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
-/// SEND opcode, and range of queue pair numbers of the first reactor over user-space RoCE.
-///
-/// Guesses step through the `NUMBER_BITS` low bits in mixed order.
+/// SEND opcode of guesses, which step in mixed order through the queue pair numbers of the first
+/// reactor over user-space RoCE.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;

@@ -86,8 +86,8 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let mut buffers = buffer.split(BYTES as usize);
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &mut buffers, &in_capsule, WARM_UP);
-    // Threads for a slow disk allocate once, at their start, but commands would allocate in every measurement, so the
-    // smallest count is decisive.
+    // Threads for a slow disk allocate once, at their start; commands would allocate in every
+    // measurement, so the smallest count decides.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         run(&mut host, &mut buffers, &in_capsule, COUNTED);

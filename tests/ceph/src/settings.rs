@@ -62,12 +62,11 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
     Ok(uuid)
 }
 
-/// Returns an unused TCP port, a different one at each call in a process.
+/// Returns an unused TCP port, different at each call in a process.
 fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    // The search covers ports below Linux's ephemeral range, and starts at a port that differs
-    // between processes.
+    // Ports below Linux's ephemeral range, from a start that differs between processes.
     let start = (std::process::id() as u16)
         .wrapping_mul(37)
         .wrapping_add(turn * 301)

@@ -17,7 +17,6 @@ use cairn_roce_proto::wire::{Aeth, Opcode, Packet, Reth};
 use crate::input::Input;
 
 const ID: QpId = QpId::new(0, 1);
-/// Remote key of the memory region at [`BASE`].
 const KEY: u32 = 0x100;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 16 << 10;

@@ -19,7 +19,6 @@ pub(crate) fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Parses a stream at once and in pieces; both must give the same requests.
 pub(crate) fn control(bytes: &[u8]) {
     let Some((size, bytes)) = bytes.split_first() else {
         return;

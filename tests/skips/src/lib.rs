@@ -1,10 +1,11 @@
 //! Records of skipped tests.
 //!
-//! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and appends it to the
-//! file in [`FILE_VARIABLE`]; `cargo xtask test` fails for skips that are not allowed.
+//! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and
+//! appends it to the file in [`FILE_VARIABLE`]; `cargo xtask test` fails for skips that are not
+//! allowed.
 //!
-//! A probe decides whether a requirement is met; the reason of a skip has the requirement and the probe's error. The
-//! code under test takes no part in a probe, because its failure must not become a skip.
+//! A probe decides whether a requirement is met, and the reason of a skip has the probe's error. A
+//! probe does not use the code under test, whose failure must not become a skip.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};

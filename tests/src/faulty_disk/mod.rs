@@ -45,9 +45,8 @@ pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Script of the caretaker process, which unmounts the disk after 20 s without input.
-///
-/// The kernel closes /dev/fuse of a killed process only after its held io_uring I/O, so another process must unmount.
+/// Script of a process that unmounts the disk after 20 s without input: the kernel closes /dev/fuse
+/// of a killed process only after its held io_uring I/O.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
 /// Mounted folder whose operations never complete. Waiting operations fail when it is dropped.
@@ -244,7 +243,7 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // The caretaker ends now, because it could unmount the next disk at this path.
+        // The caretaker could later unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

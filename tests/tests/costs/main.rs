@@ -60,12 +60,12 @@ const NO_ADAPTER: Adapter = Adapter {
 
 /// Maximum costs by workload.
 ///
-/// At depth 32, a reactor round serves up to 32 commands. With 64 queue pairs, each has one command and one
-/// acknowledgement.
+/// At depth 32, a reactor round serves up to 32 commands. With 64 queue pairs, each has one command
+/// and one acknowledgement.
 ///
-/// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a single read needs
-/// one send call, one receive call, and one receive call without data. Each call costs two atomic operations in the C
-/// library; a check of the connection mailbox costs one.
+/// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a
+/// single read needs one send call and two receive calls, of which one finds no data. Each call
+/// costs two atomic operations in the C library; a check of the connection mailbox costs one.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -491,7 +491,7 @@ fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// Builds both programs in one cargo call, which shares dependencies and features, and returns their folder.
+/// Builds both programs in one cargo call, which shares dependencies. Returns their folder.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build

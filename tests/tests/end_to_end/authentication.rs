@@ -301,7 +301,6 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
         )
     };
     for mutual in [true, false] {
-        // The host has one admin queue and two I/O queues.
         let connects = of("connect").filter(|line| line.contains(&proof(mutual)));
         assert_eq!(connects.count(), 3, "{text}");
     }

@@ -1,5 +1,5 @@
-//! On a simulated clock: commands must not take effect after the host's keep alive timer has expired or its association
-//! was replaced.
+//! On a simulated clock: commands must not take effect after the host's keep alive timer expired or
+//! its association was replaced.
 
 mod epochs;
 mod order;

@@ -1,5 +1,5 @@
-//! Temporary loss of the target of a host with one path: the disk may be replaced meanwhile, and old commands may still
-//! execute.
+//! Temporary loss of a host's only path: the disk may be replaced meanwhile, and old commands may
+//! still execute.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! Minimal NVMe target without protection against replaced disks: a command reaches the current disk of an NSID, even
-//! if its host expects another one. After an event, the target sends the next one only once log page 04h was read.
+//! Minimal NVMe target without protection against replaced disks: a command reaches the current
+//! disk of an NSID, even if its host expects another one. The target sends no further event until
+//! log page 04h is read.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -100,8 +100,8 @@ enum Trial {
 impl Trial {
     /// Returns the changes to test.
     ///
-    /// Each change takes a connection timeout, so only one cable type runs all. RoCE v1 addresses peers by MAC, so it
-    /// needs an interface, but no IP address.
+    /// Each change takes a connection timeout, so only one cable type runs all. RoCE v1 addresses
+    /// peers by MAC, and needs no IP address.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,

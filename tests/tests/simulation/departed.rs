@@ -1,7 +1,7 @@
 //! Write of a host that disconnected while threads of the target were stopped.
 //!
-//! The target must not execute the write, in whichever order its threads resume: the host may already have sent it
-//! again on another path.
+//! The target must not execute the write, in whichever order its threads resume: the host may have
+//! sent it again on another path.
 
 use std::time::Duration;
 

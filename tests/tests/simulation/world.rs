@@ -69,7 +69,7 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread, so that a failed run does not report its unanswered commands too.
+/// Leaks the world of this thread, so that a failed run does not report unanswered commands too.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }

@@ -108,8 +108,8 @@ impl Bed {
         self.load.run(100);
         self.load.verify();
         let mut patience = Patience::new(Instant::now(), PATIENCE);
-        // Checks in which a resource exceeded its initial level, by resource name; a leak exceeds the level in every
-        // check.
+        // Number of checks in which a resource exceeded its initial level; a leak exceeds the level
+        // in every check.
         let mut found = BTreeMap::<&str, u32>::new();
         for looks in 1.. {
             rest(&mut self.load, &mut patience);

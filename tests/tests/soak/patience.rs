@@ -1,7 +1,7 @@
 //! Timeout that excludes time without CPU.
 //!
-//! The host in this process loses its association if it gets no CPU for KATO (one second), so the timeout excludes such
-//! gaps and the time to reconnect.
+//! The host in this process loses its association if it gets no CPU for KATO (one second). The
+//! timeout therefore excludes such gaps and the time to reconnect.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ impl Patience {
         self.answered_after(passed);
     }
 
-    /// Adds time if this process or a target did not respond for the length of a gap: a target stopped for longer than
-    /// KATO loses its hosts, as this process loses its target.
+    /// Adds time if this process or a target did not respond for [`GAP`]: a stop longer than KATO
+    /// ends associations.
     pub(crate) fn answered_after(&mut self, passed: Duration) {
         if passed >= GAP {
             let more = (passed + RETURN).min(ADDED_MAX - self.added);

@@ -47,7 +47,7 @@ pub(crate) fn make(path: &Path, bytes: u64) {
     File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// Creates a file under a hidden name, and renames it once it has its full size.
+/// Creates a file under a hidden name, and renames it at full size.
 pub(crate) fn make_whole(pool: &Path, name: &str) {
     let hidden = pool.join(format!(".{name}"));
     make(&hidden, SIZE);
@@ -114,8 +114,8 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // Links, directories, files of unsuitable size and unfinished copies are ignored; only the last file becomes a
-    // namespace.
+    // Only the last file becomes a namespace, not links, directories, unfinished copies and files
+    // of unsuitable size.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();

@@ -26,7 +26,7 @@ const BESIDE: u32 = 5_499;
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;
-/// Maximum time of a change with thousands of namespaces, relative to a change with a few. Each change copies the
+/// Maximum time of a change with thousands of namespaces, relative to a few: each change copies the
 /// configuration and writes the file.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
@@ -39,8 +39,8 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// Number of file disks at the start: `BESIDE`, or fewer with a low limit on open files, which must also suffice for
-/// added disks. Each disk uses two descriptors.
+/// Returns the number of file disks at the start: `BESIDE`, or fewer with a low limit on open
+/// files, which must also suffice for added disks. Each disk uses two descriptors.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);

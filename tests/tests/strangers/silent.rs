@@ -32,8 +32,8 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// Checks that one address gets only its own share of connections, although it replaces those that time out, and that
-/// known and new hosts still connect.
+/// Checks that one address, which replaces connections that time out, gets only its own share, and
+/// that known and new hosts still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -63,11 +63,11 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses, and reconnect when
-/// displaced.
+/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses, and
+/// reconnect when displaced.
 ///
-/// A connection is displaced after `STRANGERS_MAX` newer requests. The flood sends half as many during each attempt, so
-/// that scheduling does not decide the result.
+/// `STRANGERS_MAX` newer requests displace a connection. The flood sends half as many during each
+/// attempt, so that scheduling does not decide the result.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -253,8 +253,8 @@ impl Asker {
                     }
                 }
             }
-            // The addresses rotate, so that each sends requests even if the limit permits fewer requests than
-            // addresses.
+            // The rotation lets each address send requests, even if the limit permits fewer
+            // requests than addresses.
             endpoints.rotate_left(asks % locals.len());
             thread::sleep(Duration::from_micros(300));
         }

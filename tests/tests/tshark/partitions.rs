@@ -1,7 +1,7 @@
 //! Partition keys in captures.
 //!
-//! Packets contain their sender's key; those of connection management contain the default key. A REQ also contains the
-//! key of the connection.
+//! A packet contains its sender's key, or for connection management the default key. A REQ also
+//! contains the key of the connection.
 
 use std::sync::Arc;
 

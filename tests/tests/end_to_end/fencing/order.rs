@@ -1,7 +1,7 @@
 //! Order of changes by one host on several associations.
 //!
-//! A change waits until the disk has completed older changes of the same blocks by the host's other associations, which
-//! may be lost without notice.
+//! A change waits until the disk has completed older changes of the same blocks by the host's other
+//! associations, whose loss may be unnoticed.
 
 use super::*;
 use cairn_initiator::IoQueue;

@@ -1,7 +1,7 @@
 //! Repeated suspensions of the target, each almost as long as KATO.
 //!
-//! Writes sent before the first suspension must not execute later than twice KATO, after which the
-//! host sends them on another path.
+//! Writes sent before the first suspension must not execute later than twice KATO, when the host
+//! sends them on another path.
 
 use super::*;
 

@@ -22,7 +22,8 @@ use ledger::Ledger;
 use stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency of a command of the uninvolved host, without network faults and with a disk latency of 1 ms.
+/// Maximum latency of the uninvolved host's commands, without network faults and with a disk
+/// latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO in which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);
