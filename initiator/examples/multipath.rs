@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the number of verified blocks, and the number of commands sent on each path.
+/// Returns the numbers of verified blocks, and of commands sent on each path.
 pub(crate) fn run(
     provider: &dyn Provider,
     paths: Vec<HostOptions>,

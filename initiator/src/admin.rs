@@ -16,20 +16,20 @@ use crate::queue::Ticket;
 use crate::reading::Reading;
 
 impl Host {
-    /// Reads the 4-byte property at `at`.
+    /// Reads the 4-byte property at offset `at`.
     pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Four, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result() as u32)
     }
 
-    /// Reads the 8-byte property at `at`.
+    /// Reads the 8-byte property at offset `at`.
     pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
-    /// Writes the 4-byte property at `at`. Do not write CC: [`shutdown`](Self::shutdown) and [`reset`](Self::reset)
-    /// also update the host's state.
+    /// Writes the 4-byte property at offset `at`. Do not write CC: [`shutdown`](Self::shutdown) and
+    /// [`reset`](Self::reset) also update the host's state.
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())
@@ -71,7 +71,8 @@ impl Host {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page, in parts of at most the maximum transfer.
+    /// Reads `length` bytes of a log page from `offset`, in parts of at most the maximum transfer.
+    /// With `retain` (RAE), the page's event is not re-armed.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -85,7 +86,7 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// Reads a namespace's log page, with the same limits as [`log_page`](Self::log_page).
+    /// Reads a namespace's log page, otherwise as [`log_page`](Self::log_page).
     pub fn log_page_of(
         &mut self,
         nsid: u32,

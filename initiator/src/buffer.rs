@@ -238,7 +238,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// Uses the entire buffer.
     ///
     /// # Panics
-    /// The range is invalid ([`part_of`](Self::part_of)), or the buffer has 4 GiB or more.
+    /// If the buffer has no remote key, or 4 GiB or more.
     #[must_use]
     pub fn whole(buffer: B) -> Self {
         let length = buffer.borrow().len();
@@ -318,7 +318,6 @@ impl Part {
         }
     }
 
-    /// Returns the keyed SGL descriptor (Base, 4.1.2.4).
     pub(crate) fn descriptor(&self) -> SglDescriptor {
         let rkey = self.buffer.region().rkey();
         let rkey = rkey.expect("checked when the data were given");

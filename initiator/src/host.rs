@@ -17,7 +17,7 @@ use crate::options::HostOptions;
 use crate::queue::{Ended, IoQueue, Response, Ticket, Unsent};
 use crate::waiting::{self, Waiting};
 
-/// Size of the buffer for admin commands, in bytes.
+/// Size of the buffer for admin commands and [`blocks`](crate::blocks) methods, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// [`Controller`] with a clock, for programs that may block.
@@ -90,9 +90,10 @@ impl Host {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout it ends in [`HostError::Timeout`], unless a live controller holds it back. If it is in flight,
-    /// the controller counts as lost ([`Controller::give_up`]), and this method waits until the connection is closed
-    /// and the buffer no longer accessed.
+    /// After the timeout, the command ends in [`HostError::Timeout`], unless a live controller
+    /// holds it back. For a command in flight, the controller counts as lost
+    /// ([`Controller::give_up`]), and this method waits until the connection is closed and the
+    /// buffer no longer accessed.
     pub fn wait(&mut self, ticket: Ticket) -> Ended {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {

@@ -25,7 +25,8 @@ impl Identity {
         of_this_host(None, None)
     }
 
-    /// Identity with an identifier from the NQN: its UUID, or the NQN's version 5 (SHA-1) UUID.
+    /// Identity with an identifier derived from the NQN: the UUID in the NQN, or else a version 5
+    /// (SHA-1) UUID.
     #[must_use]
     pub fn named(nqn: Nqn) -> Self {
         let id = of_name(&nqn).into_bytes();

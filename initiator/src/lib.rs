@@ -28,33 +28,33 @@
 //! # Commands
 //!
 //! [`Namespace::read`], [`Namespace::write`] and similar methods block and copy data. To avoid the
-//! copy, submit the commands built by a [`Namespace`] ([`Namespace::read_command`]); the
-//! [`command`] module builds [`Sqe`]s of the admin queue. [`Controller::submit`] takes a
-//! [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns the result. Programs with
-//! several I/O queues name one by its handle ([`IoQueue`]). Data is in a registered [`Buffer`] or
-//! in the capsule ([`Data`]). The data path does not allocate, lock or copy, except into capsules;
-//! only the fabric makes system calls.
+//! copy, submit commands built by a [`Namespace`] ([`Namespace::read_command`]); the [`command`]
+//! module builds [`Sqe`]s of the admin queue. [`Controller::submit`] takes a [`Command`] and
+//! returns a [`Ticket`]; [`Controller::take`] returns the result. An [`IoQueue`] selects one of
+//! several I/O queues. Data is in a registered [`Buffer`] or in the capsule ([`Data`]). The data
+//! path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
 //!
-//! A namespace must be opened before I/O ([`Host::open_namespace`]). It is identified again after each reconnection and
-//! reported change. If its NSID then refers to another disk, commands end in [`HostError::Replaced`] until it is opened
-//! anew.
+//! A namespace must be opened before I/O ([`Host::open_namespace`]), and is identified again after
+//! each reconnection and reported change. If its NSID then refers to another disk, commands end in
+//! [`HostError::Replaced`] until the namespace is opened again.
 //!
 //! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with
-//! [`HostError::Lost`] after its connection closed. The command owns its buffer until then, so that
-//! the program cannot change or free memory that the controller may access.
+//! [`HostError::Lost`] after its connection closed. Until then, the command owns its buffer: the
+//! program cannot change or free memory that the controller may access.
 //!
 //! # Errors and recovery
 //!
 //! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as
 //! lost if the aborted command does not end within the same time, a connection breaks, a Keep Alive
-//! has no response, or the controller violates the protocol. All queues of the controller are then
-//! closed. [`Recovery`] configures when and how long to reconnect, with the parameters of nvme-cli.
-//! A response with "do not retry" ends the attempts.
+//! has no response, or the controller violates the protocol. All its queues are then closed.
+//! [`Recovery`] configures reconnection with the parameters of nvme-cli; a response with "do not
+//! retry" ends the attempts.
 //!
-//! With [`HostOptions::requeue`], new commands and idempotent commands in flight ([`nvme_proto::host::requeue`]) wait
-//! for the reconnection. They end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
-//! expires. Without `requeue`, commands end when their connection is closed. A target may still execute a write whose
-//! connection broke; [`HostOptions::write_hold`] delays writes of the same blocks.
+//! With [`HostOptions::requeue`], new commands and idempotent commands in flight
+//! ([`nvme_proto::host::requeue`]) wait for the reconnection. They end in [`HostError::Lost`] if
+//! the controller does not come back or `fast_io_fail_tmo` expires. Without `requeue`, commands end
+//! when their connection is closed. A target may still execute a write whose connection broke;
+//! [`HostOptions::write_hold`] delays writes of the same blocks.
 //!
 //! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
 //! controller ([`Notice`]).
@@ -69,8 +69,8 @@
 //! [`Host`] has methods for admin commands: Identify, features, log pages, Abort. [`discover`] reads a discovery log,
 //! [`discover_all`] follows referrals, and a [`Discovery`] stays connected and reports changes.
 //!
-//! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP on each queue, if the target requires it. With
-//! large groups, its arithmetic takes several milliseconds of a poll.
+//! [`HostOptions::authentication`] has the DH-HMAC-CHAP secrets, if the target requires
+//! authentication. With large groups, a poll may take several milliseconds.
 //!
 //! Metadata and SGLs with several descriptors are not supported.
 //!

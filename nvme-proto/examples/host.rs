@@ -1,4 +1,4 @@
-//! Host without I/O, which connects to the target of the example `target`, writes and reads.
+//! Host without I/O that connects to the target of example `target`, writes and reads.
 //!
 //! `cargo run -p nvme-proto --example host`. Time jumps to the next deadline.
 
@@ -23,7 +23,7 @@ use target::{BLOCK_BYTES, SUBNQN, Target, access};
 struct Driver {
     association: Association,
     target: Target,
-    /// Data of the association's commands, one at a time; user data starts at [`USER_DATA`].
+    /// Data of the association's command in progress; user data starts at [`USER_DATA`].
     memory: Vec<u8>,
     now: Duration,
     last_cid: u16,

@@ -1,7 +1,7 @@
 //! Target without I/O: a disk in memory, one subsystem, and a host that connects, writes and reads.
 //!
-//! `cargo run -p nvme-proto --example target`. The transport is a function call, and RDMA a copy from or to the slice
-//! `memory`, whose index is the virtual address.
+//! `cargo run -p nvme-proto --example target`. The transport is a function call. RDMA copies from
+//! or to the slice `memory`, whose index is the virtual address.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -36,7 +36,7 @@ pub(crate) struct Target {
     subsystem: Subsystem,
     disk: Vec<u8>,
     queues: BTreeMap<u16, Queue>,
-    /// QIDs of queues closed by the target, whose connections the transport closes.
+    /// QIDs closed by the target, whose connections the transport closes.
     pub(crate) closed: Vec<u16>,
     last_command: Duration,
 }

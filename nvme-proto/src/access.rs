@@ -17,7 +17,7 @@ pub struct Host {
 pub enum HostAccess {
     /// Every host.
     Any,
-    /// Hosts with these NQNs, in an [`Arc`], because thousands of namespaces may share a list.
+    /// Hosts with these NQNs, shared because thousands of namespaces may have the same list.
     Only(Arc<BTreeSet<Nqn>>),
 }
 

@@ -91,7 +91,7 @@ impl AnaView {
         }
     }
 
-    /// Replaces the states and counts the changes. Returns true if a changed group satisfies
+    /// Replaces the states. Returns true, and increments CHGCNT, only if a changed group satisfies
     /// `shown`.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;

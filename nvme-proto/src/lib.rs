@@ -1,8 +1,7 @@
 //! NVMe and NVMe over Fabrics protocol logic without I/O, for targets and hosts.
 //!
-//! The crate implements the protocol rules of both sides as state machines, usable with any transport, thread model and
-//! disk: which Connect is valid, which property may change when, which completion follows a command, when an
-//! association has ended. It also defines the wire structures.
+//! The crate implements the protocol rules of both sides as state machines, usable with any
+//! transport, thread model and disk. It also defines the wire structures.
 //!
 //! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received capsule into SQE and
 //! in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It passes the first command of a queue to
@@ -19,10 +18,10 @@
 //! [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) at the time given by
 //! [`deadline`](host::Association::deadline) or [`next_deadline`](subsystem::Subsystem::next_deadline).
 //!
-//! The crate is `no_std` with `alloc`. It opens no sockets, files or threads, and never waits. It locates the data of a
-//! command ([`DataTransfer`](transfer::DataTransfer)); the caller transfers and stores it. It states when
-//! authentication messages are due, but does not compute them. PCIe controllers and the TCP binding are not
-//! implemented. Parsers of peer input never panic.
+//! The crate is `no_std` with `alloc`, opens no sockets, files or threads, and never waits. It
+//! locates the data of a command ([`DataTransfer`](transfer::DataTransfer)), which the caller
+//! transfers and stores. The caller also computes authentication messages. PCIe controllers and the
+//! TCP binding are not implemented. Parsers of peer input never panic.
 //!
 //! # Map of the types
 //!
@@ -43,10 +42,10 @@
 //!
 //! # Growth of the specification
 //!
-//! Opcodes, status codes, log pages and features are integers with named constants, which preserves unknown values.
-//! Enums of errors, events and parsed admin commands are `#[non_exhaustive]`. Enums that the caller must handle
-//! completely, such as [`controller::Action`] or [`io::Operation`], are exhaustive: the compiler finds each place
-//! without a new variant.
+//! Opcodes, status codes, log pages and features are integers with named constants, so unknown
+//! values are preserved. Enums of errors, events and parsed admin commands are `#[non_exhaustive]`;
+//! enums that the caller must handle completely, such as [`controller::Action`] or
+//! [`io::Operation`], are not.
 //!
 //! Sections and figures are those of the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set Specification
 //! 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").

@@ -91,7 +91,8 @@ impl Atomic {
 impl Namespace {
     /// Creates a writable namespace of `blocks` logical blocks of 2^`block_shift` bytes.
     ///
-    /// It is in ANA group 1, with atomic writes of a single block, and without optional properties.
+    /// The namespace is in ANA group 1, with atomic writes of a single block, and without optional
+    /// properties.
     #[must_use]
     pub fn new(nsid: u32, uuid: [u8; 16], blocks: u64, block_shift: u8) -> Self {
         Self {
@@ -359,8 +360,6 @@ impl Namespaces {
         seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
-    /// Sets the write protection of a visible namespace.
-    ///
     /// Returns the number of a change that the target must carry out and end by [`Self::end_change`], or `None` if
     /// nothing changes.
     pub(crate) fn protect(
@@ -372,7 +371,7 @@ impl Namespaces {
         let attached = self.by_nsid.get_mut(&nsid);
         let attached = attached.filter(|_| seen.contains(nsid));
         let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
-        // Limits flushes to one per namespace, even if a disk hangs and hosts repeat the command.
+        // One change at a time limits flushes, even if a disk hangs and hosts repeat the command.
         if attached.change.is_some() {
             return Err(Status::COMMAND_INTERRUPTED);
         }
@@ -413,9 +412,8 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect the namespace. Returns true if that ends a host's protection.
-    ///
-    /// Without permission, hosts' protection is removed and a change in progress discarded.
+    /// Sets whether hosts may protect the namespace; if not, removes their protection and discards
+    /// a change in progress. Returns true if a host's protection was removed.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,

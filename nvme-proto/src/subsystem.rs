@@ -45,7 +45,7 @@ impl Claim {
 
     /// CNTLID for the response.
     ///
-    /// The CNTLID for an admin queue is unused, but only [`Subsystem::join`] reserves it.
+    /// For an admin queue, the CNTLID is free, but only [`Subsystem::join`] reserves it.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -465,7 +465,8 @@ impl Subsystem {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Checks the keep alive timers of all controllers; `last` is the time of a controller's last command on any queue.
+    /// Checks the keep alive timers of all controllers; `last` returns the time of a controller's
+    /// last command on any queue.
     pub fn poll(
         &mut self,
         now: Duration,

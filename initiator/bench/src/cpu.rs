@@ -2,15 +2,12 @@
 
 use std::fs;
 
-/// Resource usage of a thread since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CpuUse {
     pub(super) user_s: f64,
     pub(super) system_s: f64,
     pub(super) switches: u64,
-    /// Page faults that read from disk.
     pub(super) major_faults: u64,
-    /// Page faults without disk access.
     pub(super) minor_faults: u64,
 }
 
@@ -18,7 +15,7 @@ pub(super) struct CpuUse {
 const TICKS_A_SECOND: f64 = 100.0;
 
 impl CpuUse {
-    /// Usage of the calling thread; all zeroes if /proc is unavailable.
+    /// Returns all zeroes if /proc is unavailable.
     pub(super) fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();

@@ -48,7 +48,7 @@ impl Workload {
     }
 }
 
-/// Benchmark job. Fields are [`KEYS`].
+/// Benchmark job; [`KEYS`] describes its fields.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Directions and order of commands.

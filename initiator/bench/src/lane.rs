@@ -85,8 +85,7 @@ pub trait Lanes: Sync {
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
-/// Queue to a namespace with data memory for each slot. Slots are numbered from 0 to the depth
-/// minus 1.
+/// Queue to a namespace with data memory for each slot. Slots have the numbers 0 to depth - 1.
 pub trait Lane {
     /// Copies `bytes` into a slot's memory at offset `at`.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);

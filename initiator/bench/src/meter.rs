@@ -39,9 +39,9 @@ struct Counter {
 /// Counters of reads or writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Number of completed commands.
+    /// Completed commands.
     pub ios: u64,
-    /// Number of transferred bytes.
+    /// Transferred bytes.
     pub bytes: u64,
     /// Sum of latencies in nanoseconds.
     pub latency_ns: u64,

@@ -14,7 +14,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
 /// Byte range of the checksum, which covers all bytes after it.
 const CRC: std::ops::Range<usize> = 8..12;
 
-/// Identity of a unit, stored in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     /// Offset in the namespace in bytes.
@@ -34,10 +33,6 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Fills a unit with its header and data.
-///
-/// # Panics
-/// If the unit is smaller than the header.
 pub(super) fn fill(unit: &mut [u8], identity: Identity) {
     assert!(unit.len() >= HEADER_BYTES, "a unit has room for its header");
     stream(identity).fill(&mut unit[HEADER_BYTES..]);
@@ -52,7 +47,7 @@ pub(super) fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Expected identity of a unit. `None` accepts any value.
+/// `None` accepts any value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) offset: u64,
@@ -116,7 +111,7 @@ fn identity(unit: &[u8]) -> Option<Identity> {
 fn first_difference(unit: &[u8], identity: Identity) -> String {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);
-    // The checksum is not compared, because it is wrong whenever another byte is.
+    // The checksum is not compared, because any other wrong byte makes it wrong too.
     let differs = |&at: &usize| unit[at] != right[at] && !CRC.contains(&at);
     match (0..unit.len()).find(differs) {
         Some(at) => format!(

@@ -3,7 +3,7 @@ use super::lane::Format;
 use super::pattern::HEADER_BYTES;
 use super::random::{fresh_seed, mix};
 
-/// Maximum number of units of a verified job; memory use is 4 bytes for each.
+/// Maximum units of a verified job; memory use is 4 bytes for each.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
 /// Plan of one copy of a job.
@@ -21,7 +21,7 @@ impl Plan {
         self.region / self.job.bs_min
     }
 
-    /// Number of bytes to transfer, unless the time limit ends the job first.
+    /// Bytes to transfer, unless the time limit ends the job first.
     pub(super) fn amount(&self) -> u64 {
         self.region.saturating_mul(self.job.loops)
     }
@@ -46,7 +46,7 @@ pub(super) fn plans(job: &Job, format: Format) -> Result<Vec<Plan>, String> {
     Ok((0..job.numjobs).map(plan).collect())
 }
 
-/// Size of the region. As in fio, a remainder smaller than a block is not accessed.
+/// Excludes, as in fio, a remainder smaller than a block.
 fn region(job: &Job, format: Format) -> Result<u64, String> {
     let whole = format.bytes();
     let block = u64::from(format.block_bytes);

@@ -20,8 +20,8 @@ pub(super) fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Pseudorandom permutation of the numbers below `limit`, without memory of visited numbers: a Feistel network over the
-/// next power of four that skips results not below `limit`.
+/// Pseudorandom permutation of the numbers below `limit` in constant memory: a Feistel network over
+/// the next power of four, which skips results not below `limit`.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,

@@ -53,7 +53,7 @@ pub struct Glimpse {
     pub elapsed: Duration,
     /// Counters summed over all copies, indexed by [`Direction`].
     pub counts: [Count; 2],
-    /// Number of copies that have not ended.
+    /// Copies that have not ended.
     pub running: usize,
     /// Earliest phase of the running copies.
     pub phase: Phase,
@@ -141,7 +141,6 @@ fn run_copies(
     })
 }
 
-/// Returns `None` if the job does not start.
 fn run_copy(
     plan: &Plan,
     meter: &Meter,

@@ -29,7 +29,8 @@ impl Size {
     }
 }
 
-/// Parses a number of bytes, decimal or hexadecimal, with an optional suffix of fio. As in fio, `k` is 1024.
+/// Parses a number of bytes, decimal or hexadecimal, with an optional suffix; as in fio, `k` is
+/// 1024.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
     if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {

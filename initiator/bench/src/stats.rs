@@ -9,7 +9,7 @@ pub(super) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// Maximum latency recorded in histograms, in nanoseconds.
+/// Maximum latency recorded in histograms.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// Period of bandwidth and IOPS samples (fio's `bwavgtime`).
 const SAMPLE: Duration = Duration::from_millis(500);
@@ -82,7 +82,7 @@ impl Series {
 /// Statistics of reads or writes.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
-    /// Number of completed commands.
+    /// Completed commands.
     pub ios: u64,
     pub(super) bytes: u64,
     /// Measured time, without the ramp.
@@ -127,9 +127,7 @@ impl Default for DirectionStats {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// Time before submission.
     pub(super) start: Instant,
-    /// Time after submission.
     pub(super) issued: Instant,
     /// Time at which the completion was polled.
     pub(super) done: Instant,
@@ -212,13 +210,13 @@ pub(super) fn per_second(count: u64, time: Duration) -> f64 {
 pub(super) struct Steps([u64; 7]);
 
 impl Steps {
-    /// Counts a queue depth in the largest class that is at most the depth: 1, 2, 4, 8, 16, 32, 64.
+    /// Counts a queue depth in the largest class not above it: 1, 2, 4, 8, 16, 32, 64.
     pub(super) fn add_depth(&mut self, depth: usize) {
         let step = depth.max(1).ilog2().min(6);
         self.0[step as usize] += 1;
     }
 
-    /// Counts a batch of commands in the smallest class that is at least its size: 0, 4, 8, 16, 32, 64, larger.
+    /// Counts a batch in the smallest class not below its size: 0, 4, 8, 16, 32, 64, larger.
     pub(super) fn add_batch(&mut self, batch: usize) {
         let step = match batch {
             0 => 0,
@@ -251,7 +249,7 @@ const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 /// Upper bounds of fio's latency classes in milliseconds; a last class is unbounded.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// Percentages of commands by fio's classes of completion latency, with the names of the classes.
+/// Percentages of commands by fio's classes of completion latency, with class names.
 #[derive(Debug)]
 pub(super) struct LatencyClasses {
     pub(super) ns: Vec<(String, f64)>,
@@ -290,9 +288,9 @@ pub struct JobStats {
     pub(super) submit: Steps,
     /// Batch sizes of completions.
     pub(super) complete: Steps,
-    /// Number of blocks verified as correct.
+    /// Blocks verified as correct.
     pub verified: u64,
-    /// Number of blocks with unexpected content.
+    /// Blocks with unexpected content.
     pub bad_blocks: u64,
 }
 

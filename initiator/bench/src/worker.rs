@@ -12,10 +12,10 @@ use super::plan::Plan;
 use super::source::Source;
 use super::stats::{JobStats, Times};
 
-/// Interval at which the stop flag is checked while waiting for completions.
+/// Interval of checks of the stop flag while waiting for completions.
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum number of bad blocks described in the result; further bad blocks are only counted.
+/// Maximum bad blocks described in the result; further ones are only counted.
 const MISMATCHES_MAX: usize = 10;
 
 /// Error that ended a job early.

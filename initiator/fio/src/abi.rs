@@ -261,8 +261,6 @@ pub(crate) struct Request {
 }
 
 impl IoUnit {
-    /// Returns the parameters of the I/O, if its type is supported.
-    ///
     /// # Safety
     /// `unit` is a valid pointer from fio, and the I/O has not completed.
     pub(crate) unsafe fn request(unit: *const Self) -> Option<Request> {
@@ -295,8 +293,6 @@ impl IoUnit {
         transfer.resid = if errno == 0 { 0 } else { transfer.xfer_buflen };
     }
 
-    /// Returns the members of [`Transfer`] in the unit.
-    ///
     /// # Safety
     /// As [`Self::request`].
     unsafe fn transfer(unit: *mut Self) -> *mut Transfer {

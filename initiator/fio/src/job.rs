@@ -48,7 +48,7 @@ pub(crate) struct Job {
     /// Ended I/Os that [`Job::wait`] last counted, for [`Job::event`].
     given: Vec<*mut IoUnit>,
     regions: HashMap<usize, Arc<Region>>,
-    /// True after the error about an oversized I/O was printed; it is printed once.
+    /// True once the error about an oversized I/O was printed.
     has_complained: bool,
     interrupted_at: Option<Instant>,
 }
@@ -171,8 +171,8 @@ impl Job {
         }
     }
 
-    /// After a signal, waits [`LAST_CALL`], then disconnects, which ends all I/Os in flight with errors. Only then does
-    /// fio exit.
+    /// Disconnects [`LAST_CALL`] after a signal: all I/Os in flight end with errors, and fio can
+    /// exit.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;

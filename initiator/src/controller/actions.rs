@@ -200,8 +200,7 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // After a reconnection, fewer I/O queues may be granted; commands parked for the other
-        // queues end.
+        // A reconnection may grant fewer I/O queues; commands parked for the other queues end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);

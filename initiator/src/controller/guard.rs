@@ -55,7 +55,6 @@ struct Question {
 pub(super) enum Found {
     Nothing,
     Same,
-    /// The namespace is missing or is another disk.
     Replaced {
         nsid: u32,
     },
@@ -170,7 +169,8 @@ impl Guard {
         self.doubt_namespaces();
     }
 
-    /// Records an unanswered I/O command of a closed connection, possibly executed until `until`.
+    /// Records an unanswered I/O command of a closed connection, which the target may execute until
+    /// `until`.
     pub(super) fn unanswered(&mut self, sqe: &Sqe, is_reset: bool, until: Duration) {
         let doubts = if is_reset {
             &mut self.of_reset

@@ -69,7 +69,6 @@ pub struct Controller {
     guard: Guard,
     /// Buffer for identification data, allocated by the first opened namespace.
     answers: Option<Buffer>,
-    /// Earliest time at which a failed command is retried.
     retry_at: Option<Duration>,
 }
 

@@ -25,7 +25,6 @@ pub struct Service {
 pub(super) struct Itinerary {
     known: Vec<Service>,
     ahead: VecDeque<Service>,
-    /// Number of services beyond [`SERVICES_MAX`].
     pub(super) left_out: usize,
 }
 

@@ -84,8 +84,9 @@ impl Multipath {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout it ends in [`HostError::Timeout`]. If it is in flight, its controller counts as lost, and this
-    /// method waits until the connection is closed and the buffer no longer accessed.
+    /// After the timeout, the command ends in [`HostError::Timeout`]. For a command in flight, its
+    /// controller counts as lost, and this method waits until the connection is closed and the
+    /// buffer no longer accessed.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,

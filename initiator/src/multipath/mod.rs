@@ -15,8 +15,8 @@
 //! required); other paths are refused. Paths are checked again after each reconnection and reported
 //! change.
 //!
-//! [`Multipath::buffer`] registers a buffer with the devices of all paths. [`Multipath::connect`], [`Multipath::run`],
-//! [`Multipath::sleep`], [`Multipath::close`] and the methods that wait block; the other methods do not.
+//! [`Multipath::connect`], [`Multipath::run`], [`Multipath::sleep`], [`Multipath::close`] and the
+//! methods that wait block; the other methods do not.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -137,7 +137,6 @@ pub struct Multipath {
     options: MultipathOptions,
     namespace: Option<Namespace>,
     events: VecDeque<(usize, PathEvent)>,
-    /// Maximum transfer of all controllers in bytes.
     transfer_max: u32,
     timeout: Duration,
     origin: Instant,

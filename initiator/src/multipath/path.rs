@@ -139,7 +139,7 @@ impl Path {
         }
     }
 
-    /// Schedules a read of the ANA log from its start. A read in progress is discarded.
+    /// Schedules a read of the ANA log from its start, discarding a read in progress.
     pub(super) fn request_ana_log(&mut self) {
         self.ana_log = None;
         self.due[Question::AnaLog as usize] = true;
@@ -278,8 +278,8 @@ impl Path {
         Some(refused)
     }
 
-    /// Handles a part of the ANA log. The first part re-arms the event, so that a change during the read starts another
-    /// read.
+    /// The first part of the ANA log re-arms the event, so that a change during the read starts
+    /// another read.
     fn read_ana_log(&mut self) -> Option<Answer> {
         // A pending query restarts a discarded read.
         let reading = self.ana_log.as_mut()?;

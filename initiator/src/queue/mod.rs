@@ -508,7 +508,6 @@ impl Queue {
     }
 }
 
-/// Returns SGL 1 (Base, 4.1.2.4).
 fn descriptor(data: &Data<'_>) -> SglDescriptor {
     match data {
         Data::None => SglDescriptor::none(),

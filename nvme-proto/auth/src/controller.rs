@@ -23,7 +23,7 @@ enum ExchangeState {
     Negotiating,
     Challenging(Hash, Group),
     Replying(Challenge),
-    /// Waits until the host reads the result. Holds the response to the host's challenge, if any.
+    /// Waits until the host reads the result; holds the response to the host's challenge, if any.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
     Failing(Reason),

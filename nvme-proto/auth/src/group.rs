@@ -126,7 +126,7 @@ impl Exchange {
             .retrieve()
     }
 
-    /// Returns the public key, g to the power of the private key, padded to the length of the prime.
+    /// Returns the public key, padded to the length of the prime.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let two = BoxedUint::from(2u8).widen(self.prime.bits_precision());
         self.power(two).to_be_bytes().into_vec()

@@ -1,4 +1,4 @@
-//! Host side of authentication, in these steps of the caller:
+//! Host side of authentication. The caller takes these steps:
 //!
 //! 1. Authentication Send of [`Negotiating::message`];
 //! 2. Authentication Receive, and [`Negotiating::challenged`] with its data;
@@ -81,7 +81,8 @@ impl Negotiating {
         Message::negotiate(&self.policy).encode(self.transaction)
     }
 
-    /// Processes the controller's challenge. `seqnum` must differ for each challenge of this host, and not be 0.
+    /// Processes the controller's challenge. `seqnum` must be nonzero and differ for each challenge
+    /// of this host.
     ///
     /// # Errors
     /// The controller reported a failure, or selected a hash or group outside the policy.

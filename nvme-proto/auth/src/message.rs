@@ -11,7 +11,7 @@ pub const SECP: u8 = 0xe9;
 /// SPSP0 and SPSP1 of authentication commands.
 pub const SPSP: u8 = 1;
 
-/// Values of AUTH_TYPE: common messages, and DH-HMAC-CHAP messages.
+/// AUTH_TYPE of common messages and of DH-HMAC-CHAP messages.
 const COMMON: u8 = 0;
 const DH_HMAC_CHAP: u8 = 1;
 const PROTOCOL: u8 = 1;
@@ -24,7 +24,7 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes of a protocol descriptor in AUTH_Negotiate, of its header, and of its hash list.
+/// Protocol descriptor of AUTH_Negotiate in bytes: total, header, and hash list.
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;

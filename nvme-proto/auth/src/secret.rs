@@ -23,7 +23,6 @@ const CRC_BYTES: usize = 4;
 #[derive(Clone)]
 pub struct Secret {
     key: Zeroizing<Vec<u8>>,
-    /// Hash that derives a key for each NQN; `None` uses the secret itself.
     transformation: Option<Hash>,
 }
 
@@ -56,7 +55,8 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes, not less than `bytes` if possible.
+    /// Generates a secret of the smallest length (32, 48 or 64 bytes) that is at least `bytes`,
+    /// else of 64.
     ///
     /// Without a transformation, one key serves every NQN.
     #[must_use]

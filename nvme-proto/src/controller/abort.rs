@@ -7,7 +7,6 @@ use crate::wire::Status;
 
 use super::{Action, Completion, Controller, Outcome, Refusal};
 
-/// DW0 bit 0: not aborted.
 const NOT_ABORTED: u64 = 1;
 
 /// Pending Abort commands, at most [`ABORTS`].
@@ -35,7 +34,7 @@ impl Aborts {
         Ok(())
     }
 
-    /// Removes a pending Abort; returns its completion, `None` if unknown.
+    /// Removes a pending Abort and returns its completion; `None` if the CID is unknown.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
         let mine = |waiting: &PendingAbort| waiting.cid == cid;
         let index = self.waiting.iter().position(mine)?;
@@ -43,7 +42,8 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Removes the Aborts of a closed queue's commands; returns their completions: not aborted.
+    /// Removes the pending Aborts of a closed queue's commands and returns their completions, all
+    /// "not aborted".
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)
@@ -57,8 +57,6 @@ impl Aborts {
 }
 
 impl Controller {
-    /// Executes Abort (Base, 5.1).
-    ///
     /// The target aborts commands of I/O queues. On the admin queue, only Asynchronous Event Requests can be aborted:
     /// other commands complete at once, except pending changes of write protection.
     pub(super) fn abort(

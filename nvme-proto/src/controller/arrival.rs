@@ -26,7 +26,7 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates the properties of a connection at port 0, without known addresses.
+    /// Creates an arrival at port 0 without known addresses.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {

@@ -1,7 +1,8 @@
 //! Asynchronous events (Base, 5.2).
 //!
-//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event completes one. Further
-//! events of the same log page are masked until the host reads the page, and then delivered once.
+//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event
+//! completes one. Further events of the same log page are masked until the host reads the page; the
+//! read discards them, because the page reports their changes.
 //!
 //! Notices are masked by log page, not by type: Linux without multipath never reads the ANA log,
 //! and still receives other notices.
@@ -50,7 +51,7 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Removes an aborted request; returns false if unknown.
+    /// Removes an aborted request; returns false if the CID is unknown.
     pub fn unpark(&mut self, cid: u16) -> bool {
         let found = self.parked.iter().position(|&parked| parked == cid);
         found.map(|index| self.parked.remove(index)).is_some()

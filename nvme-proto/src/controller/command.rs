@@ -235,7 +235,7 @@ impl AdminCommand {
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
-            // Unsupported: Disconnect (OFCS), and authentication of a connected queue.
+            // Unsupported: Disconnect (OFCS) and reauthentication.
             _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
         }
     }
@@ -297,7 +297,6 @@ impl GetLogPage {
         if lpo % 4 != 0 {
             return Err(Refusal::field(byte::CDW12));
         }
-        // Index offsets (OT) and UUID lists are not supported.
         if cdw14.ot() || cdw14.uuid_index() != 0 {
             return Err(Refusal::field(byte::CDW14));
         }

@@ -109,7 +109,8 @@ impl ConnectRequest {
     }
 }
 
-/// Error of a Fabrics command on a connected I/O queue: Disconnect and authentication are not supported.
+/// Error of a Fabrics command on a connected I/O queue: Disconnect and reauthentication are not
+/// supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {

@@ -28,7 +28,7 @@ pub struct Failure {
 /// Error log.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
-    /// Entries, newest first, at most [`ERROR_LOG_ENTRIES`].
+    /// At most [`ERROR_LOG_ENTRIES`], newest first.
     entries: VecDeque<ErrorEntry>,
     count: u64,
 }
@@ -55,7 +55,7 @@ impl ErrorLog {
         self.count += failures;
     }
 
-    /// Number of failed commands of the association.
+    /// Failed commands of the association.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count

@@ -334,9 +334,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Executes Set Features for Number of Queues (Base, 5.27.1.5).
-    ///
-    /// A Fabrics queue is a submission and a completion queue: the smaller number counts.
+    /// A Fabrics queue is a submission and a completion queue: the smaller number counts (Base,
+    /// 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,
@@ -411,7 +410,6 @@ fn in_nsid(status: Status) -> Refusal {
 }
 
 fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
-    // Volatile Write Cache requires such a cache (Base, 5.27.1.4).
     let absent = fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
     if absent || !supported(common.kind()).contains(&fid) {
         return Err(Refusal::field(byte::CDW10));

@@ -95,7 +95,6 @@ impl Controller {
                 if identify.cntid != CNTID_THIS && identify.cntid != self.cntlid {
                     return Err(Refusal::field(byte::CDW10));
                 }
-                // The only combination contains the NVM command set.
                 let sets: &mut IoCommandSets = view(out);
                 sets.combinations[0].set(1 << CSI_NVM);
             }
@@ -104,7 +103,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace, or `None` for an inactive NSID, whose data is zeroes (Base, 5.17.2.1).
+    /// Returns a visible namespace; `None` for an inactive NSID, whose data is zeroes (Base,
+    /// 5.17.2.1).
     ///
     /// An NSID above NN is an error.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {

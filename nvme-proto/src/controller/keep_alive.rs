@@ -1,7 +1,7 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The association ends KATO after the last command on any queue (CTRATT.TBKAS). A host without
-//! contact may assume that its commands are no longer executed after KATO and CQT.
+//! The association ends KATO after the last command on any queue (CTRATT.TBKAS). After KATO and CQT
+//! without contact, a host may assume that its commands are no longer executed.
 //!
 //! The timer runs only while the controller is ready; otherwise the association ends after
 //! [`limits::IDLE_ASSOCIATION_MS`] without a command.

@@ -85,7 +85,7 @@ impl Completion {
         }
     }
 
-    /// Returns the completion queue entry; `sqhd` is the submission queue head.
+    /// Returns the CQE; `sqhd` is the submission queue head.
     #[must_use]
     pub fn cqe(&self, sqhd: u16) -> Cqe {
         Cqe::new(self.cid, sqhd, self.status, self.result)
@@ -304,7 +304,7 @@ impl Controller {
         self.features.write_cache
     }
 
-    /// Number of failed commands of the association.
+    /// Failed commands of the association.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()
@@ -331,7 +331,8 @@ impl Controller {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Ends the association if its keep alive timer has expired; `last` is the time of the last command on any queue.
+    /// Ends the association if it has expired; `last` returns the time of the last command on any
+    /// queue.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,
@@ -424,7 +425,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Removes a closed I/O queue; after the last one, a pending reset or shutdown continues.
+    /// After the last I/O queue is closed, a pending reset or shutdown continues.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &Common,

@@ -1,5 +1,5 @@
-//! Namespaces visible to a controller's host, with events. Other namespaces are absent from lists, events and ANA
-//! groups, and commands to their NSIDs fail.
+//! Namespaces visible to a controller's host, and events about them. Other namespaces are absent
+//! from lists, events and ANA groups, and commands to their NSIDs fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -80,7 +80,8 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// Reports that a namespace changed its ANA group, which is no attribute change (Base, figure 146).
+    /// Reports a changed ANA group, which is no attribute change of the namespace (Base, figure
+    /// 146).
     pub(crate) fn ana_group_changed(
         &mut self,
         nsid: u32,

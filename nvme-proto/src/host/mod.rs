@@ -1,8 +1,8 @@
 //! Host side of an association with one controller, without I/O.
 //!
-//! [`Association`] is a state machine. Its driver reports events (connections, responses, time) and carries out its
-//! [`Action`]s. An association brings its controller up in the order of Linux, sends Keep Alives, and reconnects after
-//! a loss as configured by [`Recovery`].
+//! [`Association`] is a state machine: its driver reports events (connections, responses, time) and
+//! carries out its [`Action`]s. An association brings its controller up in Linux's order, sends
+//! Keep Alives, and reconnects after a loss ([`Recovery`]).
 //!
 //! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent.
 //!
@@ -106,7 +106,7 @@ pub struct OwnCommand {
 pub enum Payload {
     /// No data.
     None,
-    /// Number of bytes from the controller.
+    /// Bytes from the controller.
     ToHost(u32),
     /// Data to the controller.
     FromHost(Box<[u8]>),
@@ -371,7 +371,7 @@ impl Association {
         }
     }
 
-    /// Handles a closed connection, through which the controller can no longer access memory.
+    /// Handles a closed connection: the controller can no longer access memory through it.
     pub fn queue_closed(&mut self, qid: u16, now: Duration) {
         if !self.open.remove(&qid) {
             return;
@@ -485,7 +485,8 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // Reported before connections close: the driver ends commands with this cause.
+        // The loss is reported before connections close, because the driver ends commands with its
+        // cause.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

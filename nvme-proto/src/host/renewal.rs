@@ -1,4 +1,5 @@
-//! Reauthentication of a live association, queue by queue, during user commands (Base, 8.13.5.6).
+//! Reauthentication of a live association, queue by queue, while user commands continue (Base,
+//! 8.13.5.6).
 
 use core::time::Duration;
 

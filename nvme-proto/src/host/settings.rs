@@ -18,7 +18,7 @@ pub struct Settings {
     pub io_queues: u16,
     /// Entries of each I/O submission queue, within the controller's limits.
     pub queue_entries: u16,
-    /// Whether an entry of each I/O queue is reserved for reauthentication, and not counted in
+    /// True to reserve an entry of each I/O queue for reauthentication, not counted in
     /// [`QueueSpec::depth`](super::QueueSpec::depth).
     pub spare_entry: bool,
     /// KATO in milliseconds; 0 disables it.
@@ -27,7 +27,8 @@ pub struct Settings {
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// A controller that requires no authentication of the host is then refused: it would not authenticate either.
+    /// A controller that does not authenticate the host is then refused, because it would not
+    /// authenticate itself either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,
@@ -42,8 +43,9 @@ pub struct Settings {
 impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
-    /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a bring-up step may
-    /// take 10 s. `hostid` must be unique to the host: targets recognize hosts by it, for example to fence them.
+    /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a
+    /// bring-up step may take 10 s. `hostid` must be unique to the host: targets identify hosts by
+    /// it.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {
@@ -105,7 +107,7 @@ impl Recovery {
         u128::from(tries) < loss.as_millis().div_ceil(delay_ms)
     }
 
-    /// Delay before each attempt, at least 1 ms to limit the target's load.
+    /// Returns at least 1 ms, to limit the target's load.
     pub(super) fn delay(&self) -> Duration {
         self.reconnect_delay.max(Duration::from_millis(1))
     }

@@ -236,7 +236,6 @@ impl IoCommand {
             namespace,
             limits,
         };
-        // An optional command fails unless ONCS reports it.
         let oncs = &limits.oncs;
         let (operation, transfer) = match NvmOpcode(sqe.opc) {
             NvmOpcode::READ => parser.read()?,
@@ -454,7 +453,6 @@ impl<'a> Parser<'a> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
-    /// Checks a data length against MDTS (Base, figure 275).
     #[inline]
     fn within_mdts(self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {

@@ -150,9 +150,9 @@ bitfields! {
     /// Number of Queues (FID 07h), requested in CDW11, granted in DW0.
     pub struct NumberOfQueues(u32);
     fields {
-        /// Number of I/O submission queues (NSQR or NSQA), 0-based.
+        /// I/O submission queues (NSQR or NSQA), 0-based.
         nsq with_nsq: u16 = 0..=15 (|more, f| write!(f, "I/O submission queues: {}", more + 1));
-        /// Number of I/O completion queues (NCQR or NCQA), 0-based.
+        /// I/O completion queues (NCQR or NCQA), 0-based.
         ncq with_ncq: u16 = 16..=31 (|more, f| write!(f, "I/O completion queues: {}", more + 1));
     }
 }

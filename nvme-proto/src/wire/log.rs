@@ -67,7 +67,7 @@ bitfields! {
     }
 }
 
-/// Number of bytes requested by Get Log Page, at most 16 GiB.
+/// Bytes requested by Get Log Page, at most 16 GiB.
 #[must_use]
 pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
     let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;

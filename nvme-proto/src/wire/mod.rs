@@ -1,7 +1,7 @@
 //! Wire structures of NVMe and NVMe over Fabrics.
 //!
-//! Fields have the specification's mnemonics. Every byte sequence of the right length is a valid structure
-//! ([`FromBytes`]), sent unchanged with reserved bits ([`IntoBytes`]). Sizes are asserted at compile time.
+//! Fields have the specification's mnemonics. Every byte sequence of the right length is a valid
+//! structure ([`FromBytes`]), sent unchanged with reserved bits ([`IntoBytes`]).
 //!
 //! ```
 //! use nvme_proto::wire::{Cqe, IntoBytes, NvmOpcode, Sgl, SglDescriptor, Sqe, Status};

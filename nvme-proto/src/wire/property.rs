@@ -210,7 +210,6 @@ fn page(power: u64, f: &mut Formatter<'_>, which: &str) -> fmt::Result {
 mod tests {
     use super::*;
 
-    /// The values are from the recordings in tests/captures.
     #[test]
     fn values_of_the_captures() {
         let cap = Cap(0x0000_0820_0f00_007f);

@@ -24,11 +24,11 @@ pub struct SmartCounters {
     pub busy: Duration,
     /// Running time of the target.
     pub power_on: Duration,
-    /// Number of starts of the target.
+    /// Starts of the target.
     pub power_cycles: u64,
-    /// Number of times that the target stopped without a shutdown.
+    /// Stops of the target without a shutdown.
     pub unsafe_shutdowns: u64,
-    /// Number of media errors.
+    /// Media errors.
     pub media_errors: u64,
 }
 

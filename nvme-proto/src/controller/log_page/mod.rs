@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! From the page's end to its maximum length, zeroes are returned: hosts read up to a maximum computed from Identify,
-//! or up to a former length. Higher offsets are errors.
+//! Reads between a page's end and its maximum length return zeroes, because hosts read up to a
+//! maximum from Identify, or up to a former length. Higher offsets are errors.
 
 mod effects;
 mod health;
@@ -137,12 +137,11 @@ impl Controller {
         }
     }
 
-    /// Renders log page 04h (Base, 5.16.1.5).
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
-    /// Renders log page 0Ch (Base, 5.16.1.13): groups with visible namespaces, in ascending order.
+    /// Renders the groups with visible namespaces, ascending (Base, 5.16.1.13).
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();

@@ -11,8 +11,9 @@ const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// Maximum time in which a controller executes commands after their connection closed.
 ///
-/// The time is KATO, rounded up to KAS, plus CQT. With CTRATT.TBKAS, KATO counts twice, because the controller may
-/// check for traffic only once per interval. The time is valid only if the controller enforces its keep alive timer.
+/// The time is KATO (5 s if 0), rounded up to KAS, plus CQT (1 s if 0). With CTRATT.TBKAS, KATO
+/// counts twice, because the controller may check for traffic only once per interval. The time is
+/// valid only if the controller enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -68,7 +69,8 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Creates an empty list of at most `most` ranges; a full list merges them into one range of all blocks.
+    /// Creates an empty list of at most `most` ranges. When full, one range of all blocks of all
+    /// namespaces replaces them.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -80,7 +82,7 @@ impl Doubts {
         }
     }
 
-    /// Records an unanswered command, possibly executed until `until`.
+    /// Records an unanswered command, which the controller may execute until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;

@@ -8,12 +8,13 @@
 //! As in Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and
 //! others return to the caller.
 //!
-//! A paused target executes such a write when it continues, possibly over newer data, but no longer after keep alive
-//! timeout and CQT. [`Doubts`] therefore delays commands that change the same blocks. The delay, [`time_in_doubt`],
-//! starts when the lost connection is closed, because the target may receive commands until then.
+//! A paused target may execute such a write when it continues, possibly over newer data, until keep
+//! alive timeout and CQT have passed. [`Doubts`] therefore delays commands that change the same
+//! blocks. The delay, [`time_in_doubt`], starts when the lost connection is closed, because the
+//! target may receive commands until then.
 //!
-//! The delay does not protect from a target that ignores its timer, or from a write that stays in a disk longer than
-//! CQT.
+//! The delay does not protect against a target that ignores its timer, or a write that stays in a
+//! disk longer than CQT.
 
 mod ana_log;
 mod doubt;
@@ -62,7 +63,7 @@ pub enum Choice {
     Fail,
 }
 
-/// Maximum duration of ANA Change in units of ANATT, as in Linux; then the controller must be reset.
+/// Maximum duration of ANA Change in units of ANATT, as in Linux.
 const CHANGE_LASTS_ANATT: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -212,7 +213,6 @@ impl PathSet {
 
     fn choose_among(&self, state: AnaState, has_room: &impl Fn(usize) -> bool) -> Option<usize> {
         let count = self.paths.len();
-        // Rotation starts after the last selected path.
         let mut in_turn = (1..=count)
             .map(|step| (self.last + step) % count)
             .filter(|&path| self.paths[path].is(state) && has_room(path));

@@ -21,10 +21,10 @@ pub enum Verdict {
 
 /// Decides about a command that failed with `status`.
 ///
-/// `failovers` counts earlier failovers, up to [`FAILOVERS_MAX`], except failovers by ANA state or
-/// loss. As in Linux, a path related status (SCT 3h) or Command Aborted due to SQ Deletion sends
-/// the command on another path, and any other status on any path. A command that may not be
-/// repeated ([`requeue::may_pass`]) returns to the caller.
+/// `failovers` counts earlier failovers, except those by ANA state or loss, up to
+/// [`FAILOVERS_MAX`]. As in Linux, the command is sent on another path after a path related status
+/// (SCT 3h) or Command Aborted due to SQ Deletion, and on any path after another status. A command
+/// that may not be repeated ([`requeue::may_pass`]) returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();

@@ -78,7 +78,7 @@ pub struct IdentifyController {
     pub lpa: u8,
     /// Entries of the Error Information log, 0-based.
     pub elpe: u8,
-    /// Number of power states, 0-based.
+    /// Power states, 0-based.
     pub npss: u8,
     /// Vendor specific admin command configuration.
     pub avscc: u8,
@@ -270,15 +270,15 @@ bitfields! {
     /// CTRATT: controller attributes.
     pub struct Ctratt(u32);
     flags {
-        /// 128-bit host identifiers are supported.
+        /// 128-bit host identifiers.
         host_id_128 with_host_id_128 = 0 (supports "128-bit host identifier");
         /// Any command restarts the keep alive timer.
         tbkas with_tbkas = 6 (supports "Traffic Based Keep Alive");
         /// Namespace granularity is reported.
         namespace_granularity with_namespace_granularity = 7 (supports "namespace granularity");
-        /// The UUID list is supported.
+        /// UUID list.
         uuid_list with_uuid_list = 9 (supports "UUID list");
-        /// Extended LBA formats are supported.
+        /// Extended LBA formats.
         elbas with_elbas = 15 (supports "extended LBA formats");
     }
     bits {
@@ -307,15 +307,15 @@ bitfields! {
     flags {
         /// The SMART log exists per namespace.
         smart_per_namespace with_smart_per_namespace = 0 (supports "SMART log of each namespace");
-        /// The Commands Supported and Effects log is supported.
+        /// Commands Supported and Effects log.
         command_effects with_command_effects = 1 (supports "Commands Supported and Effects log");
         /// NUMD and offset of Get Log Page have 32 bits.
         extended_data with_extended_data = 2 (supports "extended data of Get Log Page");
-        /// Telemetry logs are supported.
+        /// Telemetry logs.
         telemetry with_telemetry = 3 (supports "Telemetry logs");
-        /// The Persistent Event log is supported.
+        /// Persistent Event log.
         persistent_event with_persistent_event = 4 (supports "Persistent Event log");
-        /// Log pages 00h, 12h and 13h are supported.
+        /// Log pages 00h, 12h and 13h.
         supported_pages with_supported_pages = 5 (
             supports "Supported Log Pages and the pages of the effects of features and of MI commands"
         );
@@ -359,7 +359,7 @@ bitfields! {
         dataset_management with_dataset_management = 2 (supports "Dataset Management");
         /// Write Zeroes.
         write_zeroes with_write_zeroes = 3 (supports "Write Zeroes");
-        /// The fields Save (Set Features) and Select (Get Features) are supported.
+        /// Fields Save (Set Features) and Select (Get Features).
         save_select with_save_select = 4 (supports "Save and Select of features");
         /// Reservations.
         reservations with_reservations = 5 (supports "reservations");
@@ -402,13 +402,13 @@ bitfields! {
         supported with_supported: u8 = 0..=1 ("SGLs" ["not supported", "supported", "supported, aligned to 4 bytes"]);
     }
     flags {
-        /// Keyed SGL data block descriptors are supported.
+        /// Keyed SGL data block descriptors.
         keyed with_keyed = 2 (supports "Keyed SGL Data Block descriptor");
-        /// SGL bit bucket descriptors are supported.
+        /// SGL bit bucket descriptors.
         bit_bucket with_bit_bucket = 16 (supports "SGL Bit Bucket descriptor");
-        /// Data block descriptors with an offset are supported, for in-capsule data.
+        /// Data block descriptors with an offset, for in-capsule data.
         in_capsule_offset with_in_capsule_offset = 20 (supports "addresses that are offsets (in-capsule data)");
-        /// Transport SGL data block descriptors are supported.
+        /// Transport SGL data block descriptors.
         transport with_transport = 21 (supports "Transport SGL Data Block descriptor");
     }
     bits {

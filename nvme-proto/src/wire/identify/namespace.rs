@@ -19,7 +19,7 @@ pub struct IdentifyNamespace {
     pub nuse: U64,
     /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
-    /// Number of LBA formats, 0-based.
+    /// LBA formats, 0-based.
     pub nlbaf: u8,
     /// LBA format index, in bits 3:0 and 6:5.
     pub flbas: u8,
