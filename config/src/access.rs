@@ -14,7 +14,7 @@ pub enum Widened {
     /// Host that may now connect without authentication.
     #[error("{host} would connect to {nqn} without authentication")]
     Unauthenticated {
-        /// NQN of the subsystem.
+        /// SUBNQN.
         nqn: Nqn,
         /// NQN of the host, or "a host that is not listed".
         host: String,
@@ -22,7 +22,7 @@ pub enum Widened {
     /// Host that was refused and may now connect.
     #[error("{host} would be admitted to {nqn}")]
     Admitted {
-        /// NQN of the subsystem.
+        /// SUBNQN.
         nqn: Nqn,
         /// NQN of the host, or "a host that is not listed".
         host: String,
@@ -30,7 +30,7 @@ pub enum Widened {
     /// Subsystem newly reachable through a listener.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
-        /// NQN of the subsystem.
+        /// SUBNQN.
         nqn: Nqn,
         /// Address of the listener.
         at: Trid,
@@ -38,9 +38,9 @@ pub enum Widened {
     /// Namespace visible to more hosts than before.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
     Seen {
-        /// NQN of the subsystem.
+        /// SUBNQN.
         nqn: Nqn,
-        /// NSID of the namespace.
+        /// NSID.
         nsid: u32,
     },
 }

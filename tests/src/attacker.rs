@@ -139,8 +139,8 @@ impl Attacker {
         }
     }
 
-    /// Returns true once the attack has begun: with the first operation of an attack without responses, else with the
-    /// first ended operation.
+    /// True once an operation has ended, or for attacks without responses once an operation has
+    /// begun.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {

@@ -19,7 +19,7 @@ use nvme_proto::wire::cm::RequestData;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
 
-/// Mode without fragments and with identification 0 (ip(7)).
+/// Socket mode without IP fragments and with IP identification 0 (ip(7)).
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
 /// Fields of a received packet.

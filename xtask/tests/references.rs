@@ -77,7 +77,7 @@ fn programs(package: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// True if a text defines a function, module or macro's test whose name ends with `part`.
+/// True if a text defines a function, a module or a macro's test whose name ends with `part`.
 fn defines(text: &str, part: &str) -> bool {
     text.match_indices(part).any(|(at, _)| {
         let before = &text[..at];

@@ -47,7 +47,7 @@ pub enum EditError {
 /// Subsystem to add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewSubsystem {
-    /// NQN of the subsystem.
+    /// SUBNQN.
     pub nqn: String,
     /// Serial number (SN).
     pub serial: Option<String>,

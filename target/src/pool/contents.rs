@@ -21,7 +21,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table on disk, and the new one that could not be written.
+    /// Table on disk, and the new table that could not be written.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
 const NAMES_MAX: usize = 65_536;
 
-/// Created by file systems in their root; never a namespace.
+/// Directory that file systems create in their root; never a namespace.
 const LOST_AND_FOUND: &str = "lost+found";
 
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];

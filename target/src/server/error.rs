@@ -34,19 +34,19 @@ pub enum StartError {
     /// A disk cannot be opened.
     #[error("namespace {nsid} of {nqn}: {source}")]
     Export {
-        /// SUBNQN of the subsystem.
+        /// SUBNQN.
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// Reason of the failure.
+        /// Reason.
         source: OpenError,
     },
     /// A key cannot be used.
     #[error("the hosts of {nqn} cannot authenticate: {source}")]
     Key {
-        /// SUBNQN of the subsystem.
+        /// SUBNQN.
         nqn: String,
-        /// Reason of the failure.
+        /// Reason.
         source: KeyError,
     },
     /// The authentication thread cannot start.
@@ -76,11 +76,11 @@ pub enum StartError {
          them to another one, or leave it out"
     )]
     SameNguid {
-        /// SUBNQN of the subsystem.
+        /// SUBNQN.
         nqn: String,
         /// First NSID.
         nsid: u32,
-        /// NSID of the namespace that already has the NGUID.
+        /// NSID that already has the NGUID.
         other_nsid: u32,
         /// Common NGUID.
         nguid: String,
@@ -181,7 +181,7 @@ pub enum ReloadError {
     ImageChanged {
         /// Name of the image.
         image: String,
-        /// SUBNQN of the subsystem.
+        /// SUBNQN.
         nqn: String,
         /// NSID of the image.
         nsid: u32,

@@ -150,7 +150,6 @@ fn target_turn(target: &mut SteppedTarget) {
     target.round();
 }
 
-/// Runs the control plane, which has its own thread in a real target.
 #[inline(never)]
 fn control_turn(target: &mut SteppedTarget) {
     target.attend();

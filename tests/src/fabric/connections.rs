@@ -514,7 +514,8 @@ fn accept_on_another_thread(setting: &Setting) -> Result<()> {
 
 fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
-    // Completing a connection proves the host's address: a target may ignore other requests.
+    // A completed connection proves the host's address. A target may ignore requests from unproven
+    // addresses.
     let link = pair.link(&QpOptions::default())?;
     pair.close(link)?;
     for _ in 0..8 {

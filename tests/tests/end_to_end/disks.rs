@@ -215,7 +215,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     if !cairn_skips::can(probe.arg(folder.path())) {
         return;
     }
-    // ramfs does not support O_DIRECT. The mount namespace is private to the child process.
+    // ramfs does not support O_DIRECT.
     let script = format!(
         "mount -t ramfs none {0} && truncate -s 1M {0}/disk && exec \"$1\" serve --config {0}.toml",
         folder.path().display()

@@ -268,7 +268,6 @@ impl Target {
 
     fn wait_until_ready(&self, stdout: impl std::io::Read + Send + 'static) -> Result<()> {
         let (sender, ready) = channel();
-        // This thread reads all output, so that the target never blocks on the pipe.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if line == "ready" {

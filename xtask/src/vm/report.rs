@@ -21,7 +21,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Reads the guest's exit code. Without an exit code, the guest crashed or hung.
     pub(crate) fn from_machine(end: End, out_dir: &Path) -> Result<Self> {
         let answer = fs::read_to_string(out_dir.join(EXIT_CODE)).unwrap_or_default();
         Ok(match (answer.trim(), end) {

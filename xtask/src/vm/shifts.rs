@@ -12,7 +12,7 @@ use super::scenario::Scenario;
 
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Idle time for a second machine, as a fraction of one processor.
+/// Minimum idle time to start a second machine, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
 struct ScenarioQueue<'a>(Mutex<VecDeque<&'a Scenario>>);

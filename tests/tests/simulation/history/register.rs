@@ -62,7 +62,7 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Removes a mark; after success, earlier values cannot return after a crash.
+    /// Removes a mark. If `durable`, a crash can no longer restore earlier values.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -106,7 +106,7 @@ impl Register {
         self.pending.push(Pending { id, action });
     }
 
-    /// Ends an operation, which took effect if `certain`, and may have otherwise.
+    /// Ends an operation, which took effect if `certain`, else possibly.
     pub(super) fn ends(&mut self, id: Id, certain: bool) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
             return;
