@@ -137,7 +137,7 @@ fn configure(bundle: &Path, arguments: &[&str]) {
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config["process"]["args"] = arguments.into();
     config["process"]["terminal"] = false.into();
-    // The container uses the network of the machine to serve other hosts.
+    // The container serves other hosts, so it uses the machine's network.
     let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
     namespaces.retain(|namespace| namespace["type"] != "network");
     fs::write(&path, config.to_string()).unwrap();

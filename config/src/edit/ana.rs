@@ -8,7 +8,8 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener; `None` is all groups without an own entry.
+    /// Sets the ANA state of `group` at a listener; `None` means all groups without their own
+    /// entry.
     pub fn set_ana(
         &mut self,
         address: Traddr,
@@ -34,7 +35,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of a subsystem's `group` at a listener; `None` is all groups.
+    /// Sets the ANA state of a subsystem's `group` at a listener; `None` means all groups.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,

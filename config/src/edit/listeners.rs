@@ -100,8 +100,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a listener to the list of a subsystem; returns false if the listener leads there
-    /// already.
+    /// Adds a listener to the list of a subsystem; returns false if the listener already leads to
+    /// the subsystem.
     pub fn add_listener_to(&mut self, nqn: &str, at: Trid) -> Result<bool, EditError> {
         let Some(own) = own_list(self.subsystem(nqn)?) else {
             return Ok(false);

@@ -124,7 +124,7 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     Sniffed { ethernet, roce }
 }
 
-/// Lowest bit of a queue pair number that identifies the endpoint.
+/// Lowest of the bits of a queue pair number that identify the endpoint.
 const ENDPOINT_SHIFT: u32 = 18;
 
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
