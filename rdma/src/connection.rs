@@ -62,7 +62,7 @@ pub enum Roce {
 pub struct ListenOptions {
     /// Local address and port. Port 0 lets the provider choose a port.
     pub address: SocketAddr,
-    /// Maximum number of unanswered connection requests.
+    /// Maximum unanswered connection requests.
     pub backlog: u32,
     /// Partition of accepted requests, and P_Key of their queue pairs.
     pub pkey: PKey,
@@ -90,11 +90,11 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
 pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
-    /// Maximum outstanding RDMA READs sent by this end.
+    /// Maximum outstanding READs sent by this end.
     ///
     /// The provider lowers the number to the limits of the peer and the device.
     pub initiator_depth: u8,
-    /// Maximum outstanding RDMA READs answered by this end.
+    /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
     /// Traffic class of sent packets; with `None`, that of the peer's connection request.
     pub traffic_class: Option<u8>,

@@ -1,4 +1,4 @@
-//! Errors outside of the data path, each with a remedy.
+//! Errors, each with a remedy.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -142,8 +142,8 @@ impl Rules {
 
     /// Returns the marking of a queue pair.
     ///
-    /// Each field comes from the most specific matching rule that sets it. Rules with a host NQN come first, then those
-    /// with the longer destination prefix, then those with the longer source prefix.
+    /// Each field comes from the most specific matching rule that sets it. Rules with a host NQN
+    /// come first, then the longer destination prefix, then the longer source prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());

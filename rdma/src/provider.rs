@@ -44,9 +44,9 @@ pub struct ConnRequest {
     pub peer: SocketAddr,
     /// Private data of the REQ without the RDMA-CM header.
     pub private_data: PrivateData,
-    /// Maximum outstanding RDMA READs that the peer answers; 0 if it answers none.
+    /// Maximum outstanding READs that the peer answers; 0 if it answers none.
     pub peer_responder_resources: u8,
-    /// Maximum outstanding RDMA READs that the peer sends.
+    /// Maximum outstanding READs that the peer sends.
     pub peer_initiator_depth: u8,
     /// Device on which the request arrived.
     pub device: Arc<dyn Device>,
@@ -140,14 +140,14 @@ pub trait Device: Send + Sync + fmt::Debug {
 /// Sizes of an endpoint's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointOptions {
-    /// Maximum number of posted receives.
+    /// Maximum posted receives.
     pub receives: u32,
-    /// Maximum number of completions not yet polled.
+    /// Maximum completions not yet polled.
     ///
     /// The caller must not exceed this limit when posting: receives count, and send work that is
     /// signaled or fails.
     pub completions: u32,
-    /// Maximum number of queue pairs.
+    /// Maximum queue pairs.
     pub queue_pairs: u16,
 }
 
@@ -156,9 +156,9 @@ pub struct EndpointOptions {
 pub struct EndpointLimits {
     /// Maximum outstanding send-queue work requests of a queue pair.
     pub send_work: u32,
-    /// Maximum outstanding RDMA READs sent by a queue pair.
+    /// Maximum outstanding READs sent by a queue pair.
     pub initiator_depth: u8,
-    /// Maximum outstanding RDMA READs answered by a queue pair.
+    /// Maximum outstanding READs answered by a queue pair.
     pub responder_resources: u8,
     /// True if [`Operation::SendWithInvalidate`](crate::Operation) is supported.
     pub send_with_invalidate: bool,
@@ -228,15 +228,15 @@ pub trait Endpoint {
     /// created.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
-    /// Posts a chain of work requests in order. Either all or none are posted.
+    /// Posts a chain of work requests in order: all, or none.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
     /// Writes up to `out.len()` completions to `out` and returns their number.
     ///
     /// Entries beyond that number are stale.
     ///
-    /// A software endpoint does its network work in this call. It may delay an acknowledgement, so
-    /// that a response can carry the acknowledgement; [`arm`](Self::arm) sends delayed ones.
+    /// A software endpoint does its network work in this call. It may delay acknowledgements until
+    /// a response can carry them; [`arm`](Self::arm) sends delayed ones.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Appends the pending connection events to `out`.

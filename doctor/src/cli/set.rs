@@ -219,7 +219,7 @@ fn remedy(error: &std::io::Error) -> String {
 
 /// Directory of a device in configfs.
 ///
-/// If created here, it is removed afterwards; the kernel keeps the values without it.
+/// A directory created by this program is removed afterwards; the kernel keeps the values.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

@@ -28,11 +28,9 @@ pub struct Lag {
 /// Unmet condition for RoCE LAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// Condition in words.
     pub what: String,
     /// File and value that show the condition.
     pub evidence: (String, String),
-    /// Command to fix the condition.
     pub fix: String,
 }
 
@@ -61,7 +59,7 @@ impl Bond {
 }
 
 impl Fabric {
-    /// Returns the state of RoCE LAG on a bond, or `None` if the netdev is no bond or no RDMA device uses it.
+    /// Returns the state of RoCE LAG ; `None` if the netdev is no bond, or no RDMA device uses it.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;

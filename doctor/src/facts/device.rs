@@ -51,7 +51,7 @@ pub enum Function {
         /// Number of enabled virtual functions.
         vfs: u32,
     },
-    /// Virtual function, such as for a virtual machine.
+    /// Virtual function.
     Virtual,
     /// Software device.
     Software,

@@ -20,9 +20,9 @@ pub struct Telemetry {
 pub struct PortTelemetry {
     /// Number, from 1.
     pub number: u32,
-    /// State, such as ACTIVE or DOWN.
+    /// State.
     pub state: Known<String>,
-    /// Physical state, such as LinkUp or Disabled.
+    /// Physical state.
     pub physical_state: Known<String>,
     /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
@@ -30,7 +30,7 @@ pub struct PortTelemetry {
     pub rate: Known<String>,
     /// Packet, byte and error counters.
     pub counters: Known<Counters>,
-    /// RoCE counters, such as retransmissions and congestion.
+    /// RoCE counters.
     pub hw_counters: Known<Counters>,
 }
 

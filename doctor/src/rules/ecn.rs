@@ -54,7 +54,6 @@ fn switched_off(netdev: &Netdev, ecn: &CnpState, priority: u8) -> impl Iterator<
     })
 }
 
-/// CNPs received mean that this machine sends more than the network can carry.
 fn congestion(examination: &Examination) -> Vec<Finding> {
     let grown = growth(examination).into_iter();
     let cnps = grown.filter(|grown| grown.name.ends_with("cnp_handled"));

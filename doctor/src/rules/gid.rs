@@ -122,7 +122,6 @@ fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding 
         ))
 }
 
-/// Reports a netdev without an address: hosts connect by IP address, and the port has only link-local GIDs.
 fn netdev_without_address(
     examination: &Examination,
     netdev: &Netdev,

@@ -1,4 +1,4 @@
-//! Rules for the RoCE set-up: they find problems with consequences, evidence and fixes.
+//! Rules for the RoCE set-up.
 //!
 //! A rule is a module with a `check` function, which adds findings about an [`Examination`] and reads nothing from the
 //! machine. `docs/roce/rules.md` lists rules and tests.

@@ -108,7 +108,6 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
     found
 }
 
-/// Reports missing device nodes: programs need uverbsN to use a device, and rdma_cm to connect.
 fn missing_nodes(examination: &Examination) -> Vec<Finding> {
     let fabric = &examination.fabric;
     let mut missing = Vec::new();

@@ -148,7 +148,6 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
     )
 }
 
-/// Reports a peer behind a router, in another IP network.
 fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option<Finding> {
     let gateway = route.gateway?;
     let netdev = examination.fabric.netdev(&route.netdev)?;
@@ -201,8 +200,6 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
     })
 }
 
-/// Reports a peer that answers no packet, or only small ones because the MTU differs along the
-/// path.
 fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
     let subject = peer.address.to_string();
     let tried = peer.largest_tried()?;

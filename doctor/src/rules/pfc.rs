@@ -128,8 +128,6 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     })
 }
 
-/// Reports a priority that the switch pauses, although PFC is off for that priority on this
-/// machine.
 fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     let later = examination.later.as_ref()?.netdev(&netdev.name)?;
     let before = netdev.priority_counters.get()?;

@@ -104,7 +104,6 @@ fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
     )
 }
 
-/// Reports a ToS whose ECN bits mark each packet as congested.
 fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let mut classes = examination.classes_of(device, port).into_iter();
     let class = classes.find(|class| class.tos.ecn() == 3)?;
@@ -174,8 +173,6 @@ fn vlan_priority(
     })
 }
 
-/// Reports that packets of user-space RoCE lose their priority: the kernel writes the VLAN tag, with PCP 0 for service
-/// levels missing in the VLAN's egress map.
 fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
     let vlan = netdev.vlan.get()?.as_ref()?;
     let asked = &examination.intent.addresses;

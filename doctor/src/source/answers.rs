@@ -59,9 +59,9 @@ pub struct Address {
 /// MTU of an RDMA port, in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMtu {
-    /// MTU in use, in bytes.
+    /// MTU in use.
     pub active: u32,
-    /// Maximum supported MTU, in bytes.
+    /// Largest supported MTU.
     pub max: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Token bucket with a burst limit and a refill interval.
+//! Token bucket.
 
 use core::ops::Add;
 use core::time::Duration;

@@ -111,7 +111,7 @@ impl Clock {
     /// reads.
     ///
     /// A program notices a stop only by reading the clock, so runs with each value of `looks` test
-    /// a stop at each point of the program.
+    /// a stop at each point.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

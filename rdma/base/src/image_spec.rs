@@ -1,4 +1,4 @@
-//! Parameters with which librbd opens a Ceph image: image, cluster, user and options.
+//! Parameters with which librbd opens a Ceph image.
 
 use std::fmt;
 use std::path::PathBuf;

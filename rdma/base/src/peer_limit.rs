@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The line
-//! contains the number of lines suppressed before. The source of a datagram may be forged, so lines
-//! about datagrams are charged to a stranger: they cannot suppress lines about a host.
+//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The
+//! source of a datagram may be forged, so lines about datagrams are charged to a stranger: they
+//! cannot suppress lines about a host.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::log::{LogLine, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of tracked peers; a new peer replaces the one with the oldest line.
+/// Maximum tracked peers; a new peer replaces the one with the oldest line.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]

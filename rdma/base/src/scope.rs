@@ -1,4 +1,4 @@
-//! IP address with the index of a network interface, which link-local IPv6 addresses require.
+//! IP address with the index of a network interface.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::{fmt, io};

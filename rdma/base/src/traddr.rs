@@ -239,8 +239,8 @@ impl fmt::Debug for Trid {
     }
 }
 
-/// Returns both ends of a new connection. A link-local remote address without a scope takes the scope of the local
-/// address, because both are on one link.
+/// Returns both ends of a new connection. A link-local remote address without a scope takes the
+/// local address's scope, because both are on one link.
 ///
 /// # Errors
 /// [`TraddrError::NoScope`] or [`TraddrError::DifferentLinks`].

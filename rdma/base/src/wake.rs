@@ -15,9 +15,8 @@ pub use eventfd::Wake;
 #[cfg(cairn_loom)]
 pub use modelled::Wake;
 
-/// Waits until one of `fds` is readable or `timeout` has passed, and returns which are readable.
-///
-/// Waits without limit if `timeout` is `None`.
+/// Waits until one of `fds` is readable or `timeout` has passed (`None`: no limit), and returns
+/// which are readable.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {
     let mut polled = fds.map(readable);
     let any = poll(&mut polled, timeout);
@@ -34,9 +33,8 @@ pub const fn readable(fd: RawFd) -> libc::pollfd {
     }
 }
 
-/// Waits until an entry has an event or `timeout` has passed, and returns true for an event (poll(2)).
-///
-/// Waits without limit if `timeout` is `None`.
+/// Waits until an entry has an event or `timeout` has passed (`None`: no limit), and returns true
+/// for an event (poll(2)).
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
     // Rounded up: a wait that ends just before the deadline would be repeated.
     let timeout_ms = timeout.map_or(-1, |timeout| {

@@ -1,4 +1,4 @@
-//! Counters of an endpoint. A counter that RDMA drivers also have is named as in their
+//! Counters of an endpoint. A counter of RDMA drivers is named as in their
 //! `/sys/class/infiniband/*/ports/*/hw_counters`.
 
 macro_rules! counters {
@@ -102,9 +102,9 @@ counters! {
     np_ecn_marked_roce_packets,
     /// Congestion notifications (CNP) sent.
     np_cnp_sent,
-    /// Congestion notifications (CNP) that reduced a queue pair's rate.
+    /// CNPs that reduced a queue pair's rate.
     rp_cnp_handled,
-    /// Congestion notifications (CNP) ignored: more than one per round trip, no unacknowledged data, or congestion
-    /// control disabled.
+    /// CNPs ignored: more than one per round trip, no unacknowledged data, or congestion control
+    /// disabled.
     rp_cnp_ignored,
 }

@@ -27,7 +27,6 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const PORT: u16 = 7174;
 
-// Layout of the region.
 const RECEIVED: usize = 0;
 const SENT: usize = 64;
 const SOURCE: usize = 4 << 10;
@@ -44,7 +43,6 @@ fn main() -> Result<()> {
     }
 }
 
-/// Serves one client of `rping` after another.
 pub(crate) fn serve(ip: IpAddr, listening: impl FnOnce(SocketAddr)) -> Result<()> {
     let (address, provider) = (SocketAddr::new(ip, PORT), Soft::default());
     let device = provider.device_for(address, Some(ip))?;
@@ -71,7 +69,6 @@ pub(crate) fn serve(ip: IpAddr, listening: impl FnOnce(SocketAddr)) -> Result<()
     Ok(())
 }
 
-/// Connects to a server, and compares `count` echoes with the sent data.
 pub(crate) fn ping(ip: IpAddr, count: u32, bytes: u16) -> Result<()> {
     let (remote, provider) = (SocketAddr::new(ip, PORT), Soft::default());
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;

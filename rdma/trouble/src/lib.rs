@@ -1,7 +1,7 @@
 //! Explanations of RDMA errors: completion statuses, reject reasons and connection ends.
 //!
-//! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share these tables. A
-//! program looks up an error by its number and logs [`Trouble::line`].
+//! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share
+//! these tables.
 
 mod caller;
 mod completion;

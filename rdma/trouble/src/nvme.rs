@@ -1,4 +1,4 @@
-//! Explanations of the status (STS) in the private data of a target's REJ (NVMe RDMA transport, figure 8).
+//! Explanations of the status (STS) in a target's REJ (NVMe RDMA transport, figure 8).
 
 use super::{Next, Trouble};
 

@@ -79,9 +79,9 @@ pub struct Request {
     pub terms: QpTerms,
     /// Transport retries requested from the local end.
     pub retry_count: u8,
-    /// Path MTU code (1 is 256 bytes, 5 is 4096).
+    /// Path MTU code.
     pub path_mtu: u8,
-    /// ACK timeout code (4.096 us * 2^code).
+    /// ACK timeout code, as in [`Connect::ack_timeout`].
     pub ack_timeout: u8,
     /// P_Key of the peer's queue pair.
     pub pkey: PKey,
@@ -143,8 +143,8 @@ pub enum CmEvent {
     },
     /// A message without our communication id suggests that the peer has lost the connection.
     ///
-    /// The message may be forged, so the connection stays established. The connection's owner
-    /// probes the peer's queue pair, and disconnects if the peer does not answer.
+    /// The message may be forged, so the connection stays established. The owner probes the peer's
+    /// queue pair, and disconnects if no answer arrives.
     Questioned {
         /// Connection that the peer may have lost.
         id: ConnId,

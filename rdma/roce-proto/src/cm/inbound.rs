@@ -173,7 +173,6 @@ impl Manager {
         is_held
     }
 
-    /// Refuses the request: this manager has no datagram services (IBTA 12.11.2.3).
     fn handle_sidr_req(&mut self, path: Path, marked: Marked, transaction_id: u64, sidr: &SidrReq) {
         let answer = Message::SidrRep(SidrRep {
             request_id: sidr.request_id,
@@ -254,7 +253,6 @@ impl Manager {
         }
     }
 
-    /// Delays the next repetition by the time that the peer requests (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;

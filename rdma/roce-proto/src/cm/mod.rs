@@ -106,8 +106,8 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of connection requests that were dropped: too many were waiting, the
-    /// consumer ignored them, or answers to unproven addresses exceeded their rate limit.
+    /// Returns the number of dropped connection requests: too many were waiting, the consumer
+    /// ignored them, or answers to unproven addresses exceeded their rate limit.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests

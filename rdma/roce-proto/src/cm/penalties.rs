@@ -1,8 +1,8 @@
-//! Penalties for addresses that send wrong memory keys: their connection requests are ignored for a while.
+//! Penalties for addresses that send wrong memory keys.
 //!
-//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker would connect again.
-//! Each wrong key therefore adds [`COST`] to the penalty of the address. The penalty decreases by a second each second.
-//! While it exceeds [`CREDIT`], requests of the address are ignored.
+//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker
+//! would connect again. Each wrong key therefore adds [`COST`] to the address's penalty, which
+//! decreases by a second each second. Above [`CREDIT`], requests of the address are ignored.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -14,7 +14,7 @@ const COST: Duration = Duration::from_secs(10);
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum number of addresses with a penalty; a new address replaces the one with the smallest penalty.
+/// Maximum addresses with a penalty; a new address replaces the one with the smallest penalty.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Penalties {
 }
 
 impl Penalties {
-    /// Adds [`COST`] to a penalty; true if requests of the address are ignored from now on.
+    /// Returns true if requests of the address are ignored from now on.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = address.to_canonical();
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {

@@ -1,10 +1,10 @@
 //! Limits for connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
-//! A source address can be forged; an RTU with the communication id of the REP proves it. All
-//! requests of unproven addresses share [`STRANGERS_MAX`] entries. When all are in use, a new
-//! request replaces the oldest request of the [`Payer`] with most requests, in the network with
-//! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
-//! request. Requests of proven addresses have separate entries.
+//! A source address can be forged; an RTU with the communication id of the REP proves it. Requests
+//! of unproven addresses share [`STRANGERS_MAX`] entries. When all are in use, a new request
+//! replaces the oldest of the [`Payer`] with most requests, in the network with most requests. A
+//! genuine peer sends its RTU within a round trip, before a flood replaces its request. Requests of
+//! proven addresses have separate entries.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum number of undecided requests of one [`Payer`] whose address is unproven.
+/// Maximum undecided requests of one [`Payer`] whose address is unproven.
 ///
 /// An undecided request waits for the consumer's decision and cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
@@ -84,8 +84,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new one replaces: the oldest decided request of the payer with most requests, in the
-    /// network with most requests. Each proven address counts as a network.
+    /// Returns the decided request that a new one replaces. Each proven address counts as a
+    /// network.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {

@@ -22,7 +22,7 @@ struct Asked {
 }
 
 impl Question {
-    /// Creates the state; `patience` is the connection's retry time, `None` if unlimited.
+    /// `patience` is the connection's retry time; `None`: unlimited.
     pub(super) fn new(patience: Option<Duration>) -> Self {
         let (least, most) = SILENCE;
         Self {

@@ -100,8 +100,7 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Handles a request packet, and returns true if it was in sequence. A broken queue pair only repeats its fatal
-    /// NAK.
+    /// Returns true if the packet was in sequence. A broken queue pair only repeats its fatal NAK.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {

@@ -1,4 +1,4 @@
-//! ACK extended transport header (IBTA 9.3.5, 9.7.5.2).
+//! AETH (IBTA 9.3.5, 9.7.5.2).
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Headers of atomic operations (IBTA 9.3.4, 9.5.3).
+//! AtomicETH and AtomicAckETH (IBTA 9.3.4, 9.5.3).
 
 use super::{Header, field};
 

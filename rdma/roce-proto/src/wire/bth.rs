@@ -1,4 +1,4 @@
-//! Base transport header, the first header of every packet (IBTA 9.2).
+//! BTH, the first header of every packet (IBTA 9.2).
 
 use cairn_rdma::PKey;
 

@@ -165,8 +165,8 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factors x^(-8n) by packet length, where n is the number of bytes from the identification to the end; 0 if not
-    /// yet computed.
+    /// Factors x^(-8n) by packet length without ICRC, where n is the number of bytes from the
+    /// identification to the ICRC; 0 if not yet computed.
     rewind: Vec<u32>,
 }
 

@@ -7,7 +7,7 @@
 //! ib_write_bw -R -F 192.0.2.1               (on another machine)
 //! ```
 //!
-//! The responder listens on perftest's default port, prints one line for each event, and runs until killed.
+//! The responder listens on perftest's default port, and runs until killed.
 
 mod perftest;
 mod station;

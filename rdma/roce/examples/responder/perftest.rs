@@ -2,14 +2,13 @@
 //!
 //! A client opens a control connection, and then data connections. On the control connection, both
 //! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
-//! The server echoes each message. One message describes memory in a C structure of 56 bytes with
-//! big-endian fields. The server is passive in tests of WRITE and READ, and posts receives in a
-//! test of SEND.
+//! The server echoes each message. The server is passive in tests of WRITE and READ, and posts
+//! receives in a test of SEND.
 
 use cairn_roce::rdma::RemoteBuffer;
 
-/// Bytes of the description of memory: LID, outstanding READs, queue pair number, PSN, key (4 each), unused (4),
-/// address (8), GID (16), SRQ number, GID index (4 each).
+/// Bytes of the C structure that describes memory, big-endian: LID, outstanding READs, queue pair
+/// number, PSN, key (4 each), unused (4), address (8), GID (16), SRQ number, GID index (4 each).
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;

@@ -18,7 +18,7 @@ const BYTES: usize = 256 << 10;
 pub(crate) const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
-/// Maximum number of segments: `UDP_MAX_SEGMENTS` of older kernels.
+/// Maximum segments: `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
 /// Bytes after which complete super-packets are sent, while they are in the CPU cache.

@@ -1,6 +1,6 @@
 //! Sending of RoCE v1 packets: Ethernet frames with a GRH and an optional VLAN tag.
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers, which are created anew for each call.
+//! Why `unsafe` here: `sendmmsg` takes pointers.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Creates a sender. With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface of link-local
+    /// With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface of link-local
     /// addresses.
     #[must_use]
     pub(crate) fn new(vlan: Option<u16>, scope_id: u32) -> Self {

@@ -23,7 +23,7 @@ pub(crate) struct Interface {
     pub is_loopback: bool,
 }
 
-/// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface with this address.
+/// Returns the largest path MTU code for the interface with this address.
 pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
     let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
     Ok((1..=5)
@@ -44,7 +44,6 @@ impl PathMtus {
     const AGE: Duration = Duration::from_secs(1);
     const MOST: usize = 64;
 
-    /// Returns the path MTU code of an address, from `look_up` if none is cached.
     pub(crate) fn of(
         &mut self,
         address: IpAddr,

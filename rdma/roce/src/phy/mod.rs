@@ -49,7 +49,6 @@ pub enum Network {
     Bad(Box<Network>, FaultOptions),
 }
 
-/// RoCE version of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     /// RoCE v1: Ethernet and GRH (IBTA annex A16).
@@ -147,7 +146,7 @@ impl Network {
         }
     }
 
-    /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface of `address`.
+    /// Returns the largest path MTU code for the interface of `address`.
     pub(crate) fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),

@@ -56,7 +56,7 @@ impl Offload {
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Handles the result of a super-packet; true if super-packets to the peer are disabled from now on.
+    /// Returns true if super-packets to the peer are disabled from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {
             return false;

@@ -7,7 +7,7 @@
 //! another VID. The kernel removes such tags before it looks for sockets of this frame type, so the
 //! socket receives all types, and a filter selects RoCE.
 //!
-//! Why `unsafe` here: no dependency has a safe wrapper of packet sockets. Each call passes pointers to live values.
+//! Why `unsafe` here: no dependency has a safe wrapper of packet sockets.
 
 use std::io;
 use std::mem::{size_of, zeroed};

@@ -1,6 +1,6 @@
 //! Batched receiving of packets.
 //!
-//! Why `unsafe` here: `recvmmsg` writes through pointers, which are created anew for each call.
+//! Why `unsafe` here: `recvmmsg` writes through pointers.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -60,7 +60,6 @@ pub(crate) struct Headers {
     pub local: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
-    /// Addresses covered by the ICRC.
     pub route: Route,
 }
 

@@ -1,6 +1,6 @@
 //! Batched sending of packets ([`super::batch`]).
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers, which are created anew for each call.
+//! Why `unsafe` here: `sendmmsg` takes pointers.
 
 use cairn_base::ScopedAddr;
 use std::io;
@@ -151,13 +151,11 @@ impl Sender {
         self.batch.room()
     }
 
-    /// Returns the opcode of the packet in [`Sender::packet`].
     #[must_use]
     pub(crate) fn opcode(&self) -> u8 {
         self.batch.opcode()
     }
 
-    /// Records whether a packet within a super-packet arrived.
     pub(crate) fn judge(&mut self, remote: IpAddr, fate: Joined) {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }

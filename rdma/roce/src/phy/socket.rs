@@ -1,7 +1,7 @@
 //! UDP sockets for RoCE v2.
 //!
-//! Why `unsafe` here: no dependency offers safe batches with control messages (`recvmmsg`, `sendmmsg`), segmentation
-//! offload or reuseport filters. Each call passes pointers to live values.
+//! Why `unsafe` here: no dependency offers safe batches with control messages (`recvmmsg`,
+//! `sendmmsg`), segmentation offload or reuseport filters.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -314,7 +314,6 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the local address from which the system sends to `remote`, with its scope.
 pub(crate) fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),

@@ -65,7 +65,7 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the path MTU code (1 is 256 bytes, 5 is 4096).
+    /// Returns the path MTU code.
     #[must_use]
     pub fn path_mtu(&self) -> u8 {
         self.path_mtu

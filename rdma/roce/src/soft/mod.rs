@@ -253,7 +253,7 @@ impl Provider for Soft {
         let roce = self.shared.options.network.roce();
         let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
-            // Both ends of a link-local connection are on one link, so the peer's scope is also the local one.
+            // The peer's scope of a link-local address is also the local scope.
             let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }

@@ -27,8 +27,8 @@ const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
 /// Numbers drawn at a time, so that the kernel's filter changes once per this many connections.
 const DRAWN: usize = 64;
-/// Maximum number of ended queue pairs that the kernel's filter still passes: GRO may combine last packets of their
-/// peers with packets for other queue pairs.
+/// Maximum ended queue pairs that the kernel's filter still passes: GRO may combine last packets of
+/// their peers with packets for other queue pairs.
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by the endpoints of one index.

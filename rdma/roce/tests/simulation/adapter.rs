@@ -166,7 +166,6 @@ fn a_notification_is_answered_by_nothing() {
     assert_eq!(opcodes, [Opcode::Cnp, Opcode::Acknowledge]);
 }
 
-/// A reliable connection drops datagrams (IBTA 9.6.1.2).
 #[test]
 fn a_datagram_breaks_no_connection() {
     let now = Instant::START;

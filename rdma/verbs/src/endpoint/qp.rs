@@ -23,7 +23,6 @@ pub(super) struct Qp {
 }
 
 pub(super) enum Phase {
-    /// The connection request is outstanding.
     Connecting(Box<Attempt>),
     /// The REP is sent; the RTU has not arrived.
     Accepted,
@@ -72,8 +71,6 @@ impl Qp {
         send && work.sges.total_len() <= limit.into()
     }
 
-    /// Posts a chain. On failure, returns the error and the number of accepted requests.
-    ///
     /// # Safety
     /// As [`QueuePair::post`].
     pub(super) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {

@@ -13,8 +13,7 @@ const RNR_RETRY_FOR_EVER: u8 = 7;
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// Handles an acknowledgement. Returns true if its PSN belongs to an outstanding packet or the last acknowledged
-    /// one.
+    /// Returns true if the PSN belongs to an outstanding packet or the last acknowledged one.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,

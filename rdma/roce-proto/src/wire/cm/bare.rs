@@ -1,9 +1,9 @@
-//! RTU and DREP: messages with only communication ids (IBTA 12.6.9, 12.6.11).
+//! RTU and DREP (IBTA 12.6.9, 12.6.11).
 
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Length of the private data in bytes.
+/// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 224;
 
 /// Message with only communication ids.

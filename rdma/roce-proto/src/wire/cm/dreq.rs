@@ -1,9 +1,9 @@
-//! DREQ: the end of a connection (IBTA 12.6.10).
+//! DREQ (IBTA 12.6.10).
 
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Length of the private data in bytes.
+/// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 220;
 
 /// DREQ: request to end a connection.

@@ -7,7 +7,7 @@ use crate::wire::field;
 pub const PATH_LEN: usize = 224;
 /// Length of an APR's additional information, in bytes.
 pub const INFO_LEN: usize = 72;
-/// Length of the private data of an APR in bytes.
+/// Length of an APR's private data in bytes.
 pub const APR_PRIVATE_LEN: usize = 148;
 /// AP Status: alternate paths are not supported (IBTA 12.8.2.1).
 pub const STATUS_UNSUPPORTED: u8 = 2;

@@ -1,9 +1,9 @@
-//! MRA: message receipt acknowledgement (IBTA 12.6.6).
+//! MRA (IBTA 12.6.6).
 
 use super::{Answered, Body, CommIds};
 use crate::wire::field;
 
-/// Length of the private data in bytes.
+/// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 222;
 
 /// MRA: the sender needs more time to answer a message.

@@ -1,9 +1,9 @@
-//! REJ: reject (IBTA 12.6.7).
+//! REJ (IBTA 12.6.7).
 
 use super::{Answered, Body, CommIds};
 use crate::wire::field;
 
-/// Length of the private data in bytes.
+/// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 148;
 /// Length of the additional reject information in bytes.
 pub const ARI_LEN: usize = 72;

@@ -1,9 +1,9 @@
-//! REP: reply to request for communication (IBTA 12.6.8).
+//! REP (IBTA 12.6.8).
 
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Length of the private data in bytes.
+/// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 196;
 
 /// REP: acceptance of a connection request.

@@ -1,11 +1,11 @@
-//! REQ: request for communication (IBTA 12.6.5).
+//! REQ (IBTA 12.6.5).
 
 use core::net::Ipv6Addr;
 
 use super::Body;
 use crate::wire::field;
 
-/// Length of the private data in bytes.
+/// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 92;
 
 /// REQ: connection request, without the alternate path, which RoCE does not use.
@@ -33,7 +33,7 @@ pub struct Req {
     pub flow_control: bool,
     /// Starting PSN: the first PSN expected by the sender.
     pub starting_psn: u32,
-    /// Local CM Response Timeout code (4.096 us * 2^code).
+    /// Local CM Response Timeout code.
     pub local_response_timeout: u8,
     /// Retry Count: transport retries requested from the receiver.
     pub retry_count: u8,
@@ -74,7 +74,7 @@ pub struct Path {
     pub sl: u8,
     /// Primary Subnet Local: true if both ports are in one subnet.
     pub subnet_local: bool,
-    /// Primary Local ACK Timeout code (4.096 us * 2^code).
+    /// Primary Local ACK Timeout code.
     pub local_ack_timeout: u8,
 }
 

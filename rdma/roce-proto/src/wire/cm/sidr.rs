@@ -1,4 +1,4 @@
-//! SIDR REQ and SIDR REP: lookup of a datagram service's queue pair (IBTA 12.11).
+//! SIDR REQ and SIDR REP (IBTA 12.11).
 
 use super::Body;
 use crate::wire::field;

@@ -13,7 +13,8 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum number of packets of a queue pair before another queue pair sends: four super-packets of 15 full packets.
+/// Maximum packets of a queue pair before another queue pair sends: four super-packets of 15 full
+/// packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
