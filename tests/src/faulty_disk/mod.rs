@@ -214,7 +214,8 @@ impl FaultyDisk {
 
     /// Blocks until `count` operations of a type are waiting.
     ///
-    /// # Panics The wait exceeds 30 s.
+    /// # Panics
+    /// The wait exceeds 30 s.
     pub fn wait_until_waiting(&self, op: Op, count: usize) {
         let wait = |state: &server::DiskState| state.waiting(op) >= count;
         assert!(

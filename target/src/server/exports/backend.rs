@@ -25,7 +25,8 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 /// Requests at the control socket can name only listed paths. Links can change and lead elsewhere,
 /// so each opening checks the resolved object too. The configuration file may export any path.
 ///
-/// # Errors The path is listed, and leads to an object that is not.
+/// # Errors
+/// The path is listed, and leads to an unlisted object.
 pub(crate) fn admit(
     control: &ControlSettings,
     found: FoundPath,
