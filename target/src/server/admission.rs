@@ -226,7 +226,7 @@ fn marking_policy(
 }
 
 /// Returns the VLAN priorities of packets from `local`. A RoCE v1 listener with a tag determines
-/// them, else the adapter, or the kernel for an address of a VLAN interface.
+/// the priorities; otherwise the adapter does, or the kernel for an address of a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,

@@ -64,8 +64,8 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths from the first [`next`](Self::next) on, and if `addresses` also network
-    /// addresses and RDMA devices. Ignores failures: missing parts are retried periodically.
+    /// Watches these paths, and with `addresses` network addresses and RDMA devices, from the first
+    /// [`next`](Self::next) on. Ignores failures: missing parts are retried periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -305,8 +305,8 @@ fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// True if a report concerns an awaited name or a watch not yet in `watches`, and if reports are
-/// lost or remain unread.
+/// True if a report concerns an awaited name or a watch not yet in `watches`. Also true if reports
+/// are lost or remain unread.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

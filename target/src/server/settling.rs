@@ -53,8 +53,8 @@ impl<O> Waits<O> {
         self.waiting.iter().any(|wait| wait.id == id)
     }
 
-    /// Registers a continuation and returns its ID. [`Self::end`] returns the continuation, or
-    /// after [`SETTLE_TIMEOUT`] [`Self::late`].
+    /// Registers a continuation, which [`Self::end`] returns, or after [`SETTLE_TIMEOUT`]
+    /// [`Self::late`]. Returns the wait's ID.
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -66,8 +66,8 @@ impl<O> Waits<O> {
         id
     }
 
-    /// Runs `then` once no disk has a command of `scope` from before the change, or after
-    /// [`SETTLE_TIMEOUT`]. The change must already be in force or in the mailboxes.
+    /// Registers `then` to run once no disk has a command of `scope` from before the change, or
+    /// after [`SETTLE_TIMEOUT`]. The change must already be in force or in the mailboxes.
     pub(super) fn settle(
         &mut self,
         scope: Scope,

@@ -1,7 +1,7 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old one is in use, and takes over the lock if both use one file;
-//! then the namespaces are exchanged. Connected hosts access the new disk only after they have
+//! The new disk opens while the old one is in use, and takes over its lock if both use one file.
+//! Then the namespaces are exchanged. Connected hosts access the new disk only after they have
 //! noticed the removal: earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
@@ -44,8 +44,8 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses other settings for an open Ceph image, unless read-only or shared: only one client can
-/// have its lock.
+/// Refuses other settings for an open Ceph image that is neither read-only nor shared: only one
+/// client can have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,
