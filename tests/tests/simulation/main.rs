@@ -4,8 +4,8 @@
 //! with random choices from a seed. The network ([`weather`]) loses, repeats, delays, reorders and
 //! damages packets, and can be cut. The tests check these rules:
 //!
-//! * Every command ends once, and succeeds unless its connection ended or the host aborted it. A read
-//!   returns the last written data ([`disk`]).
+//! * Every command ends once, and succeeds unless its connection ended or the host aborted it. A
+//!   read returns the last written data ([`disk`]).
 //! * A connection ends only for a known reason.
 //! * Everything ends in bounded time, and leaves no additional resources in the target.
 //! * If several hosts use the same blocks ([`crowd`]), a correct disk explains the results of their

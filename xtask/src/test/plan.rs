@@ -157,7 +157,7 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The count of attackers takes many minutes, and is run by hand.
+    // The instruction count with attackers takes many minutes, and is run by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {

@@ -231,7 +231,7 @@ mod tests {
         function.split('(').next().unwrap()
     }
 
-    /// Otherwise a test run reports an unlisted ignored test only after minutes.
+    /// Without this check, a test run reports an unlisted ignored test only after minutes.
     #[test]
     fn each_ignored_test_may_be_skipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
