@@ -57,7 +57,7 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
     Ok(from.blocks)
 }
 
-/// Part of the namespace being copied: read into a buffer, then written from the same buffer.
+/// Part of the copy: read into a buffer, then written from the same buffer.
 #[derive(Clone, Copy)]
 struct Part {
     slba: u64,

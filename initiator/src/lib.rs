@@ -46,28 +46,26 @@
 //!
 //! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as
 //! lost if the aborted command does not end within the same time, a connection breaks, a Keep Alive
-//! has no response, or the controller violates the protocol. All its queues are then closed.
-//! [`Recovery`] configures reconnection with the parameters of nvme-cli; a response with "do not
-//! retry" ends the attempts.
+//! has no response, or the controller violates the protocol; all its queues are then closed.
+//! [`Recovery`] configures reconnection; a response with "do not retry" ends the attempts.
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight
-//! ([`nvme_proto::host::requeue`]) wait for the reconnection. They end in [`HostError::Lost`] if
-//! the controller does not come back or `fast_io_fail_tmo` expires. Without `requeue`, commands end
-//! when their connection is closed. A target may still execute a write whose connection broke;
-//! [`HostOptions::write_hold`] delays writes of the same blocks.
+//! ([`nvme_proto::host::requeue`]) wait for the reconnection, and end in [`HostError::Lost`] if it
+//! fails or `fast_io_fail_tmo` expires. Otherwise, commands end when their connection is closed.
+//! [`HostOptions::write_hold`] delays writes of blocks that a lost write may still change.
 //!
 //! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
 //! controller ([`Notice`]).
 //!
 //! # Multipath
 //!
-//! A [`Multipath`](multipath::Multipath) is a namespace behind several controllers. A command is sent on the best path,
-//! and on another path if that path fails.
+//! A [`Multipath`](multipath::Multipath) is a namespace behind several controllers, with path
+//! selection and failover.
 //!
 //! # Discovery and administration
 //!
-//! [`Host`] has methods for admin commands: Identify, features, log pages, Abort. [`discover`] reads a discovery log,
-//! [`discover_all`] follows referrals, and a [`Discovery`] stays connected and reports changes.
+//! [`Host`] has methods for admin commands. [`discover`] reads a discovery log, [`discover_all`]
+//! follows referrals, and a [`Discovery`] stays connected and reports changes.
 //!
 //! [`HostOptions::authentication`] has the DH-HMAC-CHAP secrets, if the target requires
 //! authentication. With large groups, a poll may take several milliseconds.

@@ -17,8 +17,6 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Reads `length` bytes from `offset` with commands of up to `piece_max` bytes.
-    ///
     /// Without `retain`, the first command re-arms the page's event, which then reports a change during the read.
     ///
     /// # Panics

@@ -3,12 +3,12 @@
 //! The crate implements the protocol rules of both sides as state machines, usable with any
 //! transport, thread model and disk. It also defines the wire structures.
 //!
-//! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received capsule into SQE and
-//! in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It passes the first command of a queue to
-//! [`Subsystem::connect`](subsystem::Subsystem::connect), and admin commands to
-//! [`Subsystem::execute`](subsystem::Subsystem::execute). It parses I/O commands with
-//! [`IoCommand::parse`](io::IoCommand::parse) and executes them on its disk. Calls return completions to send, or
-//! append [`Action`](controller::Action)s to carry out.
+//! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received
+//! capsule into SQE and in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It
+//! passes the first command of a queue to [`Subsystem::connect`](subsystem::Subsystem::connect) and
+//! admin commands to [`Subsystem::execute`](subsystem::Subsystem::execute), and executes I/O
+//! commands parsed by [`IoCommand::parse`](io::IoCommand::parse) on its disk. Calls return
+//! completions to send, or append [`Action`](controller::Action)s to carry out.
 //!
 //! The host side is an [`Association`](host::Association). Its driver connects queues and sends commands as requested
 //! by [`next_action`](host::Association::next_action), and passes responses to
@@ -32,11 +32,7 @@
 //! | Accept a connection | [`controller::connect::admit`], [`ConnectRequest`](controller::ConnectRequest), [`Arrival`](subsystem::Arrival) |
 //! | Serve a subsystem | [`Subsystem`](subsystem::Subsystem), [`Settings`](subsystem::Settings), [`Limits`](limits::Limits), [`Namespace`](namespace::Namespace) |
 //! | Execute admin commands | [`AdminCommand`](controller::AdminCommand), [`Exchange`](controller::Exchange), [`Outcome`](controller::Outcome), [`Action`](controller::Action) |
-//! | Execute I/O commands | [`IoCommand`](io::IoCommand), [`Operation`](io::Operation), [`DataTransfer`](transfer::DataTransfer) |
-//! | Reject a command | [`Refusal`](controller::Refusal), [`Status`](wire::Status) |
-//! | Inspect an association at the target | [`Controller`](controller::Controller), [`Host`](controller::Host) |
 //! | Serve the discovery log | [`Subsystem::discovery`](subsystem::Subsystem::discovery), [`discovery`] |
-//! | Report asymmetric access | [`AnaStates`](ana::AnaStates) |
 //! | Connect as a host | [`Association`](host::Association), [`Settings`](host::Settings), [`Action`](host::Action), [`Report`](host::Report) |
 //! | Use several paths as a host | [`host::multipath`], [`host::requeue`] |
 //!

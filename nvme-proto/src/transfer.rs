@@ -2,9 +2,6 @@
 //!
 //! RDMA WRITE sends data to a keyed data block of the host. RDMA READ fetches data from the host, unless it is in the
 //! capsule (RDMA, 3). SGL segments are rejected, because MSDBD is 1.
-//!
-//! A key is invalidated even if the command fails:
-//! [`SglDescriptor::invalidate_rkey`](crate::wire::SglDescriptor::invalidate_rkey).
 
 use crate::wire::{Sgl, Sqe, Status};
 

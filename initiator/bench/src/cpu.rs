@@ -23,7 +23,7 @@ impl CpuUse {
     }
 
     fn parse(stat: &str, status: &str) -> Self {
-        // The program name is in parentheses and may itself contain spaces and parentheses (proc_pid_stat(5)).
+        // The program name, in parentheses, may contain spaces and parentheses (proc_pid_stat(5)).
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
         // The first field after the name has number 3 in proc_pid_stat(5).

@@ -71,7 +71,6 @@ pub struct Job {
     pub(super) randseed: Option<u64>,
     pub(super) norandommap: bool,
     pub(super) group_reporting: bool,
-    /// All keys set, with their values as text.
     pub(super) options: Vec<(&'static str, String)>,
 }
 

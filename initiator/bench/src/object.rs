@@ -1,5 +1,3 @@
-//! JSON objects that keep the order of their keys.
-
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;

@@ -53,7 +53,7 @@ pub struct Glimpse {
     pub elapsed: Duration,
     /// Counters summed over all copies, indexed by [`Direction`].
     pub counts: [Count; 2],
-    /// Copies that have not ended.
+    /// Number of copies that have not ended.
     pub running: usize,
     /// Earliest phase of the running copies.
     pub phase: Phase,
@@ -122,7 +122,7 @@ fn run_copies(
         });
         if all_open.is_ok() {
             for (start, _) in &starts {
-                // Sending fails if the thread has ended; its result is collected by `join`.
+                // Sending fails if the thread has ended; `join` collects its result.
                 let _ = start.send(());
             }
             follow(plans, &meters, &ended, audience);

@@ -4,7 +4,6 @@ use hdrhistogram::Histogram;
 
 use super::lane::Direction;
 
-/// Percentiles in fio's default report.
 pub(super) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
@@ -87,7 +86,6 @@ pub struct DirectionStats {
     pub(super) bytes: u64,
     /// Measured time, without the ramp.
     pub(super) runtime: Duration,
-    /// Duration of submission.
     pub(super) slat_ns: Series,
     /// Latency from the end of submission to the completion.
     pub clat_ns: Series,
@@ -244,9 +242,9 @@ fn share(count: u64, of: u64) -> f64 {
     (count as f64 * 100.0 / of as f64).max(0.01)
 }
 
-/// Upper bounds of fio's latency classes in nanoseconds and in microseconds.
+/// Upper bounds of fio's latency classes in ns and in us.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-/// Upper bounds of fio's latency classes in milliseconds; a last class is unbounded.
+/// Upper bounds of fio's latency classes in ms; a last class is unbounded.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
 /// Percentages of commands by fio's classes of completion latency, with class names.
@@ -280,13 +278,9 @@ impl LatencyClasses {
 /// Statistics of a job.
 #[derive(Debug, Clone, Default)]
 pub struct JobStats {
-    /// Statistics, indexed by [`Direction`].
     pub(super) directions: [DirectionStats; 2],
-    /// Queue depths at submission.
     pub(super) depth: Steps,
-    /// Batch sizes of submissions.
     pub(super) submit: Steps,
-    /// Batch sizes of completions.
     pub(super) complete: Steps,
     /// Blocks verified as correct.
     pub verified: u64,

@@ -14,7 +14,6 @@ struct Layout {
     interface: c_int,
     /// `FIO_NO_OFFLOAD`: the job's thread submits I/O.
     no_offload: c_int,
-    /// True if `struct ioengine_ops` has a member `cancel`.
     has_cancel: bool,
     /// Offset of [`Transfer`] in `struct io_u`, in bytes.
     transfer: usize,

@@ -54,7 +54,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Connects to the target and opens the namespace, which must be the disk of `known`, if given.
+    /// Connects and opens the namespace, which must be the disk of `known`, if given.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -247,8 +247,8 @@ impl Job {
             })
     }
 
-    /// Converts a request to first block and number of blocks. Refuses unaligned ranges, and more data than a command
-    /// transfers.
+    /// Returns first block and number of blocks. Refuses unaligned ranges, and more data than a
+    /// command transfers.
     fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
         let block_bytes = u64::from(self.namespace.block_bytes);
         let (offset, length) = (request.offset, request.length);

@@ -142,7 +142,6 @@ fn what_is_written_is_verified() {
     target.stop();
 }
 
-/// I/Os beyond the queue depth wait in the engine.
 #[test]
 fn a_job_deeper_than_the_queue_verifies() {
     if !can_run() {
@@ -161,7 +160,6 @@ fn a_job_deeper_than_the_queue_verifies() {
     target.stop();
 }
 
-/// The disk does not respond: I/Os never complete.
 #[test]
 fn a_signal_ends_a_job_without_answers() {
     if !can_run() {

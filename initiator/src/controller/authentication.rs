@@ -11,7 +11,6 @@ pub(super) const NO_SECRET: &str = "the subsystem requires it, and this host has
                          the target has for this host (--dhchap-secret)";
 const NO_RANDOM: &str = "the operating system has no random numbers";
 
-/// Authentication of one queue at a time.
 #[derive(Debug, Default)]
 pub(super) struct Dialogue {
     /// T_ID, incremented for each authentication.

@@ -59,8 +59,6 @@ impl Controller {
     }
 
     /// Submits a command on the admin queue; fills in CID, PSDT and data pointer.
-    ///
-    /// The command owns its buffer until [`take`](Self::take) returns the result.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"

@@ -1,5 +1,4 @@
-//! Checks after a reconnection: I/O waits until its namespace is identified, and writes wait for lost writes of their
-//! blocks.
+//! Checks of namespaces and of lost writes after a reconnection.
 //!
 //! An opened namespace is identified again after each reconnection and each report of changed namespaces. If its
 //! identifiers differ or are missing, I/O fails until the caller opens it anew. After a report, log page 04h is read
@@ -26,7 +25,6 @@ const DOUBTS_MAX: usize = 256;
 struct Opened {
     nsid: u32,
     disk: Disk,
-    /// True if the namespace must be identified again.
     in_question: bool,
     /// True if the namespace is missing or is another disk than the opened one.
     replaced: bool,
@@ -55,6 +53,7 @@ struct Question {
 pub(super) enum Found {
     Nothing,
     Same,
+    /// The namespace is missing or is another disk.
     Replaced {
         nsid: u32,
     },

@@ -92,7 +92,8 @@ impl Controller {
         true
     }
 
-    /// Sends parked commands that may be sent, and the next identification command. Returns true if there was work.
+    /// Sends permitted parked commands and the next identification command. Returns true if there
+    /// was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != AssociationState::Live {

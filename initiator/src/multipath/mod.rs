@@ -3,13 +3,13 @@
 //! A [`Multipath`] is polled like a [`Controller`], and gives each command exactly one result. Path selection and
 //! failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
 //!
-//! - [`Policy`] selects among paths in ANA Optimized state or, without such paths, in ANA Non-Optimized state. No other
-//!   path is used.
-//! - A command is sent on another path after a path related status, or if its connection breaks. The target may then
-//!   still execute a write; this write and other writes of its blocks wait before they are sent
+//! - [`Policy`] selects among paths in ANA Optimized state or, without such paths, in ANA
+//!   Non-Optimized state.
+//! - A command is sent on another path after a path related status, or if its connection breaks.
+//!   Writes that the target may still execute, and other writes of their blocks, wait first
 //!   ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).
-//! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`], and
-//!   then end in [`HostError::NoPath`].
+//! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and
+//!   [`Recovery::fast_io_fail_tmo`], and then end in [`HostError::NoPath`].
 //!
 //! All paths must lead to one namespace, of equal size, and equal UUID, NGUID or EUI-64 (one is
 //! required); other paths are refused. Paths are checked again after each reconnection and reported
@@ -242,8 +242,6 @@ impl Multipath {
     }
 
     /// Sends a command on the best path, or queues it. Fills in NSID, CID, PSDT and data pointer.
-    ///
-    /// The command owns its buffer until it ends.
     ///
     /// # Errors
     /// [`MultipathOptions::depth`] commands have no result ([`has_room`](Self::has_room)), or the data is

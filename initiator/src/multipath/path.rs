@@ -81,7 +81,6 @@ pub(super) struct Path {
     pub(super) refused: Option<String>,
     /// True if the namespace was identified on this path.
     pub(super) proven: bool,
-    /// True if the namespace must be identified again.
     pub(super) in_question: bool,
     pub(super) commands: u64,
     /// `Ios` slots of commands by QID and CID.

@@ -116,7 +116,6 @@ impl Queue {
         self.free.extend((0..self.depth).rev().filter(is_free));
     }
 
-    /// Allocates a slot and writes the capsule.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -267,8 +266,6 @@ impl Queue {
         Ok(Effect::No)
     }
 
-    /// Handles the close of the connection.
-    ///
     /// A caller's command with a response ends with that response. If `park` is true, commands that may be sent again
     /// are parked. The remaining commands of callers end with `loss`, other commands without a result. `unanswered` is
     /// called for each I/O command that the controller may have executed.

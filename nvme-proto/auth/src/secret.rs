@@ -55,8 +55,8 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of the smallest length (32, 48 or 64 bytes) that is at least `bytes`,
-    /// else of 64.
+    /// Generates a secret of 32, 48 or 64 bytes: the smallest length that is at least `bytes`, else
+    /// 64.
     ///
     /// Without a transformation, one key serves every NQN.
     #[must_use]

@@ -183,7 +183,7 @@ impl Transfer {
 impl AdminCommand {
     /// Parses a command of a connected admin queue; `transfer_bytes` is MDTS.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
-        // The opcode is checked first: hosts detect support of a command by Invalid Command Opcode.
+        // The opcode is checked first: hosts detect unsupported commands by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
         Ok(command)
@@ -231,7 +231,6 @@ impl AdminCommand {
                     value,
                 })
             }
-            // Connect is valid once per queue (Base, 6.3).
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
@@ -267,7 +266,7 @@ impl AdminCommand {
     /// Locates the data in host memory; in-capsule data is invalid on the admin queue.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
-            // Hosts may provide a buffer for a feature without data, for example with SEL = 3.
+            // Hosts may provide an unused buffer, for example with SEL = 3.
             Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
                 Ok(DataTransfer::None)
             }

@@ -21,7 +21,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// I/O Command Set Profile: always 0 (NVM command set).
+/// Always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 const NVM_FEATURES: [Feature; 17] = [
@@ -200,7 +200,7 @@ impl Controller {
         match get.select {
             Select::SUPPORTED_CAPABILITIES => return Ok(capabilities(get.fid).0),
             Select::CURRENT => {}
-            // The saved value of a feature that cannot be saved is the default value (Base, 4.4).
+            // If saving is unsupported, the saved value is the default value (Base, 4.4).
             _ => return self.get_default(common, get, exchange),
         }
         match get.fid {
@@ -279,7 +279,7 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // The old temperature counts as unknown, so that a temperature beyond the new threshold raises an
+                // With an unknown old temperature, a temperature beyond the new threshold raises an
                 // event.
                 let unknown = Health {
                     temperature_k: 0,

@@ -81,7 +81,6 @@ impl Controller {
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // VSL, WZSL and WUSL equal the limits in `io_limits`.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;

@@ -56,7 +56,7 @@ impl Cause {
     /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
     ///
     /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller
-    /// may have ended between the two Connects, and a retry creates another.
+    /// may have ended between the two Connects, and a retry creates another controller.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

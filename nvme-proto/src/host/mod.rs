@@ -217,7 +217,6 @@ pub struct Association {
     released: BTreeSet<u16>,
     /// Serial number of the last step.
     serial: u32,
-    /// Deadline of the step's response.
     step_due: Option<Duration>,
     /// Time of the next read of CSTS.
     look_at: Option<Duration>,

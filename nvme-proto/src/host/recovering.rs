@@ -5,7 +5,6 @@ use super::{Association, AssociationState, Cause, Next, Phase, Report};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     since: Duration,
-    /// Attempts to reconnect, including the current one.
     pub(super) tries: u32,
     failed_fast: bool,
     cause: Cause,

@@ -107,7 +107,7 @@ impl Recovery {
         u128::from(tries) < loss.as_millis().div_ceil(delay_ms)
     }
 
-    /// Returns at least 1 ms, to limit the target's load.
+    /// Returns `reconnect_delay`, at least 1 ms to limit the target's load.
     pub(super) fn delay(&self) -> Duration {
         self.reconnect_delay.max(Duration::from_millis(1))
     }

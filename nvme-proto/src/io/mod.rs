@@ -314,7 +314,7 @@ mod cdw12 {
 /// CDW13 bits 15:8, which are reserved in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
-/// Inputs of the parser, passed by value to stay in registers.
+/// Passed by value, to stay in registers.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,

@@ -1,6 +1,4 @@
 //! Completion queue entry (Base, 3.3.3.2; Fabrics responses: 3.3.3.2.1).
-//!
-//! Over Fabrics, the result is in bytes 0 to 7, SQID is reserved, and the phase tag 0.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,6 +1,6 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties and authentication.
 //!
-//! Each command is an SQE of 64 bytes with opcode 7Fh and FCTYPE in byte 4; its type converts from and to [`Sqe`].
+//! The type of each command converts from and to [`Sqe`].
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

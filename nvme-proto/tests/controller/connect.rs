@@ -228,7 +228,6 @@ fn peer_of(address: &str) -> Peer {
     }
 }
 
-/// Limits count by address: a host with another host's NQN does not use up that host's limit.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
     let limits = Limits {

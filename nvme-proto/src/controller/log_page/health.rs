@@ -24,9 +24,9 @@ pub struct SmartCounters {
     pub busy: Duration,
     /// Running time of the target.
     pub power_on: Duration,
-    /// Starts of the target.
+    /// Number of target starts.
     pub power_cycles: u64,
-    /// Stops of the target without a shutdown.
+    /// Number of target stops without a shutdown.
     pub unsafe_shutdowns: u64,
     /// Media errors.
     pub media_errors: u64,

@@ -7,8 +7,6 @@ use super::IDENTIFY_BYTES;
 use crate::wire::nqn::NQN_FIELD_BYTES;
 
 /// Identify Controller (CNS 01h; Base, figure 275).
-///
-/// Reserved bytes are kept, because later revisions use them.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
