@@ -174,8 +174,8 @@ fn listener(
     })
 }
 
-/// Returns the RoCE version of a listener, `None` for the target's. With the provider verbs, the
-/// settings are errors: the GID of the listener's address determines the version.
+/// Returns the RoCE version of a listener; `None` means the target's version. With the provider
+/// verbs, the settings are errors: the GID of the listener's address determines the version.
 fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -125,8 +125,8 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // A burst without a rate is invalid, and is removed with the last rate. A burst requested by
-        // this edit stays, and the check of the edited text reports it.
+        // A burst without a rate is invalid, and is removed with the last rate. A burst requested
+        // by this edit stays, and the check of the edited text reports it.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }

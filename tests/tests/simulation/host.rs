@@ -259,7 +259,8 @@ impl Simulated {
             range,
             since: world::now(),
             key: key.filter(|_| invalidates),
-            // An outstanding Abort may reach this command if it has the CID of the command to abort.
+            // An outstanding Abort may hit this command if the command reuses the CID named by the
+            // Abort.
             may_be_aborted: self
                 .aborts
                 .iter()

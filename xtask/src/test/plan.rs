@@ -19,8 +19,8 @@ const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 /// Variable that selects the share of the simulations' seeds that a step runs.
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds two steps share. Tests of planted bugs are excluded: a quarter of
-/// the seeds finds each bug.
+/// Filter for tests whose seeds two steps share. Tests of planted bugs are excluded, because a
+/// quarter of the seeds suffices to find each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
