@@ -25,7 +25,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA states of all groups, read by every I/O command. Changes do not affect commands in progress.
+/// ANA state of each group. A change does not affect commands in progress.
 #[derive(Debug)]
 pub struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 

@@ -133,7 +133,6 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped += usize::from(at < self.skipped);
     }
 
-    /// Makes skipped keys eligible again.
     #[inline(always)]
     pub(crate) fn wake(&mut self) {
         self.skipped = 0;
@@ -154,7 +153,6 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped = self.first_index() + 1;
     }
 
-    /// Removes the item returned by [`Self::first`].
     pub(crate) fn pop(&mut self, (cost, weight): (u64, u32)) -> T {
         let queue = self.queues.remove(self.first_index());
         let mut queue = queue.expect("`first` found it");

@@ -1,7 +1,7 @@
 //! Data path of the Cairn target: reactors, the registry of subsystems and controllers, and metrics.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-// The public items are for `cairn-target`, and their names and types document them.
+// Public items are for `cairn-target`; names and types document them.
 #![allow(missing_docs)]
 
 pub mod ana;

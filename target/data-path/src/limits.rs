@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// Minimum tokens taken at once.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
 /// Cost units per nanosecond: a small command at a high rate costs few nanoseconds.
@@ -22,8 +21,7 @@ const RATES: usize = 4;
 struct Bucket {
     /// Commands or bytes per second; 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which tokens are taken. `now - taken_ns` tokens, at most the burst, are
-    /// available.
+    /// `now - taken_ns` tokens, at most the burst, are available.
     taken_ns: AtomicU64,
 }
 
@@ -83,8 +81,7 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // Commands under a limit of `outstanding` leave the fast path, too, so that
-        // [`crate::depth`] counts them.
+        // [`crate::depth`] counts commands under a limit of `outstanding`, outside the fast path.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();

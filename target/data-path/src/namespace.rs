@@ -37,8 +37,7 @@ pub struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
-    /// Protection with which the namespace is exported: from the file, or from the replaced
-    /// namespace of the same disk.
+    /// Protection at the export: from the file, or from the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }

@@ -5,7 +5,7 @@ use cairn_base::Mapping;
 use cairn_disk::Backend;
 use cairn_rdma::{Access, Device, FabricError, Region};
 
-/// A mapping and its regions by device. Not used by I/O.
+/// Regions of a mapping, by device. Not used by I/O.
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,

@@ -38,7 +38,7 @@ pub struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// Queue of a destination. After a drop, its thread still writes the queued events.
+/// After a drop, the sink's thread still writes the queued events.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,

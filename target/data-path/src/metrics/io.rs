@@ -165,7 +165,7 @@ pub struct Stages {
     pub whole: Histogram,
 }
 
-/// Counters of one reactor, aligned to two cache lines, which processors fetch together.
+/// Aligned to two cache lines, which processors fetch together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct NamespaceCounters {

@@ -8,8 +8,8 @@ use crate::work_id::{WorkId, WorkKind};
 /// Work of a round in trains: a train is RDMA WRITEs followed by the other work.
 ///
 /// In a train, packets of equal size are adjacent: the network stack sends them as one batch, which
-/// the host processes while the next is built. The packets of a long transfer fill whole batches,
-/// so the response of such a transfer comes directly after its data.
+/// the host processes while the next is built. A long transfer fills whole batches: its response
+/// comes directly after its data.
 ///
 /// The last response of a post is signaled, and also completes the covered ones before it. An
 /// earlier one is signaled too if covered responses would hold many credits or much memory.

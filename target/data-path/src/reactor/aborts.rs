@@ -23,7 +23,7 @@ impl Abort {
 
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
-    /// Aborts in progress, at most ACL + 1 per controller.
+    /// At most ACL + 1 per controller.
     waiting: Vec<Abort>,
 }
 

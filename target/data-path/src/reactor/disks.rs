@@ -26,7 +26,7 @@ const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace as used by one reactor. The size of the struct, a power of two, makes indexing one
+/// Namespace as used by one reactor. The struct's size, a power of two, makes indexing one
 /// instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -359,8 +359,7 @@ impl Disks {
         }
     }
 
-    /// Returns the next disk that the controller may access, from slot `from` on, as (following
-    /// slot, disk).
+    /// Returns (following slot, disk) of the next accessible disk from slot `from` on.
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;

@@ -56,8 +56,8 @@ use time::Time;
 pub use start::{ReactorHandle, Start, start};
 pub use time::Rest;
 
-/// Interval of checks for events and messages, possibly a system call each, in a busy reactor. A
-/// sleeping reactor is woken instead.
+/// Interval of a busy reactor's checks for events and messages, possibly a system call each. A
+/// sleeping reactor is woken.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);

@@ -108,8 +108,7 @@ fn bytes_of_ranges<'a>(
     })
 }
 
-/// Removes a change that its disk has completed or can no longer receive, and wakes the changes
-/// behind it.
+/// Called when the disk has completed the change or can no longer receive it.
 #[cold]
 pub(super) fn leave(request: &mut Request, association: &Association, disks: &Disks) {
     if let Some(ticket) = request.ordered.take() {

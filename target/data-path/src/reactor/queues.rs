@@ -24,7 +24,7 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Capsules that wait for a request, at most the entries of all queue pairs.
+    /// At most the entries of all queue pairs.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
     /// Number of free requests from which shares need no check.
@@ -35,7 +35,7 @@ pub(super) struct Queues {
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host are registered in [`crate::order`].
     pub(super) awaiting_census: List,
-    /// Authentication commands at another thread, at most one per queue pair.
+    /// Commands at the authentication thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
     /// Work requests rejected by a broken queue pair; completed at the end of the round.

@@ -102,7 +102,7 @@ impl Reactor {
         }
     }
 
-    /// Retires queues known only to a subsystem, because a panic interrupted their Connect.
+    /// Strays are queues whose Connect a panic interrupted: only a subsystem has them.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control

@@ -15,7 +15,7 @@ use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
 
 /// Maximum queued steps. Beyond it, the [`Payer`] with the most steps loses its last one: that
-/// connection or reauthentication ends. A host has at most one step per queue.
+/// connection or reauthentication ends.
 const JOBS_MAX: usize = 256;
 /// Maximum queued steps of a payer; the connection of a further step ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
@@ -72,8 +72,7 @@ struct Job {
     step: Step,
 }
 
-/// Authentication steps for the thread; payers take turns: many steps of one payer delay each step
-/// of another by one.
+/// Payers take turns: many steps of one payer delay each step of another by one.
 #[derive(Debug)]
 struct StepQueue<T> {
     waiting: FairQueue<Payer, T>,
@@ -194,7 +193,7 @@ impl SubsystemShared {
         self.lock().keys.has(host)
     }
 
-    /// Sets the keys for later Connects and reauthentications; connected queues stay.
+    /// For later Connects and reauthentications; connected queues stay.
     pub fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }

@@ -10,7 +10,7 @@ use super::{Admitted, PlaceId};
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: Mutex<BacklogQueues>,
-    /// Whether a connection waits. Written under the lock, readable without it.
+    /// Written under the lock, readable without it.
     any: AtomicBool,
 }
 

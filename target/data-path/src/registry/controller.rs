@@ -124,7 +124,7 @@ impl ControllerShared {
     }
 
     /// Extends the lease for a command that arrived at `now_ns`. Returns false if the lease has
-    /// ended: the command must not be executed. Rarely writes to shared memory.
+    /// ended: the command must not be executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)

@@ -7,7 +7,7 @@ use nvme_proto::controller::SmartCounters;
 
 use crate::metrics::{Counter, Op};
 
-/// Counters of one reactor, aligned to two cache lines, which processors fetch together.
+/// Aligned to two cache lines, which processors fetch together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct IoCounters {

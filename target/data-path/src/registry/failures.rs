@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 3;
 pub(super) struct Failures {
     sender: Sender<Failure>,
     receiver: Receiver<Failure>,
-    /// Number of failures displaced by newer failures.
+    /// Failures displaced by newer failures.
     left_out: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ impl Failures {
         }
     }
 
-    /// Displaces the oldest failure if necessary. Takes no lock and does not allocate.
+    /// Displaces the oldest failure if necessary.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {

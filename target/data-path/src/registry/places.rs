@@ -113,8 +113,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a new connection, and returns the connection displaced by it. If
-    /// `is_short`, no queue pair is free for strangers: a stranger displaces another stranger.
+    /// Returns the connection displaced by the new one. If `is_short`, no queue pair is free for
+    /// strangers: a stranger displaces another stranger.
     pub fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -306,8 +306,7 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known, and regroups its waiting connections. Drops an address
-    /// without connections and history.
+    /// Updates whether an address is known. Drops an address without connections and history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;

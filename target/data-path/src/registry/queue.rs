@@ -14,7 +14,7 @@ pub struct QueueShared {
     pub device: String,
     pub provider: &'static str,
     pub pkey: PKey,
-    /// Number of submission queue entries, 1-based.
+    /// Submission queue entries, 1-based.
     pub entries: u16,
     pub marked: Shown,
     /// `None` if the Connect required no authentication.

@@ -58,7 +58,7 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// A Connect waits until older queues of its host are registered in [`crate::order`].
+    /// A Connect waits for the census of older queues.
     AwaitingCensus,
     AwaitingAuthentication,
     /// The device owns the request: its RDMA READ is posted, or will be in this round.
@@ -66,7 +66,7 @@ pub(crate) enum Stage {
     InBackend,
     AwaitingTurn,
     AwaitingRetry,
-    /// Waits for an older change of the same blocks by another association of the host.
+    /// Waits for an older change ([`crate::order`]).
     AwaitingOlder,
     AwaitingSend,
     /// The device owns the request: its response is posted, or will be in this round.

@@ -1,5 +1,5 @@
-//! Census of an old queue: it registers its pending changes in their disks' order
-//! ([`crate::order`]) before a Connect of the host's next association completes ([`Arming`]).
+//! Census of an old queue: it registers its pending changes in [`crate::order`], as requested by an
+//! [`Arming`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,9 +32,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of new censuses, so that these include all arrived capsules: a missed one
-    /// could execute after changes of the new association. Must not be called while completions are
-    /// polled.
+    /// Polls the devices of new censuses: a missed capsule could execute after changes of the new
+    /// association. Must not be called while completions are polled.
     pub(in crate::reactor) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -65,8 +64,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn take_censuses(&mut self) {
-        // Edited in place, so that after a panic the list still has each census awaited by a
-        // Connect.
+        // Edited in place: after a panic, the list still has each census awaited by a Connect.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));

@@ -1,8 +1,8 @@
 //! Settling of changed decisions.
 //!
 //! After [`Message::Settle`](crate::registry::Message::Settle), commands of older epochs are
-//! decided again before they reach their disk ([`decisions`](crate::reactor::stages::decisions)).
-//! The reactor answers the control plane once no such command is at a disk.
+//! [decided](crate::reactor::stages::decisions) again before they reach their disk. The reactor
+//! answers the control plane once no such command is at a disk.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers settled changes. Commands of a panicked reactor count as older than any change.
+    /// Commands of a panicked reactor count as older than any change.
     pub(in crate::reactor) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

@@ -54,9 +54,8 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the errno of a cancelled operation: `EAGAIN` (retry) if only the end of a lease
-    /// cancelled it, and the host has renewed the lease; otherwise `ECANCELED`. A queue pair
-    /// without a valid lease closes before it responds.
+    /// Returns `EAGAIN` (retry) if only the end of a lease cancelled the operation, and the host
+    /// has renewed the lease; otherwise `ECANCELED`. Closes a queue pair without a valid lease.
     #[cold]
     pub(in crate::reactor) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

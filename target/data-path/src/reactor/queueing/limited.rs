@@ -9,8 +9,8 @@ use crate::request::RequestId;
 /// Part of all requests: once 1/16 wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum nanoseconds by which the use of an idle key may be below the least use of the waiting
-/// ones: idle time gives little advantage.
+/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds: idle time gives little
+/// advantage.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

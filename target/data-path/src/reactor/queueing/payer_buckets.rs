@@ -252,8 +252,7 @@ mod tests {
         })
     }
 
-    /// Returns the commands executed in `time_ns`, in rounds of 10 us, for a payer with unlimited
-    /// work.
+    /// The payer has unlimited work; a round takes 10 us.
     fn taken_in(
         buckets: &mut PayerBuckets,
         of: Payer,

@@ -79,7 +79,7 @@ impl SerialQueues {
         }
     }
 
-    /// Queues the joined flushes again, because their flush was cancelled or must be retried.
+    /// Called if the flush in progress was cancelled or must be retried.
     pub(in crate::reactor) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

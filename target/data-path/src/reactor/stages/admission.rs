@@ -117,8 +117,7 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// True if the host's commands for this namespace wait for limits while other hosts may need their
-/// requests.
+/// True if many commands wait for limits, among them this host's for this namespace.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -194,7 +193,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleKey,
 ) -> bool {
-    // Connects and admin commands depend on no disk, so they are never stuck.
+    // Connects and admin commands depend on no disk.
     if queue.nsid == 0 {
         return false;
     }

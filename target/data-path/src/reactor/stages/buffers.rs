@@ -13,7 +13,6 @@ use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Period of [`others_pass`].
 pub(in crate::reactor) const PASS_BY: Duration = Duration::from_millis(100);
 
 #[inline(always)]

@@ -442,8 +442,7 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts requests that waited for `id` at a disk that serializes operations, limits its depth or
-/// orders changes. `result` is `None` for a retry.
+/// Starts requests that waited for `id`. `result` is `None` for a retry.
 #[cold]
 fn went_out(
     queues: &mut Queues,

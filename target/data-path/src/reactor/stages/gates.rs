@@ -12,9 +12,8 @@
 //! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
-//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue), others a list. Token buckets of
-//! payers are [`Allowance`](cairn_base::allowance::Allowance)s; those of rate limits
-//! ([`crate::limits`]) are atomic, because reactors share them.
+//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue), others a list. Reactors share
+//! the token buckets of rate limits ([`crate::limits`]), but not those of payers.
 
 use nvme_proto::controller::AuthenticationRequest;
 

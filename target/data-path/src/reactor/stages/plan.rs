@@ -117,7 +117,7 @@ fn plan_blocks(
     }
 }
 
-/// Returns LR from CDW12, and DSM from CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
+/// LR from CDW12, and DSM from CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
 #[inline(always)]
 fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     let moves_data = matches!(operation, Operation::Read(_) | Operation::Write(_));

@@ -42,7 +42,6 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
     Ok(data_bytes)
 }
 
-/// Fails if the queue pair must be closed.
 pub(in crate::reactor) fn capsule_arrived(
     queues: &mut Queues,
     io: &mut Io,

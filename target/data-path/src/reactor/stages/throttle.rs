@@ -152,7 +152,7 @@ pub(in crate::reactor) fn wake(queues: &Queues, io: &mut Io) {
     io.limited.waiting = waiting;
 }
 
-/// Returns the next command whose limits have tokens, and charges it.
+/// Charges the next command whose limits have tokens.
 pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> Option<RequestId> {
     while let Some((_, &id)) = io.limited.waiting.first() {
         let bill = bill(&queues.requests[id]).expect("what waits for a limit has a bill");

@@ -170,7 +170,7 @@ impl SubsystemShared {
     }
 
     pub(super) fn report_control(&self, message: ControlMessage) {
-        // Fails only after the end of the control plane, which closes all queues.
+        // Fails only after the end of the control plane.
         let _ = self.control.send(message);
     }
 }

@@ -76,7 +76,7 @@ impl SubsystemState {
 }
 
 impl SubsystemShared {
-    /// Connects a queue. If the host must authenticate, returns a claim instead, without effect.
+    /// If the host must authenticate, returns a claim without effect.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,

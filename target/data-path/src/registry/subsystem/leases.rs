@@ -16,7 +16,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// Runs `job`, which may restart the controller's timer, unless the association has expired.
+    /// First ends an expired association, so that `job` cannot restart its timer.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
