@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::sleep_trial::SleepTrial;
 
-/// Minimum window after a short gap.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
 /// Time without work after which a poll yields the core.
@@ -84,8 +83,8 @@ impl Idle {
         }
     }
 
-    /// Returns [`Self::pause`], but [`Pause::Sleep`] instead of [`Pause::Yield`] if `threads`: all
-    /// pending work is with threads that may need this core ([`crate::Ring::waits_for_threads`]).
+    /// Like [`Self::pause`], but if `threads`, sleeps instead of yielding: the threads with all
+    /// pending work may need this core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {

@@ -1,9 +1,10 @@
 //! Block I/O, independent of the network.
 //!
-//! A [`Backend`] is a disk shared by all threads: a file, block device, Ceph image, memory, or
-//! zeroes. Each thread has a [`Ring`], its own io_uring for I/O and sleeping, and an [`Arena`] of
-//! buffers. [`Backend::begin`] starts a [`BlockIo`], and [`Backend::resume`] continues it with each
-//! completion of [`Ring::pop`] until [`Progress::Done`]. The upper 8 bits of a tag must be 0.
+//! A [`Backend`] is a disk shared by all threads: a file, block device, NVMe drive, Ceph image,
+//! memory, or zeroes. Each thread has a [`Ring`], its own io_uring for I/O and sleeping, and an
+//! [`Arena`] of buffers. [`Backend::begin`] starts a [`BlockIo`], and [`Backend::resume`] continues
+//! it with each completion of [`Ring::pop`] until [`Progress::Done`]. The upper 8 bits of a tag
+//! must be 0.
 //!
 //! Offsets and lengths are in bytes, unless a field says blocks. Errors are errnos or drive
 //! statuses ([`Errno`]). Operations on files allocate no memory, take no lock and format no text.

@@ -25,7 +25,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Begins a reading of the clock. Must be called before the clock is read.
+    /// Must be called before the clock is read.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {
@@ -41,8 +41,7 @@ impl Look {
     }
 }
 
-/// Makes the call if `look` is recent and the thread was not interrupted; otherwise returns `None`,
-/// and the caller must read the clock again.
+/// Returns `None` if the call was not made: the caller must read the clock again.
 ///
 /// # Safety
 /// The requirements of the system call must be met.

@@ -1,5 +1,5 @@
 //! Cost of block I/O without a network: random reads or writes, with JSON output like fio's. `cargo
-//! xtask bench` compares it with fio's io_uring engine, and `bench ceph` with fio's rbd engine.
+//! xtask bench` and `cargo xtask bench ceph` compare the result with fio's.
 //!
 //! ```text
 //! truncate -s 1G /tmp/disk.img

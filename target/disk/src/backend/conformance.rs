@@ -1,4 +1,4 @@
-//! Conformance suite of the backends. A [`Rig`] has a ring, a buffer and one backend.
+//! Conformance suite of the backends.
 
 pub(super) mod devices;
 mod drives;

@@ -53,7 +53,7 @@ impl Atomic {
         boundary_power_fail: 0,
     };
 
-    /// Returns units of `blocks` blocks; the first one begins at block `offset`.
+    /// The first unit begins at block `offset`.
     pub(super) fn units(blocks: u32, offset: u16) -> Self {
         Self {
             normal: blocks,

@@ -1,8 +1,5 @@
 //! Lookup of a disk's path. Checks and opens use the found descriptor: later changes of names and
 //! links have no effect.
-//!
-//! A [`Backend`](super::Backend) of a file or device requires an [`AdmittedPath`], a [`FoundPath`]
-//! checked by the caller.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
@@ -21,7 +18,7 @@ pub struct FoundPath {
     metadata: Metadata,
 }
 
-/// Object that the caller permits to open.
+/// Object that the caller permits to open, as [`Backend`](super::Backend) requires.
 #[derive(Debug)]
 pub struct AdmittedPath(FoundPath);
 

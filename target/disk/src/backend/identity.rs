@@ -179,7 +179,7 @@ struct Birth {
     text: String,
     /// Whether the birth time is unknown: a reused inode number is then not detected.
     is_weak: bool,
-    /// File system id, which may change with each mount.
+    /// May change with each mount.
     fsid: u64,
 }
 

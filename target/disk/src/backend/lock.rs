@@ -101,8 +101,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk, which has opened the file as `own`. Returns the file for the disk's I/O: for a
-    /// writer, the locked one. Fails if the disk requires exclusive use of a shared file.
+    /// Adds a disk with the open file `own`. Returns the file for I/O: for a writer, the locked
+    /// one. Fails if the disk requires exclusive use of a shared file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();

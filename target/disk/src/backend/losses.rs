@@ -41,8 +41,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether a file was truncated or deleted. Blocks on the file system. Returns true for
-    /// a new [failure](Self::is_failed).
+    /// Checks whether a file was truncated or deleted. Blocks. Returns true for a new
+    /// [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

@@ -21,7 +21,7 @@ const LOCKS: usize = 256;
 /// Spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
-/// Sequence lock: odd during a write. Readers do not write to it, and retry.
+/// Sequence lock: odd during a write. Readers retry.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 

@@ -1,8 +1,6 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! Reactors share a [`Backend`]. Each [`begin`](Backend::begin)s [`BlockIo`]s, and
-//! [`resume`](Backend::resume)s them with completions of its ring until [`Progress::Done`]. Callers
-//! check offsets and lengths, which are in bytes.
+//! Callers check offsets and lengths, which are in bytes.
 
 mod block_file;
 mod claim;

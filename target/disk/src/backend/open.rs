@@ -110,7 +110,6 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     }
     let (file, guard) = match (is_claimed, is_device) {
         (true, _) => (file, Guard::Claim),
-        // Block devices have no lock: exclusive writers open them with `O_EXCL`.
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };

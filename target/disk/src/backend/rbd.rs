@@ -26,7 +26,7 @@ const PIECE_MAX: u64 = 256 << 20;
 /// Allocation unit of an OSD: smaller writes require a read.
 const WRITE_BYTES: u64 = 4096;
 
-/// `rbd_discard_granularity_bytes`: smaller discards have no effect.
+/// `rbd_discard_granularity_bytes`.
 const DISCARD_BYTES: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -108,8 +108,7 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for started writes. May block. Failures lose no data: acknowledged writes are on the
-    /// OSDs.
+    /// May block. Failures lose no data: acknowledged writes are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
             // Cause: a shutdown, of the target or of a controller.

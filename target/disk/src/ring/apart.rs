@@ -316,8 +316,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes changes to workers, which may begin them until `known_until_ns`. Passes changes with
-    /// expired leases to `refuse`.
+    /// Workers may begin the changes until `known_until_ns`. Changes with expired leases go to
+    /// `refuse`.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {

@@ -46,7 +46,7 @@ impl Ring {
         Memory::new(mapping, at, span.length as usize)
     }
 
-    /// Arms the wake-up by images. Returns `false` if a completion is available.
+    /// Returns `false` if a completion is available.
     #[inline]
     pub(super) fn watch_images(&mut self) -> bool {
         let Some(images) = self.images.as_mut() else {

@@ -468,7 +468,7 @@ impl Ring {
     }
 }
 
-/// Pushes an entry. Returns the number of earlier entries, modulo 2^32.
+/// Returns the number of earlier entries, modulo 2^32.
 #[inline]
 fn push(
     uring: &mut IoUring,

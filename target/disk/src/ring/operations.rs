@@ -107,8 +107,7 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range of a block device, whose data is then undefined, by a worker: io_uring
-    /// would pass many discards to kernel threads, which ignore leases.
+    /// Uses a worker: io_uring would pass many discards to kernel threads, which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);

@@ -184,7 +184,7 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Returns a reading of the clock, and nanoseconds since the target's start.
+    /// Also returns the nanoseconds since the target's start.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())

@@ -43,8 +43,8 @@ where
     }
 }
 
-/// Builds a ring with the best supported options: Linux 6.1 defers completion work to the thread's
-/// calls, older kernels interrupt the thread. With `polled`, completions must be polled.
+/// Uses the best supported options: Linux 6.1 defers completion work to the thread's calls, older
+/// kernels interrupt the thread. With `polled`, completions must be polled.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

@@ -23,8 +23,7 @@
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
 //! waits for each delay. Data moves on completion, which reveals buffers reused too early.
 //!
-//! Without registered disks, each file added to a ring costs one load, and each operation one bit
-//! test.
+//! Without registered disks, each operation costs one bit test.
 
 mod attachment;
 mod medium;
@@ -106,7 +105,7 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk. Clones share the state. The file is ordinary again once no clone exists and no
+/// Simulated disk, shared by its clones. The file is ordinary again once no clone exists and no
 /// ring uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);

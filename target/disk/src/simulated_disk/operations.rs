@@ -6,7 +6,7 @@ use cairn_base::Mapping;
 
 use super::{BLOCK_BYTES, Completions, Habits, Lie, Medium, Memory, Operation, Work};
 
-/// Maximum number of operations in a series of `EAGAIN`.
+/// Maximum operations in a series of `EAGAIN`.
 const STORM_MAX: u64 = 40;
 
 /// Maximum delay of the repetition of a [`Lie::LateWrite`], in microseconds.

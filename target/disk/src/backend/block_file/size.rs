@@ -25,7 +25,7 @@ impl BlockFile {
         self.can_grow.then_some(device)
     }
 
-    /// Checks the file's size and name. May block. Returns true for a new truncation.
+    /// May block. Returns true for a new truncation.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;

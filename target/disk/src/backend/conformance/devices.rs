@@ -12,8 +12,7 @@ impl Loop {
         attach(file, &[]).map(Self)
     }
 
-    /// Returns a device that discards: its file system punches holes, and no earlier test stopped
-    /// its discards.
+    /// The file system punches holes, and no earlier test stopped the device's discards.
     fn that_discards(file: &Path) -> Option<Self> {
         if !full::has_holes(file.parent().unwrap()) {
             return None;

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Environment variable with character devices of drives to erase, separated by commas.
+/// Character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
-/// Environment variable, set if drives are polled and their driver has poll queues.
+/// Set if drives are polled and their driver has poll queues.
 const POLLED: &str = "CAIRN_TEST_POLLED";
 
 #[test]

@@ -44,8 +44,7 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device, opened with `O_EXCL`. Declared before `file`, whose closer thread drops the
-    /// last reference.
+    /// Block device. Declared before `file`, whose closer thread drops the last reference.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,

@@ -1,4 +1,4 @@
-//! Tests with a simulated drive: they read queued commands and choose results.
+//! Tests read the queued commands of a simulated drive and choose results.
 
 use cairn_base::Mapping;
 

@@ -100,8 +100,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// True if commands support fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1 added them together
-/// with `SENDMSG_ZC`, which is probed.
+/// Linux 6.1 added fixed buffers (`IORING_URING_CMD_FIXED`) together with `SENDMSG_ZC`, which is
+/// probed.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);

@@ -137,7 +137,7 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Starts a command. If `changes`, the command modifies the drive and requires a lease.
+    /// If `changes`, the command modifies the drive and requires a lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -234,7 +234,7 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Arms the wake-up by drives. Returns `false` if a completion is ready or must be polled.
+    /// Returns `false` if a completion is ready or must be polled.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
