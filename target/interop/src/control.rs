@@ -11,7 +11,6 @@ use cairn_config::{Config, Namespace, Nqn, Uuid};
 use cairn_control::{Disk, Error, Kind, Stage};
 use serde_json::Value;
 
-/// Interface through which methods query and change the running target.
 pub trait Control: Sync {
     type Snapshot: Snapshot + Send + Sync;
 
@@ -51,7 +50,7 @@ pub trait Snapshot {
 
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Returns counts since the start, zeros if the namespace is not in use.
+    /// Counts since the start; zeros if the namespace is not in use.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;

@@ -3,7 +3,7 @@
 //! The methods reach the running target only through [`Control`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-// The public items are for `cairn-target`, and their names and types document them.
+// Public items are for `cairn-target`; names and types document them.
 #![allow(missing_docs)]
 
 mod control;

@@ -68,8 +68,8 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks until the cluster replies. After a change of the size or a permanent
-    /// failure, `on_change` is called by the keeper's thread and [`Self::open_again`].
+    /// Opens an image. Blocks until the cluster replies. `on_change` is called by the keeper's
+    /// thread after a change of the size or a permanent failure, and by [`Self::open_again`].
     ///
     /// # Errors
     /// The image cannot be opened, or another client uses it; the error has the remedy.

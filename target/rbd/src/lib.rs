@@ -4,8 +4,6 @@
 //! any image. librbd's threads pass completions by a list, and wake a sleeping thread by an
 //! eventfd.
 //!
-//! The cache is off: acknowledged writes are on all replicas.
-//!
 //! Why `unsafe` here: librbd is C code, whose threads access an operation's memory until they call
 //! back. Until then the operation holds its memory ([`Memory`]) and its image.
 

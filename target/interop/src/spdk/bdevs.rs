@@ -197,7 +197,6 @@ fn no_device() -> Error {
     Error::errno(Errno::NODEV, "No such device")
 }
 
-/// Returns the bdevs of clients and of namespaces.
 pub fn sizes(snapshot: &impl Snapshot, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
     let exports = snapshot.exports();
@@ -259,8 +258,7 @@ fn of_backing(product: &str, config: &Namespace) -> Value {
     }
 }
 
-/// Returns a bdev's `driver_specific`. `file` has filename, whether the block size is given, and
-/// whether it is read-only.
+/// `file`: filename, whether the block size is given, whether the file is read-only.
 fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     match file {
         None => json!({}),

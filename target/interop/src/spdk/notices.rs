@@ -52,7 +52,7 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    /// Compares `disks` with the recorded bdevs, and records the differences.
+    /// Records the differences to the last recorded bdevs.
     pub fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();
@@ -62,7 +62,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // Size 0 means that the disk backed no namespace.
+                // A file without a namespace has size 0.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
@@ -74,8 +74,8 @@ impl Notices {
         }
     }
 
-    /// Returns false if [`Notices::note`] must compare all, because one shares its name with a disk
-    /// of another size.
+    /// Returns false if [`Notices::note`] must compare all, because an added disk shares its name
+    /// with one of another size.
     pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
