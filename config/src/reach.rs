@@ -88,8 +88,8 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Returns a warning about namespaces whose lists contain hosts that the subsystem refuses. One
-    /// warning counts them, because there may be ten thousand.
+    /// Returns one warning about all namespaces whose lists contain hosts that the subsystem
+    /// refuses: there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;
@@ -118,8 +118,8 @@ impl Config {
         ))
     }
 
-    /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses all
-    /// hosts of the list.
+    /// Returns a host of a namespace's list that the subsystem refuses, and whether the subsystem
+    /// refuses all hosts of the list.
     ///
     /// A group member counts only if all hosts of the list are refused: groups may serve several
     /// subsystems.

@@ -81,8 +81,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// Returns true if stderr is the journal: device and inode are in `JOURNAL_STREAM`
-/// (systemd.exec(5)), which a child with redirected stderr inherits too.
+/// True if stderr is the journal: device and inode are in `JOURNAL_STREAM` (systemd.exec(5)), which
+/// a child with redirected stderr inherits too.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;

@@ -61,7 +61,7 @@ impl Draft {
     }
 
     /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
-    /// applies; `None` is all groups.
+    /// applies; `None` means all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -1,8 +1,8 @@
 //! Opens and measures disks ([`Call`]) on separate threads.
 //!
-//! A disk may block a call indefinitely, but the control plane must serve hosts: the result of a
-//! call is discarded after a deadline. Until the call returns, its path gets no other call, which
-//! bounds the number of blocked threads.
+//! A disk may block a call indefinitely, but the control plane must serve hosts: a late result is
+//! discarded. Until a late call returns, its path gets no other call, which bounds the number of
+//! blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -366,8 +366,8 @@ impl Running {
         }
     }
 
-    /// Returns true if `task` must wait for this call: for the same path, or, if this call is late,
-    /// for the same folder.
+    /// True if `task` must wait for this call, which has the same path, or is late and has the same
+    /// folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

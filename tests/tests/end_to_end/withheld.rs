@@ -17,8 +17,8 @@ const DEPTH: usize = 127;
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
 /// The target's timeout for one response while others are acknowledged.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// The target's timeout for all responses of a completion batch. A host that acknowledges one every five seconds
-/// exceeds it.
+/// The target's timeout for all responses of a completion batch. A host that acknowledges one
+/// response every five seconds exceeds this timeout.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
 const READS: usize = 100;
 
