@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 /// Provider to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProviderName {
-    /// Inside this process.
+    /// Loopback inside this process.
     Loopback,
     /// RoCE in user space, over UDP.
     Soft,
