@@ -79,7 +79,7 @@ const DATA_IN: usize = 1;
 
 pub const WHOLE: &str = "whole";
 
-/// Times at which a command reached each stage, in its reactor's nanoseconds.
+/// Times at which a command reached each stage, in nanoseconds since the target's start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StageTimes {
     seen_ns: u64,

@@ -78,7 +78,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Further capsules wait in receive slots.
+    /// Maximum requests; further capsules wait in receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }

@@ -183,9 +183,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// The reactor handles all messages at once.
+    /// Whether messages remain; the reactor handles all at once.
     pub(crate) messages: bool,
-    /// The reactor takes a few connections at intervals.
+    /// Whether connections remain; the reactor takes a few at intervals.
     pub(crate) connections: bool,
 }
 

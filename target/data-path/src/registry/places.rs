@@ -306,7 +306,7 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known. Drops an address without connections and history.
+    /// Drops an address without connections and history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;

@@ -86,13 +86,13 @@ pub struct BlockIo {
     pub(super) syncing: bool,
     pub(super) stopped: bool,
     pub(super) tries: u8,
-    /// Whether a write may block for space in the file, after a check of its size.
+    /// Whether a non-blocking write failed: a worker repeats the write after a check of the size.
     pub(super) may_wait: bool,
     /// Zeroing method of the current step; the disk's method may change meanwhile.
     pub(super) method: u8,
 }
 
-/// Maximum consecutive retries: with the pauses about two seconds.
+/// Maximum consecutive retries: about two seconds with pauses.
 pub(super) const TRIES_MAX: u8 = 50;
 
 const PAUSE_MAX_MS: u64 = 50;

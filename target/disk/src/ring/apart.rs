@@ -261,7 +261,7 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// True if worker threads or the kernel execute changes, so that waiting ends.
+    /// True if worker threads or the kernel execute changes: a completion will end a wait.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }

@@ -27,10 +27,10 @@ use commands::{DriveSlot, Drives};
 
 pub(super) const DRIVES: u64 = 1 << 58;
 
-/// Flag in a slot's index: drive.
+/// Flag of a drive in a slot's index.
 const DRIVE_SLOT: u32 = 1 << 30;
 
-/// Flag in a slot's index, with [`DRIVE_SLOT`]: polled drive.
+/// Flag of a polled drive, with [`DRIVE_SLOT`].
 const POLLED_SLOT: u32 = 1 << 29;
 
 const UNPINNED: u16 = u16::MAX;
