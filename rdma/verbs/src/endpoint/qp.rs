@@ -29,7 +29,9 @@ pub(super) enum Phase {
     /// The RTU has arrived, or was sent.
     Established,
     /// This end has closed the connection; outstanding work drains until the deadline.
-    Closing { deadline: Instant },
+    Closing {
+        deadline: Instant,
+    },
 }
 
 pub(super) struct Attempt {
