@@ -4,8 +4,6 @@
 //! * [`facts`] are the typed results. An unavailable fact has a reason, and does not stop the others.
 //! * [`rules`] examine the facts, and produce findings: problem, consequence, evidence and fix.
 //! * [`cli`] is the command line of `fabric` and `doctor`, for target and host.
-//! * [`placement`] finds the CPUs near an adapter.
-//! * [`mtu`], [`tos`] and [`priorities`] compute MTUs, service levels and VLAN priorities.
 //!
 //! The crate is not on the data path and needs no RDMA device. Only `source::live::sys` contains `unsafe`.
 

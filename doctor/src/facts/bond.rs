@@ -59,7 +59,7 @@ impl Bond {
 }
 
 impl Fabric {
-    /// Returns the state of RoCE LAG ; `None` if the netdev is no bond, or no RDMA device uses it.
+    /// Returns the state of RoCE LAG; `None` if the netdev is no bond, or no RDMA device uses it.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;

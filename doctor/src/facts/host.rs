@@ -25,7 +25,6 @@ const MODULES: [&str; 18] = [
     "vlan_8021q",
     "8021q",
 ];
-/// Capability that lifts the limit on locked memory (linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
 /// State of the machine apart from its adapters.

@@ -22,7 +22,7 @@ impl Moment for Duration {
     }
 }
 
-/// Token bucket that holds up to `burst` tokens and gains one per `interval`.
+/// Token bucket with at most `burst` tokens, which gains one per `interval`.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<T> {
     full_at: Option<T>,

@@ -76,8 +76,7 @@ impl Clock {
         }
     }
 
-    /// Returns the current time. Unlike [`Self::now`], the call does not count as a read for
-    /// [`Self::stop_after`].
+    /// Returns the current time, without a read that [`Self::stop_after`] counts.
     #[must_use]
     #[inline]
     pub fn glance(&self) -> Instant {

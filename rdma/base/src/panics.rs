@@ -130,14 +130,14 @@ impl Part {
 
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job on a thread that belongs to no target, such as a provider's thread.
+/// Runs a job on a thread without a target, such as a provider's thread.
 ///
 /// Returns `None` after a panic, which is logged and counted.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
 
-/// Logs and counts a panic on a thread that belongs to no target.
+/// Logs and counts a panic on a thread without a target.
 pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
@@ -161,7 +161,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// Counters of confined panics, for one target or for threads that belong to no target.
+/// Counters of confined panics, of one target, or of threads without a target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,
@@ -232,7 +232,7 @@ impl Panics {
     }
 
     /// Returns the number of panics of a part since the process started, on threads of this target
-    /// and on threads that belong to no target.
+    /// and on threads without a target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);

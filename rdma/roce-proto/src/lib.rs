@@ -4,8 +4,8 @@
 //! * [`cm`]: the connection manager.
 //! * [`qp`]: the queue pair of a reliable connection.
 //!
-//! The crate uses no socket, clock, thread, file or random numbers: it is `no_std` with an allocator, as
-//! `xtask/tests/no_io.rs` proves.
+//! The crate is `no_std` with an allocator, and uses no socket, clock, thread, file or random
+//! numbers (`xtask/tests/no_io.rs`).
 
 #![no_std]
 #![forbid(unsafe_code)]

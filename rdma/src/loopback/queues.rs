@@ -12,7 +12,6 @@ use crate::work::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWor
 use super::network::QpAddress;
 use super::posted::Posted;
 
-/// Unlimited RNR retries (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 pub(super) struct EndpointState {

@@ -7,8 +7,6 @@
 //!   the endpoints.
 //! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one event channel, on its thread.
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
-//!
-//! Most `unsafe` code is in `cm`, `objects` and `sys`.
 
 mod address;
 mod chain;

@@ -15,7 +15,6 @@ const ATTR_IEEE_APP_TABLE: u16 = 3;
 /// Selector of entries by DSCP in the application table (IEEE 802.1Qcd).
 const SELECTOR_DSCP: u8 = 5;
 
-/// Returns the settings shown by `dcb pfc show` and `dcb app show`.
 pub(super) fn ask(netdev: &str) -> io::Result<Dcb> {
     // `struct dcbmsg`: family, cmd, padding.
     let mut body = vec![0, CMD_IEEE_GET, 0, 0];

@@ -19,7 +19,6 @@ const SS_STATS: u32 = 1;
 const STRING_BYTES: usize = 32;
 const MAX_COUNTERS: u32 = 1 << 16;
 
-/// Returns the settings shown by `ethtool -a`.
 pub(super) fn pause(netdev: &str) -> io::Result<Pause> {
     // `struct ethtool_pauseparam`: cmd, autoneg, rx_pause, tx_pause.
     let mut data = [GPAUSEPARAM, 0, 0, 0];
@@ -32,7 +31,6 @@ pub(super) fn pause(netdev: &str) -> io::Result<Pause> {
     })
 }
 
-/// Returns the settings shown by `ethtool -g`.
 pub(super) fn rings(netdev: &str) -> io::Result<Rings> {
     // `struct ethtool_ringparam`: cmd, four maxima (rx, mini, jumbo, tx), four values.
     let mut data = [0; 9];
@@ -46,7 +44,6 @@ pub(super) fn rings(netdev: &str) -> io::Result<Rings> {
     })
 }
 
-/// Returns the driver shown by `ethtool -i`.
 pub(super) fn driver(netdev: &str) -> io::Result<Driver> {
     // `struct ethtool_drvinfo`, 196 bytes: cmd, driver[32], version[32], fw_version[32], ...
     let mut data = [0; 49];
@@ -59,7 +56,6 @@ pub(super) fn driver(netdev: &str) -> io::Result<Driver> {
     })
 }
 
-/// Returns the counters shown by `ethtool -S`.
 pub(super) fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
     let count = counters(netdev)?.min(MAX_COUNTERS);
     // `struct ethtool_gstrings`: cmd, string_set, len, strings.

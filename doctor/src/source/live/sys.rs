@@ -6,7 +6,6 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Request number of ethtool's ioctl in linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {

@@ -148,6 +148,7 @@ mod fast {
     }
 }
 
+/// The functions of `fast`, with the same safety contracts.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 mod plain {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -161,8 +162,6 @@ mod plain {
         unsafe { AtomicU8::from_ptr(base.add(at).cast_mut()) }
     }
 
-    /// # Safety
-    /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     pub(in crate::mapping) unsafe fn store(from: &[u8], to: *mut u8) {
         for (at, value) in from.iter().enumerate() {
             // SAFETY: the caller guarantees the range.
@@ -170,15 +169,11 @@ mod plain {
         }
     }
 
-    /// # Safety
-    /// As for [`store`].
     pub(in crate::mapping) unsafe fn stream(from: &[u8], to: *mut u8) {
         // SAFETY: the caller guarantees the range.
         unsafe { store(from, to) };
     }
 
-    /// # Safety
-    /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     pub(in crate::mapping) unsafe fn load(from: *const u8, to: &mut [u8]) {
         for (at, value) in to.iter_mut().enumerate() {
             // SAFETY: the caller guarantees the range.
@@ -186,10 +181,6 @@ mod plain {
         }
     }
 
-    /// Ranges may overlap.
-    ///
-    /// # Safety
-    /// Both ranges are valid.
     pub(in crate::mapping) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: the caller guarantees the ranges.
         let copy = |at| unsafe { byte(to, at).store(byte(from, at).load(Relaxed), Relaxed) };
@@ -200,8 +191,6 @@ mod plain {
         }
     }
 
-    /// # Safety
-    /// `to` is valid for `length` bytes.
     pub(in crate::mapping) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
         for at in 0..length {
             // SAFETY: the caller guarantees the range.

@@ -1,9 +1,8 @@
 //! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
 //!
-//! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams
-//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]), and the time of the next call
-//! ([`Manager::poll_timeout`]). A message about a connection must come from the peer's address and
-//! contain one of the connection's random communication ids.
+//! Inputs are datagrams, calls of the consumer, and the time. The `poll_` methods return datagrams,
+//! events, and the time of the next call. A message about a connection must come from the peer's
+//! address and contain one of the connection's random communication ids.
 
 mod connection;
 mod identity;
@@ -119,7 +118,7 @@ impl Manager {
         self.held_requests
     }
 
-    /// Penalizes the peer's address for a packet with a memory key that the peer was not given.
+    /// Penalizes the peer's address for a packet with a wrong memory key.
     ///
     /// Returns the address if its connection requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
@@ -239,7 +238,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Drops a request without an answer, so that the peer repeats the request.
+    /// Drops a request without an answer: the peer repeats the request.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, ConnectionState::ReqReceived)?;
         self.dropped_requests += 1;

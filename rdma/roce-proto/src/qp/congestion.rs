@@ -171,7 +171,7 @@ impl Pacer {
         }
     }
 
-    /// Handles a congestion notification (annex A17.9.3), and returns whether it cut the rate.
+    /// Returns whether a congestion notification (annex A17.9.3) cut the rate.
     ///
     /// A notification has no effect if no packet is unacknowledged, and nothing was sent or acknowledged in the last
     /// [`VALID_ROUND_TRIPS`] round trips.

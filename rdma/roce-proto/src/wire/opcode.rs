@@ -21,39 +21,39 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    /// SEND, first packet of several.
+    /// SEND, first packet.
     SendFirst = 0x00,
-    /// SEND, neither first nor last.
+    /// SEND, middle packet.
     SendMiddle = 0x01,
-    /// SEND, last packet of several.
+    /// SEND, last packet.
     SendLast = 0x02,
-    /// SEND, last of several, with immediate data.
+    /// SEND, last packet, with immediate data.
     SendLastImm = 0x03,
-    /// SEND in a single packet.
+    /// SEND, single packet.
     SendOnly = 0x04,
-    /// SEND in a single packet, with immediate data.
+    /// SEND, single packet, with immediate data.
     SendOnlyImm = 0x05,
-    /// WRITE, first packet of several.
+    /// WRITE, first packet.
     WriteFirst = 0x06,
-    /// WRITE, neither first nor last.
+    /// WRITE, middle packet.
     WriteMiddle = 0x07,
-    /// WRITE, last packet of several.
+    /// WRITE, last packet.
     WriteLast = 0x08,
-    /// WRITE, last of several, with immediate data.
+    /// WRITE, last packet, with immediate data.
     WriteLastImm = 0x09,
-    /// WRITE in a single packet.
+    /// WRITE, single packet.
     WriteOnly = 0x0a,
-    /// WRITE in a single packet, with immediate data.
+    /// WRITE, single packet, with immediate data.
     WriteOnlyImm = 0x0b,
     /// READ request.
     ReadRequest = 0x0c,
-    /// READ response, first packet of several.
+    /// READ response, first packet.
     ReadResponseFirst = 0x0d,
-    /// READ response, neither first nor last.
+    /// READ response, middle packet.
     ReadResponseMiddle = 0x0e,
-    /// READ response, last packet of several.
+    /// READ response, last packet.
     ReadResponseLast = 0x0f,
-    /// READ response in a single packet.
+    /// READ response, single packet.
     ReadResponseOnly = 0x10,
     /// Acknowledgement, positive or negative.
     Acknowledge = 0x11,
@@ -63,13 +63,13 @@ opcodes! {
     CompareSwap = 0x13,
     /// Fetch and add of 8 bytes.
     FetchAdd = 0x14,
-    /// SEND, last of several, with a key to invalidate.
+    /// SEND, last packet, with a key to invalidate.
     SendLastInv = 0x16,
-    /// SEND in a single packet, with a key to invalidate.
+    /// SEND, single packet, with a key to invalidate.
     SendOnlyInv = 0x17,
-    /// UD SEND in a single packet, for management datagrams.
+    /// UD SEND, single packet, for management datagrams.
     UdSendOnly = 0x64,
-    /// UD SEND in a single packet, with immediate data.
+    /// UD SEND, single packet, with immediate data.
     UdSendOnlyImm = 0x65,
     /// Congestion notification (RoCE v2, annex A17.9.3).
     Cnp = 0x81,

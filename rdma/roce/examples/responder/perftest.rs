@@ -2,8 +2,8 @@
 //!
 //! A client opens a control connection, and then data connections. On the control connection, both
 //! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
-//! The server echoes each message. The server is passive in tests of WRITE and READ, and posts
-//! receives in a test of SEND.
+//! The server echoes each message. The server is passive, except that it posts receives in tests of
+//! SEND.
 
 use cairn_roce::rdma::RemoteBuffer;
 

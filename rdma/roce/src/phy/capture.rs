@@ -103,7 +103,6 @@ impl Capture {
         self.write(&ends, macs, received.index, received.bytes);
     }
 
-    /// Writes a sent packet with the IPv4 identification `id`.
     pub(crate) fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
             version,

@@ -146,7 +146,6 @@ impl Network {
         }
     }
 
-    /// Returns the largest path MTU code for the interface of `address`.
     pub(crate) fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),
@@ -189,7 +188,6 @@ impl Network {
 }
 
 impl Inlet {
-    /// Returns the descriptor, if any, that is readable when packets have arrived.
     #[must_use]
     pub(crate) fn fd(&self) -> Option<RawFd> {
         match self {

@@ -103,8 +103,7 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// A copy of an old request, and a request that reveals a gap, arrive before a response is sent. One NAK is sent per
-/// gap.
+/// A copy of an old request, and a request that reveals a gap, arrive before a response is sent.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -358,7 +357,6 @@ fn a_nak_of_the_peer_is_believed() {
     }
 }
 
-/// The adapter splits super-packets without counting the identification, so the peer accepts only the first packet.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;

@@ -82,8 +82,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // Multiplicative hash (Knuth, The Art of Computer Programming, 6.4): the factor is 2^64 divided by the golden
-        // ratio. The map uses low bits, into which the high bits are folded.
+        // Multiplicative hash (Knuth, TAOCP, 6.4): the factor is 2^64 divided by the golden ratio.
+        // The map uses low bits, into which the high bits are folded.
         let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

@@ -6,7 +6,6 @@ use super::{Context, Entry, Joined, Refusal, Requester, is_read, psn};
 use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
-/// Unlimited RNR retries (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// Time from a fatal NAK to its confirmation, in acknowledgement timeouts. Unacknowledged packets are sent twice
 /// meanwhile: at once, and after the first timeout.

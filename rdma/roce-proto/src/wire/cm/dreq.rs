@@ -11,7 +11,7 @@ pub const PRIVATE_LEN: usize = 220;
 pub struct Dreq {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Remote QPN: queue pair number of the receiver.
+    /// Queue pair number of the receiver.
     pub remote_qpn: u32,
     /// Private data.
     pub private_data: [u8; PRIVATE_LEN],

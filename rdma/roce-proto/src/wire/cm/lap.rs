@@ -42,7 +42,7 @@ impl Lap {
 pub struct Apr {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Additional Information Length: bytes used in `info`.
+    /// Bytes used in `info`.
     pub info_len: u8,
     /// AP Status (IBTA 12.8.2.1).
     pub status: u8,

@@ -13,11 +13,11 @@ pub const ARI_LEN: usize = 72;
 pub struct Rej {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Message REJected: the answered message.
+    /// Answered message.
     pub answered: Answered,
-    /// Reject Info Length: bytes used in `info`.
+    /// Bytes used in `info`.
     pub info_len: u8,
-    /// Reason: a [`RejReason`], or another code of IBTA table 109.
+    /// [`RejReason`], or another code of IBTA table 109.
     pub reason: u16,
     /// Additional Reject Information.
     pub info: [u8; ARI_LEN],

@@ -15,19 +15,19 @@ pub struct Rep {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Starting PSN: the first PSN expected by the sender.
+    /// First PSN expected by the sender.
     pub starting_psn: u32,
-    /// Responder Resources: maximum outstanding READs and atomics answered by the sender.
+    /// Maximum outstanding READs and atomics answered by the sender.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics issued by the sender.
+    /// Maximum outstanding READs and atomics issued by the sender.
     pub initiator_depth: u8,
     /// Target ACK Delay code (4.096 us * 2^code).
     pub target_ack_delay: u8,
     /// Failover Accepted: 0 is accepted, 1 not supported, 2 refused.
     pub failover: u8,
-    /// End-To-End Flow Control: true if the sender has end-to-end credits.
+    /// True if the sender has end-to-end credits.
     pub flow_control: bool,
-    /// RNR Retry Count: RNR retries requested from the receiver.
+    /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
     /// SRQ exists: true with a shared receive queue.
     pub srq: bool,

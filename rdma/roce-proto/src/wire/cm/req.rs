@@ -21,29 +21,29 @@ pub struct Req {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Responder Resources: maximum outstanding READs and atomics answered by the sender.
+    /// Maximum outstanding READs and atomics answered by the sender.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics issued by the sender.
+    /// Maximum outstanding READs and atomics issued by the sender.
     pub initiator_depth: u8,
     /// Remote CM Response Timeout code (4.096 us * 2^code).
     pub remote_response_timeout: u8,
     /// Transport Service Type: 0 is a reliable connection.
     pub transport_type: u8,
-    /// End-to-End Flow Control: true if the sender has end-to-end credits.
+    /// True if the sender has end-to-end credits.
     pub flow_control: bool,
-    /// Starting PSN: the first PSN expected by the sender.
+    /// First PSN expected by the sender.
     pub starting_psn: u32,
     /// Local CM Response Timeout code.
     pub local_response_timeout: u8,
-    /// Retry Count: transport retries requested from the receiver.
+    /// Transport retries requested from the receiver.
     pub retry_count: u8,
     /// Partition Key.
     pub pkey: u16,
     /// Path Packet Payload MTU code (1 is 256 bytes, 5 is 4096).
     pub path_mtu: u8,
-    /// RNR Retry Count: RNR retries requested from the receiver.
+    /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
-    /// Max CM Retries: maximum repetitions of a connection message.
+    /// Maximum repetitions of a connection message.
     pub max_cm_retries: u8,
     /// SRQ exists: true with a shared receive queue.
     pub srq: bool,
@@ -56,25 +56,25 @@ pub struct Req {
 /// Primary path of a REQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Primary Local Port LID and Remote Port LID: 0xffff on Ethernet.
+    /// Local and Remote Port LID: 0xffff on Ethernet.
     pub lids: [u16; 2],
-    /// Primary Local Port GID.
+    /// Local Port GID.
     pub local_gid: Ipv6Addr,
-    /// Primary Remote Port GID.
+    /// Remote Port GID.
     pub remote_gid: Ipv6Addr,
-    /// Primary Flow Label.
+    /// Flow Label.
     pub flow_label: u32,
-    /// Primary Packet Rate code.
+    /// Packet Rate code.
     pub rate: u8,
-    /// Primary Traffic Class.
+    /// Traffic Class.
     pub traffic_class: u8,
-    /// Primary Hop Limit.
+    /// Hop Limit.
     pub hop_limit: u8,
-    /// Primary SL: service level.
+    /// Service level.
     pub sl: u8,
-    /// Primary Subnet Local: true if both ports are in one subnet.
+    /// True if both ports are in one subnet.
     pub subnet_local: bool,
-    /// Primary Local ACK Timeout code.
+    /// Local ACK Timeout code.
     pub local_ack_timeout: u8,
 }
 

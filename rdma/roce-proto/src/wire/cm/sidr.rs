@@ -52,7 +52,7 @@ pub struct SidrRep {
     pub request_id: u32,
     /// Status (IBTA 12.11.2.3).
     pub status: u8,
-    /// Additional information length: bytes used in `info`.
+    /// Bytes used in `info`.
     pub info_len: u8,
     /// QPN of the service.
     pub qpn: u32,
