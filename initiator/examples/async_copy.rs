@@ -15,7 +15,6 @@ use cairn_initiator::{
 use tokio::task::JoinSet;
 
 const TASKS: usize = 8;
-/// Maximum data of a command in bytes.
 const PART_BYTES: u32 = 64 * 1024;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -59,7 +58,6 @@ pub(crate) async fn run(
     Ok(from.blocks)
 }
 
-/// Copies parts of the first namespace to the second until none remains.
 async fn copy_parts(
     host: &AsyncHost,
     from: &Namespace,

@@ -70,7 +70,6 @@ struct Copy<'a> {
     from: &'a Namespace,
     to: &'a Namespace,
     part_blocks: u32,
-    /// First block not yet started.
     next: u64,
     parts: Vec<Part>,
 }

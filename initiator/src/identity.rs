@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 /// NQN and identifier of a host, unique to the machine.
 ///
-/// Targets treat associations with equal NQN and identifier as one host: they order its writes, and end its former
-/// association before they accept the next.
+/// Targets treat associations with equal NQN and identifier as one host; Cairn's target orders
+/// their writes of the same blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// HOSTNQN.

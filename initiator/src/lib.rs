@@ -45,9 +45,9 @@
 //! # Errors and recovery
 //!
 //! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as
-//! lost if the aborted command does not end within the same time, a connection breaks, a Keep Alive
-//! has no response, or the controller violates the protocol; all its queues are then closed.
-//! [`Recovery`] configures reconnection; a response with "do not retry" ends the attempts.
+//! lost if the abort has no effect, a connection breaks, a Keep Alive has no response, or the
+//! controller violates the protocol; all its queues are then closed. [`Recovery`] configures
+//! reconnection; a response with "do not retry" ends the attempts.
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight
 //! ([`nvme_proto::host::requeue`]) wait for the reconnection, and end in [`HostError::Lost`] if it

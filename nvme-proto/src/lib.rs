@@ -28,12 +28,9 @@
 //! | Task | Start here |
 //! |---|---|
 //! | Read and write wire structures | [`wire`]: [`Sqe`](wire::Sqe), [`Cqe`](wire::Cqe), [`Status`](wire::Status), [`Nqn`](wire::Nqn), [`SglDescriptor`](wire::SglDescriptor) |
-//! | Explain bits to people | [`wire::bits`]: [`CONTROLLER_BITS`](wire::identify::CONTROLLER_BITS), [`LOG_BITS`](wire::log::LOG_BITS), [`FEATURE_BITS`](wire::feature::FEATURE_BITS) |
 //! | Accept a connection | [`controller::connect::admit`], [`ConnectRequest`](controller::ConnectRequest), [`Arrival`](subsystem::Arrival) |
 //! | Serve a subsystem | [`Subsystem`](subsystem::Subsystem), [`Settings`](subsystem::Settings), [`Limits`](limits::Limits), [`Namespace`](namespace::Namespace) |
-//! | Execute admin commands | [`AdminCommand`](controller::AdminCommand), [`Exchange`](controller::Exchange), [`Outcome`](controller::Outcome), [`Action`](controller::Action) |
 //! | Serve the discovery log | [`Subsystem::discovery`](subsystem::Subsystem::discovery), [`discovery`] |
-//! | Connect as a host | [`Association`](host::Association), [`Settings`](host::Settings), [`Action`](host::Action), [`Report`](host::Report) |
 //! | Use several paths as a host | [`host::multipath`], [`host::requeue`] |
 //!
 //! # Growth of the specification

@@ -1,6 +1,4 @@
 //! Limits of controllers and subsystems.
-//!
-//! CAP, Identify Controller or a feature reports each limit; a host that exceeds a limit receives the specified status.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};

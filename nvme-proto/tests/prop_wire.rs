@@ -27,7 +27,6 @@ use nvme_proto::wire::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Checks that a long enough slice is parsed, and encoded to the same bytes.
 macro_rules! reads_its_own_bytes {
     ($bytes:ident: $($name:ty),+ $(,)?) => {
         $({

@@ -68,11 +68,11 @@ impl Operation {
 /// Completed command.
 #[derive(Debug)]
 pub struct Done {
-    /// Slot number of the command.
+    /// Slot number.
     pub slot: usize,
     /// Time at which the completion was seen.
     pub at: Instant,
-    /// Error of the command as text.
+    /// Error as text.
     pub result: Result<(), String>,
 }
 

@@ -35,8 +35,7 @@ impl Ledger {
         }
     }
 
-    /// Increments the generation of each unit covered by a write. Calls `load` with the unit's offset in the write and
-    /// its content.
+    /// Calls `load` with the content of each unit and the unit's offset in the write.
     pub(super) fn write(&mut self, operation: Operation, mut load: impl FnMut(usize, &[u8])) {
         let Known::Generations(generations) = &mut self.known else {
             unreachable!("a job that writes knows what it has written");
@@ -54,7 +53,7 @@ impl Ledger {
         }
     }
 
-    /// Checks the units of a read, except units never written, and returns the number checked. Calls `bad` with the
+    /// Skips units never written. Returns the number of checked units; calls `bad` with a
     /// description of each mismatch.
     pub(super) fn check(
         &mut self,

@@ -11,7 +11,7 @@ use cairn_initiator::{
 const QUEUE: IoQueue = IoQueue::FIRST;
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Namespace, and the options to connect to it. Each lane is a controller with one I/O queue.
+/// Namespace, and the options to connect. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
     /// RDMA device.

@@ -21,7 +21,7 @@ impl Object {
         Self::default()
     }
 
-    /// Adds a member with a number, text, boolean or list of these.
+    /// Adds a number, text, boolean or list of these.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).expect("plain values can be JSON");
@@ -29,14 +29,14 @@ impl Object {
         self
     }
 
-    /// Adds a member that is an object.
+    /// Adds an object.
     #[must_use]
     pub fn with_object(mut self, key: &str, object: Object) -> Self {
         self.0.push((key.to_owned(), Member::Object(object)));
         self
     }
 
-    /// Adds a member that is a list of objects.
+    /// Adds a list of objects.
     #[must_use]
     pub fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
         let list = list.into_iter().collect();

@@ -21,7 +21,7 @@ enum Places {
     Sequential([u64; 2]),
     /// Random order; offsets may repeat.
     Anywhere,
-    /// Random order that covers each block once in each pass.
+    /// Random order; offsets repeat only in the next pass.
     Each { order: Shuffle, pass: u64 },
 }
 

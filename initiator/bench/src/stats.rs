@@ -8,7 +8,6 @@ pub(super) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// Maximum latency recorded in histograms.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// Period of bandwidth and IOPS samples (fio's `bwavgtime`).
 const SAMPLE: Duration = Duration::from_millis(500);

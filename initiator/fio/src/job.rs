@@ -247,8 +247,7 @@ impl Job {
             })
     }
 
-    /// Returns first block and number of blocks. Refuses unaligned ranges, and more data than a
-    /// command transfers.
+    /// Refuses unaligned ranges, and more data than a command transfers.
     fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
         let block_bytes = u64::from(self.namespace.block_bytes);
         let (offset, length) = (request.offset, request.length);

@@ -7,7 +7,6 @@ use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
 use crate::queue::{Ended, IoQueue, Link, Outcome, Owner, Queue, Ticket, Unsent};
 
-/// Cause of the loss of a controller whose command was given up.
 const TOO_SLOW: Cause = Cause::TooSlow {
     what: "the answer to a command",
 };
@@ -100,19 +99,19 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Removes and returns the result of an ended command; the ticket is then void.
+    /// Takes the result of an ended command; the ticket is then void.
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         let outcome = self.queues[usize::from(ticket.qid())].take(ticket)?;
         Some(self.ended_as(ticket.qid(), outcome))
     }
 
-    /// Removes and returns the oldest result of an I/O queue with its ticket.
+    /// Takes the oldest result of an I/O queue with its ticket.
     #[inline]
     pub fn reap(&mut self, queue: IoQueue) -> Option<(Ticket, Ended)> {
         self.reap_from(queue.qid())
     }
 
-    /// Removes and returns the oldest result of the admin queue with its ticket.
+    /// Takes the oldest result of the admin queue with its ticket.
     pub fn reap_admin(&mut self) -> Option<(Ticket, Ended)> {
         self.reap_from(0)
     }

@@ -103,7 +103,6 @@ pub(super) struct Guard {
     pub(super) changes: u64,
     /// True if log page 04h must be read, to re-arm its event.
     arms: bool,
-    /// Changed namespaces not yet reported to the caller.
     changed: Changes,
 }
 

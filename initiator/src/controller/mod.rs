@@ -306,8 +306,8 @@ impl Controller {
         IoQueue::all(self.association.io_queues())
     }
 
-    /// Handle of I/O queue number `turn`, modulo the number of granted queues: incrementing `turn`
-    /// uses the queues in rotation.
+    /// Handle of I/O queue `turn`, modulo the number of granted queues: incrementing `turn` uses
+    /// the queues in rotation.
     #[must_use]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         IoQueue::in_rotation(turn, self.association.io_queues())
@@ -405,8 +405,7 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Posts a prepared capsule. Returns false if the queue is not connected; the command then ends with the
-    /// connection.
+    /// Returns false if the queue is not connected; the command then ends with the connection.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {

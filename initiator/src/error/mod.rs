@@ -18,7 +18,7 @@ pub enum HostError {
     /// The target rejected the connection for an NVMe/RDMA reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_reject(*status, *remote))]
     Rejected {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// QID.
         qid: u16,
@@ -28,7 +28,7 @@ pub enum HostError {
     /// The remote connection manager rejected the connection without an NVMe/RDMA reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_refusal(*reason, *remote))]
     Refused {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// QID.
         qid: u16,
@@ -38,7 +38,7 @@ pub enum HostError {
     /// The connection attempt got no response.
     #[error("cannot connect queue {qid} to {remote}: {}", advice::on_silence(reason, *remote))]
     Unreachable {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// QID.
         qid: u16,
@@ -58,7 +58,7 @@ pub enum HostError {
     /// One end did not accept the other's authentication.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// Reason with a remedy.
         why: &'static str,
@@ -66,7 +66,7 @@ pub enum HostError {
     /// The connection ended during authentication, before the target's reason arrived.
     #[error("cannot authenticate with {remote}: {}", advice::on_cut_off(*qid, moment, loss, *remote))]
     LostAuthenticating {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// QID.
         qid: u16,
@@ -78,7 +78,7 @@ pub enum HostError {
     /// The queue was lost; the command may have been executed. The buffer is no longer accessed.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// QID.
         qid: u16,
@@ -93,7 +93,7 @@ pub enum HostError {
          configuration, and open the namespace anew to use the disk that is there"
     )]
     Replaced {
-        /// Address of the target.
+        /// Target address.
         remote: SocketAddr,
         /// NSID.
         nsid: u32,

@@ -100,7 +100,7 @@ pub struct Namespace {
 /// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathState {
-    /// Address of the target.
+    /// Target address.
     pub remote: SocketAddr,
     /// Connection state of the controller.
     pub link: Link,
@@ -291,12 +291,12 @@ impl Multipath {
         self.ios.has_room()
     }
 
-    /// Removes and returns the result of an ended command; the ticket is then void.
+    /// Takes the result of an ended command; the ticket is then void.
     pub fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.ios.take(ticket)
     }
 
-    /// Removes and returns the oldest result with its ticket.
+    /// Takes the oldest result with its ticket.
     pub fn reap(&mut self) -> Option<(PathTicket, Ended)> {
         self.ios.take_oldest()
     }

@@ -28,7 +28,6 @@ pub(super) struct Capsules {
     posted: VecDeque<u16>,
     /// Number of SENDs since the last signaled SEND.
     silent: u16,
-    /// Number of posted capsules of ended commands.
     lingering: u16,
 }
 

@@ -69,7 +69,7 @@ impl Response {
 pub struct Ended {
     /// Response, or error of a command without one.
     pub answer: Result<Response, HostError>,
-    /// Buffer of the command, if any.
+    /// Buffer, if any.
     pub buffer: Option<Buffer>,
 }
 
@@ -90,7 +90,7 @@ impl Ended {
 pub struct Unsent {
     /// Reason.
     pub error: HostError,
-    /// Buffer of the command, if any.
+    /// Buffer, if any.
     pub buffer: Option<Buffer>,
 }
 

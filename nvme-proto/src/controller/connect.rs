@@ -33,7 +33,7 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
 /// Valid Connect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
-    /// CID of the command.
+    /// CID.
     pub cid: u16,
     /// QID; 0 is the admin queue, whose Connect creates a controller.
     pub qid: u16,

@@ -11,11 +11,11 @@ use crate::wire::log::{ErrorEntry, TransportType};
 /// Failed command for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// SQID of the command.
+    /// SQID.
     pub sqid: u16,
-    /// CID of the command.
+    /// CID.
     pub cid: u16,
-    /// Status of the command.
+    /// Status.
     pub status: Status,
     /// Byte offset of the invalid SQE field, if any.
     pub byte: Option<u8>,

@@ -5,12 +5,11 @@
 //!
 //! The target processes an admin command in these steps:
 //!
-//! 1. [`AdminCommand::parse`] checks the SQE. [`crate::subsystem::Subsystem::refuse`] returns the completion of an
-//!    error.
-//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data. The target fetches it from the host, or
-//!    allocates a buffer for data to the host.
-//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. After [`Outcome::Complete`] with success, the
-//!    target sends the buffer, then the completion. After [`Outcome::Parked`], [`Action::Complete`] follows later.
+//! 1. [`AdminCommand::parse`] checks the SQE. [`crate::subsystem::Subsystem::refuse`] returns the
+//!    completion of an error.
+//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data. The target fetches
+//!    it from the host, or allocates a buffer for data to the host.
+//! 3. [`crate::subsystem::Subsystem::execute`] executes the command and returns an [`Outcome`].
 //!
 //! Actions are carried out in order, before the outcome is sent.
 
@@ -145,7 +144,7 @@ pub enum Action {
     },
     /// Enables or disables the volatile write cache for this controller.
     ///
-    /// While it is disabled, writes of the controller complete only when durable.
+    /// While disabled, writes of this controller complete only when durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,
@@ -158,7 +157,7 @@ pub enum Action {
     /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. After a failure, the
     /// former state stays.
     SetProtection {
-        /// CNTLID of the controller whose host requested the change.
+        /// CNTLID of the requesting controller.
         cntlid: u16,
         /// NSID of the namespace.
         nsid: u32,
@@ -331,8 +330,7 @@ impl Controller {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Ends the association if it has expired; `last` returns the time of the last command on any
-    /// queue.
+    /// `last` returns the time of the last command on any queue.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,

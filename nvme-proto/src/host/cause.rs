@@ -39,9 +39,9 @@ pub enum Cause {
     },
     /// A command got no response, even after an Abort.
     CommandTimeout {
-        /// QID of the command's queue.
+        /// QID.
         qid: u16,
-        /// CID of the command.
+        /// CID.
         cid: u16,
     },
     /// CSTS.CFS is set: fatal error of the controller.

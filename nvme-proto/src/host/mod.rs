@@ -293,7 +293,7 @@ impl Association {
         }
     }
 
-    /// Removes and returns the oldest action.
+    /// Takes the oldest action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }

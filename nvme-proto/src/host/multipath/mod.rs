@@ -69,7 +69,6 @@ const CHANGE_LASTS_ANATT: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// Last known ANA state; `None` until read.
     ana: Option<AnaState>,
     /// True if `fast_io_fail_tmo` expired, so that no command waits for this path.
     fails_fast: bool,

@@ -188,7 +188,7 @@ pub struct IdentifyController {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved1024: [u8; 768],
-    /// Largest I/O command capsule, in units of 16 bytes. Fields from here to DCTYPE are for Fabrics only.
+    /// Largest I/O command capsule, in units of 16 bytes.
     pub ioccsz: U32,
     /// Largest I/O response capsule, in units of 16 bytes.
     pub iorcsz: U32,
