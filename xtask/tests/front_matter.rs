@@ -34,26 +34,3 @@ fn ci_runs_its_test_command() {
     let second = "\ncargo xtask test --all --not-again 2>&1 | tee -a \"$output\" || second=$?\n";
     assert!(CI.contains(second));
 }
-
-#[test]
-fn the_pages_that_documents_link_to_exist() {
-    for page in [
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/architecture.md",
-        "docs/guide-target.md",
-        "docs/roadmap.md",
-    ] {
-        let text = std::fs::read_to_string(root().join(page)).unwrap();
-        let folder = root().join(page).parent().unwrap().to_owned();
-        for link in text
-            .split("](")
-            .skip(1)
-            .map(|rest| rest.split([')', '#']).next().unwrap())
-        {
-            if !link.is_empty() && !link.contains("://") {
-                assert!(folder.join(link).exists(), "{page} links to {link}");
-            }
-        }
-    }
-}

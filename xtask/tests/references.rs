@@ -1,4 +1,5 @@
-//! Tests named by pages must exist: packages, test programs and filters.
+//! Tests named by pages must exist: packages, test programs and filters. Links must lead to a file
+//! and a heading.
 //!
 //! A filter must match a part of `module::function`, as in nextest. Modules and functions are read
 //! from the sources, so nothing is built.
@@ -9,11 +10,17 @@ mod sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use regex::Regex;
 
 /// Minimum number of references in the pages. Fewer mean that this test misses some.
 const SEEN_MIN: usize = 200;
+
+/// Number of questions promised by the index.
+const QUESTIONS: usize = 40;
+
+static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\]\(([^)\s]+)\)").unwrap());
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -211,5 +218,115 @@ fn wrong_references_are_errors() {
         concat!("-p xtask --test references no_such", "_name_in_it"),
     ] {
         assert!(check(wrong).is_err(), "{wrong}");
+    }
+}
+
+fn outside_of_code(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// Returns the anchors that GitHub gives to the headings of a page.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for line in outside_of_code(page).filter(|line| line.starts_with('#')) {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.replace(|c: char| !(c.is_alphanumeric() || " -_".contains(c)), "");
+        let anchor = kept.replace(' ', "-");
+        let mut unique = anchor.clone();
+        let mut count = 0;
+        while !anchors.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{anchor}-{count}");
+        }
+    }
+    anchors
+}
+
+/// Returns the reason why a link of a page leads nowhere.
+fn broken(page: &Path, text: &str, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let file = match path {
+        "" => page.to_owned(),
+        path => page.parent().unwrap().join(path),
+    };
+    if !file.exists() {
+        return Some(format!("no file {path}"));
+    }
+    if anchor.is_empty() || !file.to_string_lossy().ends_with(".md") {
+        return None;
+    }
+    let known = match path {
+        "" => anchors(text),
+        _ => anchors(&fs::read_to_string(&file).unwrap()),
+    };
+    (!known.contains(anchor)).then(|| format!("no heading #{anchor} in {}", file.display()))
+}
+
+#[test]
+fn links_of_pages_lead_to_a_file_and_a_heading() {
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for page in sources::files_below(&root(), ".md") {
+        let text = fs::read_to_string(&page).unwrap();
+        for line in outside_of_code(&text) {
+            for link in LINK.captures_iter(line) {
+                seen += 1;
+                if let Some(reason) = broken(&page, &text, &link[1]) {
+                    wrong.push(format!("{}: {}: {reason}", page.display(), &link[1]));
+                }
+            }
+        }
+    }
+    assert!(seen > 500, "only {seen} links are found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_question_of_the_index_has_a_heading_that_answers_it() {
+    let index = fs::read_to_string(root().join("docs/questions.md")).unwrap();
+    let questions: Vec<&str> = index
+        .lines()
+        .filter(|line| line.starts_with("- "))
+        .collect();
+    assert!(
+        questions.len() >= QUESTIONS,
+        "{} questions",
+        questions.len()
+    );
+    for question in questions {
+        let link = LINK.captures(question);
+        let link = link.unwrap_or_else(|| panic!("{question} has no link"));
+        assert!(question.contains("?]("), "{question} is no question");
+        assert!(link[1].contains('#'), "{question} names no heading");
+    }
+}
+
+#[test]
+fn links_that_lead_nowhere_are_found() {
+    let page = root().join("README.md");
+    let text = "# One & `two`: three\n# One\n# One\n```\n# code\n```\n";
+    for link in [
+        "#one--two-three",
+        "#one-1",
+        "docs/",
+        "https://example.com/#x",
+    ] {
+        assert_eq!(broken(&page, text, link), None, "{link}");
+    }
+    for link in [
+        "#two",
+        "#one-2",
+        "#code",
+        "docs/nothing.md",
+        "docs/walk.md#nothing",
+    ] {
+        assert!(broken(&page, text, link).is_some(), "{link}");
     }
 }
