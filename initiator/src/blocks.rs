@@ -104,7 +104,6 @@ impl Namespace {
         host.run(self.flush_command(), Data::None).map(drop)
     }
 
-    /// Divides a transfer into commands whose data fit the host's buffer and the controller's maximum.
     fn pieces(&self, host: &Host, slba: u64, length: usize) -> impl Iterator<Item = Piece> + use<> {
         let block = self.block_bytes as usize;
         assert!(

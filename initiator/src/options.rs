@@ -146,7 +146,7 @@ impl HostOptions {
     }
 }
 
-/// Returns the local address of the route to `remote`; connecting the UDP socket sends no packet.
+/// Connecting the UDP socket sends no packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

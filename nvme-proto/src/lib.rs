@@ -1,7 +1,7 @@
 //! NVMe and NVMe over Fabrics protocol logic without I/O, for targets and hosts.
 //!
 //! The crate implements the protocol rules of both sides as state machines, usable with any
-//! transport, thread model and disk. It also defines the wire structures.
+//! transport, thread model and disk.
 //!
 //! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received
 //! capsule into SQE and in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It

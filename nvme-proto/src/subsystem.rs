@@ -341,7 +341,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Returns the first free CNTLID from `from`, with wraparound. At least one must be free.
+    /// At least one CNTLID must be free.
     ///
     /// Callers pass the last assigned CNTLID plus one: reuse as late as possible keeps delayed messages of an old
     /// association away from a new one.

@@ -1,7 +1,6 @@
 //! Data transfers: SGL 1 of a command, checked against its data length.
 //!
-//! RDMA WRITE sends data to a keyed data block of the host. RDMA READ fetches data from the host, unless it is in the
-//! capsule (RDMA, 3). SGL segments are rejected, because MSDBD is 1.
+//! SGL segments are rejected, because MSDBD is 1.
 
 use crate::wire::{Sgl, Sqe, Status};
 

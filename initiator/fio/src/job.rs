@@ -318,7 +318,7 @@ impl Job {
     }
 }
 
-/// Returns the device for the target, shared by jobs with equal parameters: the soft provider binds one UDP port.
+/// Jobs with equal parameters share a device, because the soft provider binds one UDP port.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());

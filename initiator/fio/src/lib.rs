@@ -98,7 +98,7 @@ unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_in
     }
 }
 
-/// Records the namespace of the job at `td`; returns the size of the namespace in bytes.
+/// Records the job's namespace; returns the namespace size in bytes.
 fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -44,7 +44,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the current step, with a remedy for a connection that ends at this step.
+    /// Returns the current step, with a remedy if the connection ends at this step.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
             DialogueState::Begun

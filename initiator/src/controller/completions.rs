@@ -209,7 +209,7 @@ impl Controller {
     }
 }
 
-/// Returns the error of a rejected connection, with the target's NVMe reason or else the connection manager's.
+/// Prefers the target's NVMe reason to the connection manager's.
 fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
     match RejectData::parse(data.as_slice()) {
         Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {

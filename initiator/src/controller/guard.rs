@@ -63,7 +63,6 @@ pub(super) enum Found {
 pub(super) enum Standing {
     /// The namespace is opened and, as far as known, the command's disk.
     Known,
-    /// The namespace is missing or is another disk.
     Replaced,
     Unknown,
 }

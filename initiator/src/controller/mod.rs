@@ -67,7 +67,7 @@ pub struct Controller {
     endpoint_events: Vec<cairn_rdma::Event>,
     dialogue: Dialogue,
     guard: Guard,
-    /// Buffer for identification data, allocated by the first opened namespace.
+    /// Identification data; allocated by the first opened namespace.
     answers: Option<Buffer>,
     retry_at: Option<Duration>,
 }

@@ -133,8 +133,8 @@ impl Ios {
         self.get_mut(slot).phase = Phase::Sent(path, ticket);
     }
 
-    /// Gives a command up: no path sends it again. A waiting command ends with `why`; for a command in flight, returns
-    /// its path and the ticket of the path's controller.
+    /// Makes sure that no path sends the command again. A waiting command ends with `why`; for a
+    /// command in flight, returns its path and its ticket on that path.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,

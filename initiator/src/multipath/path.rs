@@ -261,7 +261,7 @@ impl Path {
         }
     }
 
-    /// Handles a failed query: retries after a delay. After [`TRIES_MAX`] retries or DNR, refuses the path until a
+    /// Retries a query after a delay. After [`TRIES_MAX`] retries or DNR, refuses the path until a
     /// later query succeeds.
     fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
         self.ana_log = None;

@@ -2,8 +2,7 @@
 //!
 //! The fabric may retransmit a capsule, even of an ended command, until the peer acknowledges the
 //! SEND. A signaled SEND costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled, and
-//! there are more capsule slots ([`CapsuleSlot`]) than commands. SENDs complete in order: a
-//! completion covers all earlier ones.
+//! there are more capsule slots ([`CapsuleSlot`]) than commands.
 
 use std::collections::VecDeque;
 

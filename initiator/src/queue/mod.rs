@@ -49,7 +49,7 @@ pub(crate) struct Queue {
     capsule_bytes: usize,
     /// Maximum commands on the current connection, at most the number of slots.
     depth: u16,
-    /// Slots by CID. On an I/O queue, the last is for own commands of the association (Connect).
+    /// Slots by CID.
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
@@ -341,7 +341,8 @@ impl Queue {
         }
     }
 
-    /// Gives a command up: it is not sent again. Returns true if it is in flight; a parked command ends with `why`.
+    /// Makes sure that the command is not sent again. Returns true if it is in flight; a parked
+    /// command ends with `why`.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

@@ -1,7 +1,7 @@
 //! Write protection of namespaces by hosts (Base, 8.12; feature 84h).
 //!
-//! Set Features sets the state. The target rejects new writes and makes completed writes durable; then the command
-//! completes, and hosts with access receive an event.
+//! Set Features completes after the target has carried out `Action::SetProtection`; then hosts with
+//! access receive an event.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

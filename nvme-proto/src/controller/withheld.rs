@@ -1,7 +1,8 @@
 //! Replaced namespaces, hidden until the host has noticed the replacement.
 //!
-//! A host that missed the replacement would write data of the old disk to the new one. The NSID is therefore inactive
-//! until the host has read it as inactive. Then an event makes the host read again, and see the new namespace.
+//! A host that missed the replacement would write data of the old disk to the new one. The NSID is
+//! therefore inactive until the host has read it as inactive; then an event makes the host read
+//! again.
 
 use alloc::vec::Vec;
 

@@ -338,7 +338,7 @@ impl Association {
 
     /// Continues after a queue was connected.
     ///
-    /// CRQSIZE of the reply is not needed: the target must have a receive for each command within SQSIZE.
+    /// CRQSIZE is not needed: the target must have a receive for each command within SQSIZE.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);

@@ -426,7 +426,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Parses CDW10 to CDW12; returns the blocks with flags, and their length in bytes.
+    /// Returns the blocks with flags, and their length in bytes.
     ///
     /// `defined` has the bits of CDW12 that only this command defines.
     #[inline(always)]

@@ -159,8 +159,7 @@ fn each_parameter_of_an_io_connect_is_checked() {
     ] {
         let refusal = refused(&connect, subsystem);
         assert_eq!(refusal.result, IN_DATA | parameter);
-        // No DNR, so that the host connects again: its controller may have ended, and another host
-        // may have the CNTLID.
+        // No DNR: the controller may have ended, and another host may have its CNTLID.
         assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
     }
     let mut too_long = Connect::io(cntlid, 1);
