@@ -51,8 +51,9 @@
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight
 //! ([`nvme_proto::host::requeue`]) wait for the reconnection, and end in [`HostError::Lost`] if it
-//! fails or `fast_io_fail_tmo` expires. Otherwise, commands end when their connection is closed.
-//! [`HostOptions::write_hold`] delays writes of blocks that a lost write may still change.
+//! fails or `fast_io_fail_tmo` expires. Otherwise, commands end when their connection is closed. A
+//! target may still execute a write whose connection broke; [`HostOptions::write_hold`] delays
+//! writes of the same blocks.
 //!
 //! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
 //! controller ([`Notice`]).

@@ -11,7 +11,7 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 
 use crate::identity::Identity;
 
-/// KATO of Linux and nvme-cli, in milliseconds.
+/// KATO of Linux and nvme-cli.
 const KATO_MS: u32 = 5000;
 
 /// Connection options of a host.
@@ -146,7 +146,7 @@ impl HostOptions {
     }
 }
 
-/// Connecting the UDP socket sends no packet.
+/// Returns the local address of the route; connecting the UDP socket sends no packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

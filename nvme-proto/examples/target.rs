@@ -36,7 +36,7 @@ pub(crate) struct Target {
     subsystem: Subsystem,
     disk: Vec<u8>,
     queues: BTreeMap<u16, Queue>,
-    /// QIDs closed by the target, whose connections the transport closes.
+    /// QIDs of queues closed by the target, whose connections the transport closes.
     pub(crate) closed: Vec<u16>,
     last_command: Duration,
 }

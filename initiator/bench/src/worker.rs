@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::source::Source;
 use super::stats::{JobStats, Times};
 
-/// Interval of checks of the stop flag while waiting for completions.
+/// Interval at which the stop flag is checked while waiting for completions.
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
 /// Maximum bad blocks described in the result; further ones are only counted.
@@ -312,7 +312,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Limit on the commands per second of each direction.
 #[derive(Debug)]
 struct Pacer {
     interval: Option<Duration>,

@@ -57,7 +57,6 @@ pub struct Controller {
     trouble: Option<HostError>,
     /// Latest loss of the controller, the result of parked and later commands.
     loss: Loss,
-    /// First cause of the current loss.
     first_loss: Option<Loss>,
     /// Requested shutdown. Writes are durable only after the controller confirms it.
     shutdown: Option<Shutdown>,

@@ -22,7 +22,7 @@ const ENTRIES_MAX: u64 = 4096;
 /// Maximum attempts to read a log that keeps changing.
 const ATTEMPTS: u32 = 8;
 
-/// KATO of a persistent discovery connection in milliseconds, as in Linux.
+/// KATO of a persistent discovery connection, as in Linux.
 const PERSISTENT_KATO_MS: u32 = 120_000;
 
 /// Consistent copy of the discovery log page.

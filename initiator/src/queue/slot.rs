@@ -141,7 +141,6 @@ pub(super) struct Slot {
     pub(super) aborted: bool,
     /// Age checks since the SEND or the abort.
     pub(super) age: u8,
-    /// Links of the list of ended commands.
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,
 }

@@ -21,7 +21,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// Always 0 (NVM command set).
+/// The feature's value is always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 const NVM_FEATURES: [Feature; 17] = [

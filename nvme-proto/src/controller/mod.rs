@@ -144,7 +144,7 @@ pub enum Action {
     },
     /// Enables or disables the volatile write cache for this controller.
     ///
-    /// While disabled, writes of this controller complete only when durable.
+    /// While the cache is disabled, writes of this controller complete only when durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,

@@ -106,7 +106,7 @@ pub struct OwnCommand {
 pub enum Payload {
     /// No data.
     None,
-    /// Bytes from the controller.
+    /// Number of bytes from the controller.
     ToHost(u32),
     /// Data to the controller.
     FromHost(Box<[u8]>),

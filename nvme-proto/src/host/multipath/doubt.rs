@@ -69,8 +69,8 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Creates an empty list of at most `most` ranges. When full, one range of all blocks of all
-    /// namespaces replaces them.
+    /// Creates an empty list of at most `most` ranges. When the list is full, [`add`](Self::add)
+    /// replaces all ranges by one range of all blocks.
     ///
     /// # Panics
     /// If `most` is 0.
