@@ -1,6 +1,6 @@
 //! Inspection and diagnosis of a machine's RoCE set-up.
 //!
-//! * [`source`] reads files and queries the kernel; a recording can replace the machine.
+//! * [`source`] reads files, and queries the kernel.
 //! * [`facts`] are the typed results. An unavailable fact has a reason, and does not stop the others.
 //! * [`rules`] examine the facts, and produce findings: problem, consequence, evidence and fix.
 //! * [`cli`] is the command line of `fabric` and `doctor`, for target and host.

@@ -16,8 +16,8 @@ pub fn fitting(netdev_mtu: u32) -> Option<u32> {
     ROCE_MTUS.into_iter().rev().find(|mtu| *mtu <= room)
 }
 
-/// Bytes on the wire besides the payload, for RoCE v2 over IPv4: Ethernet with preamble, FCS and gap 38, IP 20, UDP 8,
-/// BTH 12, ICRC 4.
+/// Bytes on the wire besides the payload, for RoCE v2 over IPv4: Ethernet with preamble, FCS and
+/// gap, IP, UDP, BTH, ICRC.
 pub const WIRE_OVERHEAD_BYTES: u32 = 38 + 20 + 8 + 12 + 4;
 
 /// Returns the payload's share of the link rate, in percent.

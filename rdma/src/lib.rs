@@ -6,9 +6,8 @@
 //! * An [`Endpoint`] has the queues of one reactor on a device: a completion queue, a shared
 //!   receive queue, and queue pairs. An endpoint stays on one thread.
 //!
-//! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work. [`Endpoint::poll`] returns
-//! completions, and [`Endpoint::poll_events`] returns connection events. Only opening, set-up and
-//! tear-down may block or allocate. Without the feature `std`, the crate has only value types.
+//! Only opening, set-up and tear-down may block or allocate. Without the feature `std`, the crate
+//! has only value types.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

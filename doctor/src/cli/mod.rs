@@ -1,4 +1,4 @@
-//! Command line of `fabric` and `doctor`, for the subcommands of target and host.
+//! Command line of `fabric` and `doctor`, subcommands of target and host.
 
 mod doctor;
 mod explain;

@@ -25,7 +25,6 @@ pub struct Lag {
     pub obstacles: Vec<Obstacle>,
 }
 
-/// Unmet condition for RoCE LAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
     pub what: String,

@@ -63,7 +63,6 @@ pub struct Memlock {
     pub line: String,
 }
 
-/// User and groups of this process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
     /// Effective user.

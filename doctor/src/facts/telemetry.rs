@@ -15,7 +15,7 @@ pub struct Telemetry {
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
-/// State and counters of a port.
+/// State and counters of a port, with texts as in [`Port`](super::Port).
 #[derive(Clone, Debug)]
 pub struct PortTelemetry {
     /// Number, from 1.
@@ -24,9 +24,9 @@ pub struct PortTelemetry {
     pub state: Known<String>,
     /// Physical state.
     pub physical_state: Known<String>,
-    /// Link layer: Ethernet or InfiniBand.
+    /// Link layer.
     pub link_layer: Known<String>,
-    /// Rate, such as "100 Gb/sec (4X EDR)".
+    /// Rate.
     pub rate: Known<String>,
     /// Packet, byte and error counters.
     pub counters: Known<Counters>,

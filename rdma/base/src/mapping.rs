@@ -119,8 +119,7 @@ impl Mapping {
             return self.write(offset, bytes);
         }
         self.check(offset, bytes.len());
-        // SAFETY: the range was checked. `bytes` does not overlap it, because the rules of `slice`
-        // exclude writes to referenced bytes.
+        // SAFETY: as in `write`.
         unsafe { bytewise::stream(bytes, self.base.add(offset)) };
     }
 
@@ -217,7 +216,6 @@ impl Mapping {
 mod tests {
     use super::*;
 
-    /// Run by `cargo xtask miri`.
     #[test]
     fn threads_share_bytes() {
         const LENGTH: usize = 100;

@@ -1,7 +1,6 @@
 //! Text of transport addresses: an IP address, and the interface name if it is link-local.
 //!
-//! The name is kept as written, because the interface may appear later; [`Traddr::resolve`] looks
-//! the interface up.
+//! The name is kept as written, because the interface may appear later.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -34,7 +34,7 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    /// As [`Self::saturating_duration_since`].
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {

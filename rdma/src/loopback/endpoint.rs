@@ -21,7 +21,7 @@ use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA,
 
 const ACTIVE_PORT: u16 = 49151;
 
-/// CM reject reason for a missing listener (IBTA 12.6.7.2).
+/// CM reject reason for a missing listener.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
 /// CM reject reason for a request whose partition is not the listener's.
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;

@@ -155,7 +155,7 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Makes the device with `address` delay its answers to one kind of work of its peers.
+    /// Makes the device with `address` delay its answers to one kind of peers' work.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
@@ -334,7 +334,7 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// CM reject reason "consumer reject" (IBTA 12.6.7.2).
+        /// CM reject reason "consumer reject".
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);

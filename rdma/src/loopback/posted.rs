@@ -7,7 +7,7 @@ pub struct Posted {
     pub send_posts: u64,
     /// Work requests in the send chains.
     pub sends: u64,
-    /// Chains posted to shared receive queues; each costs an adapter one doorbell.
+    /// Chains posted to shared receive queues.
     pub receive_posts: u64,
     /// Receives in the receive chains.
     pub receives: u64,

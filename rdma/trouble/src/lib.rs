@@ -1,7 +1,6 @@
 //! Explanations of RDMA errors: completion statuses, reject reasons and connection ends.
 //!
-//! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share
-//! these tables.
+//! Target, host and doctor share these tables.
 
 mod caller;
 mod completion;

@@ -29,7 +29,7 @@ pub(crate) struct Context {
 
 // SAFETY: control calls of libibverbs lock their shared state.
 unsafe impl Send for Context {}
-// SAFETY: control calls of libibverbs lock their shared state.
+// SAFETY: see `Send` above.
 unsafe impl Sync for Context {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,7 @@ pub(crate) struct MemoryRegion {
 
 // SAFETY: the region's keys are only read until its single deregistration.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: the region's keys are only read until its single deregistration.
+// SAFETY: see `Send` above.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {

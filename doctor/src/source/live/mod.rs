@@ -115,7 +115,7 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the connection manager's defaults of a port that has no directory in configfs: creates the directory,
+    /// Reads the defaults of a port that has no directory in configfs: creates the directory,
     /// reads, and removes it.
     ///
     /// The kernel keeps the values without the directory. A directory that another program creates meanwhile stays.

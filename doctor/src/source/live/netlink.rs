@@ -62,7 +62,6 @@ fn address(body: &[u8]) -> Option<Address> {
     })
 }
 
-/// Returns the route shown by `ip route get PEER`.
 pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     let (family, address) = octets(peer);
     // `struct rtmsg`: family, dst_len, src_len, tos, table, protocol, scope, type, flags.
@@ -85,7 +84,6 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     })
 }
 
-/// Returns the entry shown by `ip neighbour show PEER dev NETDEV`.
 pub(super) fn neighbour(netdev: &str, peer: IpAddr) -> io::Result<Neighbour> {
     let index = index_of_name(netdev)?;
     // `struct ndmsg`: family, padding, ifindex, state, flags, type.

@@ -56,7 +56,6 @@ const STATES: [(u8, &str); 7] = [
     (6, "ERR"),
 ];
 
-/// Counts the queue pairs shown by `rdma resource show qp link DEVICE`.
 pub(super) fn queue_pairs(device: &str) -> io::Result<Vec<QueuePairs>> {
     let devices = dump(CMD_GET, &[])?;
     let index = devices.iter().find_map(|body| index_of(body, device));

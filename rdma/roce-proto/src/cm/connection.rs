@@ -31,11 +31,11 @@ pub struct QpTerms {
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics answered by the sender of the message.
+    /// Maximum outstanding READs and atomics answered by the sender.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics issued by the sender of the message.
+    /// Maximum outstanding READs and atomics issued by the sender.
     pub initiator_depth: u8,
-    /// RNR retries requested from the receiver of the message.
+    /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
 }
 
@@ -115,7 +115,7 @@ pub enum CmEvent {
         /// Private data of the peer's consumer.
         private_data: [u8; rep::PRIVATE_LEN],
     },
-    /// The peer has received the REP, so the connection is established.
+    /// The peer has received the REP.
     Established {
         /// Established connection.
         id: ConnId,

@@ -23,7 +23,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Creates a generator from a source of random numbers.
+    /// Creates a generator.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
         // Bit 1 of the first byte marks a locally administered EUI-64 (U/L bit).

@@ -120,9 +120,7 @@ pub struct Qp {
 
 const PASSING: u32 = 32;
 
-/// Minimum interval between congestion notifications of a queue pair.
-///
-/// Annex A17.9.3 defines none; adapters use 50 us.
+/// Annex A17.9.3 defines no minimum interval between CNPs; adapters use 50 us.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
@@ -231,8 +229,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // The sender of a request in sequence has read the REP, so its request replaces a lost RTU (IBTA
-                // 12.9.7.1).
+                // The sender of a request in sequence has read the REP, so its request replaces a
+                // lost RTU.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due

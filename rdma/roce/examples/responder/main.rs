@@ -104,7 +104,6 @@ impl Responder {
         }
     }
 
-    /// A client's first connection is its control connection.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {

@@ -100,8 +100,7 @@ impl PacketSocket {
         })
     }
 
-    /// Opens a socket for sending only. The traffic class determines its priority, for qdiscs and the `egress-qos-map`
-    /// of a VLAN interface.
+    /// Opens a socket for sending only, with the priority of the traffic class.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
@@ -119,7 +118,7 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Drops received packets whose queue pair number is not in the sorted `numbers`.
+    /// Passes packets only for the sorted queue pair `numbers`.
     pub(crate) fn admit(&self, numbers: &[u32]) -> io::Result<()> {
         let narrow = [&self.tests[..], &by_number(DEST_QPN, numbers)].concat();
         exchange(self.raw(), &narrow, &and_pass(&self.tests))

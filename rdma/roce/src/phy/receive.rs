@@ -131,7 +131,7 @@ impl Receiver {
         }
     }
 
-    /// Receives datagrams, each with one or several packets, and returns their number.
+    /// Receives datagrams, each with one or several packets; returns the number of datagrams.
     ///
     /// # Errors
     /// The socket returned an error; an empty socket is no error.

@@ -139,8 +139,6 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Distributes received packets over the sockets that share this address.
-    ///
     /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
     /// is `n`, and packets of flows paired with `n`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {

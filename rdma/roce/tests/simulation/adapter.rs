@@ -321,8 +321,7 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// After a fatal NAK, an adapter is silent, and Cairn repeats the NAK. In both cases the work fails with the NAK's
-/// status.
+/// After a fatal NAK, an adapter is silent, and Cairn repeats the NAK.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];

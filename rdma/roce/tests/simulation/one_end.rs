@@ -35,7 +35,6 @@ fn silence_is_noticed() {
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
 
-/// The last packet is sent again with AckReq to learn that all have arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
     let mut now = Instant::START;

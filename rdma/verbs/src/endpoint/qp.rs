@@ -26,7 +26,6 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     /// The REP is sent; the RTU has not arrived.
     Accepted,
-    /// The RTU has arrived, or was sent.
     Established,
     /// This end has closed the connection; outstanding work drains until the deadline.
     Closing {

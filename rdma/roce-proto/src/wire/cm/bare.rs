@@ -15,9 +15,9 @@ pub struct Bare<const ATTRIBUTE: u16> {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// RTU: the sender of the REQ is ready to use the connection.
+/// The sender of the REQ is ready to use the connection.
 pub type Rtu = Bare<0x14>;
-/// DREP: reply to a DREQ.
+/// Reply to a DREQ.
 pub type Drep = Bare<0x16>;
 
 impl<const ATTRIBUTE: u16> Bare<ATTRIBUTE> {

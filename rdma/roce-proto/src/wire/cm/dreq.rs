@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 220;
 
-/// DREQ: request to end a connection.
+/// Request to end a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dreq {
     /// Communication IDs.

@@ -12,7 +12,7 @@ pub const APR_PRIVATE_LEN: usize = 148;
 /// AP Status: alternate paths are not supported (IBTA 12.8.2.1).
 pub const STATUS_UNSUPPORTED: u8 = 2;
 
-/// LAP: request to load an alternate path.
+/// Request to load an alternate path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lap {
     /// Communication IDs.
@@ -37,7 +37,7 @@ impl Lap {
     }
 }
 
-/// APR: response to a LAP.
+/// Response to a LAP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apr {
     /// Communication IDs.

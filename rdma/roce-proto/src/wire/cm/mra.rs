@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 222;
 
-/// MRA: the sender needs more time to answer a message.
+/// The sender needs more time to answer a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mra {
     /// Communication IDs.

@@ -8,7 +8,7 @@ pub const PRIVATE_LEN: usize = 148;
 /// Length of the additional reject information in bytes.
 pub const ARI_LEN: usize = 72;
 
-/// REJ: refusal of a connection.
+/// Refusal of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rej {
     /// Communication IDs.

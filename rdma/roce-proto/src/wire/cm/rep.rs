@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 196;
 
-/// REP: acceptance of a connection request.
+/// Acceptance of a connection request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rep {
     /// Communication IDs.

@@ -8,7 +8,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 92;
 
-/// REQ: connection request, without the alternate path, which RoCE does not use.
+/// Connection request, without the alternate path, which RoCE does not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Req {
     /// Local Communication ID.
@@ -39,7 +39,7 @@ pub struct Req {
     pub retry_count: u8,
     /// Partition Key.
     pub pkey: u16,
-    /// Path Packet Payload MTU code (1 is 256 bytes, 5 is 4096).
+    /// Path Packet Payload MTU code.
     pub path_mtu: u8,
     /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,

@@ -12,7 +12,7 @@ pub const INFO_LEN: usize = 72;
 /// Status of a SIDR REP: the service does not exist (IBTA 12.11.2.3).
 pub const STATUS_NO_SERVICE: u8 = 1;
 
-/// SIDR REQ: request for the queue pair of a service.
+/// Request for the queue pair of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidrReq {
     /// RequestID.
@@ -45,7 +45,7 @@ impl SidrReq {
     }
 }
 
-/// SIDR REP: response to a SIDR REQ.
+/// Response to a SIDR REQ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidrRep {
     /// RequestID.
