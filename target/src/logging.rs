@@ -73,6 +73,7 @@ pub(crate) fn print_failure(message: &str) {
     let mut line = PrefixedStderr {
         priority: is_journal().then_some(priority(tracing::Level::ERROR)),
     };
+    let message = cairn_doctor::cli::error_line(message);
     let _ = line.write_all(format!("{message}\n").as_bytes());
 }
 

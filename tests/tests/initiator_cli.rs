@@ -19,6 +19,8 @@ use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
+#[path = "initiator_cli/grammar.rs"]
+mod grammar;
 #[path = "initiator_cli/output.rs"]
 mod output;
 
@@ -34,8 +36,7 @@ fn main() -> ExitCode {
         Ok("cairn-target") => return cairn_target::cli::main(),
         _ => {}
     }
-    let mut trials: Vec<Trial> = cairn_initiator_cli::helps()
-        .into_iter()
+    let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
     let others: [(&str, Test); 12] = [
@@ -56,7 +57,22 @@ fn main() -> ExitCode {
         ("lists_have_the_shape_of_nvme_clis", output::shapes),
     ];
     trials.extend(others.map(|(name, test)| Trial::test(name, test)));
+    let rules = grammar::TESTS.iter().map(|&(name, test)| {
+        let test = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(format!("grammar::{name}"), test)
+    });
+    trials.extend(rules);
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Returns names and help texts of the initiator's commands.
+fn helps() -> impl Iterator<Item = (String, String)> {
+    let commands = grammar::commands(cairn_initiator_cli::command_line());
+    let top = commands.into_iter().filter(|one| !one.path.contains(' '));
+    top.map(|mut one| (one.path, one.command.render_long_help().to_string()))
 }
 
 struct Bench {

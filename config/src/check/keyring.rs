@@ -58,7 +58,7 @@ fn has_keyring(name: &str) -> bool {
 
 fn path(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<PathBuf> {
     const HELP: &str = "write the absolute path of a file with the key, as `cairn-target key \
-                        generate --output FILE` makes it";
+                        generate --file FILE` makes it";
     let Some(text) = text else {
         check.missing(place, "path", HELP);
         return None;

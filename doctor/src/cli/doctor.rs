@@ -25,7 +25,7 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Result<u8, Failure> {
-    if args.fix && args.machine.output == Format::Json {
+    if args.fix && args.machine.output.format == Format::Json {
         return Err("--fix talks with people: leave -o json away".to_owned());
     }
     let source = args.machine.source()?;
@@ -34,7 +34,7 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
     let examination = Examination::of(&*source, intent, args.peer, interval);
     let findings = examination.findings();
     let worst = findings.first().map(|finding| finding.severity);
-    match args.machine.output {
+    match args.machine.output.format {
         Format::Json => {
             let report = Report {
                 worst,
@@ -42,7 +42,7 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
             };
             output::json(&report, out)?;
         }
-        Format::Table => output::text(&describe(&findings), out)?,
+        _ => output::text(&describe(&findings), out)?,
     }
     if args.fix {
         fix(args, caller, &findings, out)?;

@@ -41,7 +41,7 @@ pub(super) fn run(
             caller.program()
         )),
         (false, Format::Json) => output::json(&found, out),
-        (false, Format::Table) => {
+        (false, _) => {
             let texts = found.iter().map(Explained::text);
             output::text(&texts.collect::<Vec<_>>().join("\n"), out)
         }

@@ -2,12 +2,17 @@
 
 mod doctor;
 mod explain;
+mod grammar;
 mod output;
 mod set;
 mod show;
 mod table;
 mod watch;
 
+pub use grammar::{
+    Common, EXAMPLES, Format, OutputArgs, complete, error_line, has_headers, is_quiet,
+    print_finding, print_message,
+};
 pub use table::Table;
 
 use std::io::Write;
@@ -23,6 +28,7 @@ use crate::facts::{Fabric, RoceVersion};
 use crate::rules::{Choice, Intent};
 use crate::source::{Live, Recorder, Recording, Source};
 
+/// Exit code of a doctor without a verdict.
 const FAILED: u8 = 3;
 
 /// Devices and settings of RoCE on this machine.
@@ -58,7 +64,7 @@ enum Action {
         /// error]
         error: Option<String>,
         /// Address of the other end of the connection
-        #[arg(long, value_name = "ADDR")]
+        #[arg(short = 'a', long, visible_alias = "traddr", value_name = "ADDR")]
         peer: Option<IpAddr>,
     },
     /// Sets the default RoCE version of connections
@@ -92,29 +98,11 @@ enum VersionArg {
 /// Selection of the machine, and output format.
 #[derive(Debug, Clone, Args)]
 struct MachineArgs {
-    /// Output format
-    #[arg(
-        short,
-        long,
-        alias = "output-format",
-        value_name = "FORMAT",
-        default_value = "table",
-        global = true
-    )]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Directory or recording to read instead of this machine
     #[arg(long, value_name = "DIR|FILE", global = true)]
     root: Option<PathBuf>,
-}
-
-/// Output formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Columns of text
-    #[value(alias = "normal")]
-    Table,
-    /// JSON
-    Json,
 }
 
 /// Finds problems of RoCE on this machine, and reports how to fix them.
@@ -130,8 +118,8 @@ pub struct DoctorArgs {
     /// device]
     #[arg(long, value_name = "ADDR")]
     address: Vec<IpAddr>,
-    /// ToS that connections will have
-    #[arg(long, value_name = "0-255")]
+    /// ToS that connections will have, 0 to 255
+    #[arg(short = 'T', long, value_name = "TOS")]
     tos: Option<u8>,
     /// Check for RoCE in user space, even if there are RDMA devices
     #[arg(long)]
@@ -162,19 +150,21 @@ pub(crate) type Failure = String;
 #[must_use]
 pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
-    ExitCode::from(exit(run_fabric(args, caller, &mut stdout).map(|()| 0)))
+    match run_fabric(args, caller, &mut stdout) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", error_line(&failure));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs the command `doctor` and returns the exit code.
 #[must_use]
 pub fn doctor(args: &DoctorArgs, intent: Intent) -> u8 {
     let mut stdout = std::io::stdout().lock();
-    exit(run_doctor(args, intent, &mut stdout))
-}
-
-fn exit(result: Result<u8, Failure>) -> u8 {
-    result.unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+    run_doctor(args, intent, &mut stdout).unwrap_or_else(|failure| {
+        eprintln!("{}", error_line(&failure));
         FAILED
     })
 }
@@ -193,19 +183,23 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
                 VersionArg::V2 => RoceVersion::V2,
             };
             let setting = set::Setting::mode(caller, device, version);
-            setting.apply(root, *port, args.machine.output, out)
+            setting.apply(root, *port, args.machine.output.format, out)
         }
         Some(Action::SetTos { device, tos, port }) => {
             let setting = set::Setting::tos(caller, device, *tos);
-            setting.apply(root, *port, args.machine.output, out)
+            setting.apply(root, *port, args.machine.output.format, out)
         }
-        Some(Action::Explain { error, peer }) => {
-            explain::run(error.as_deref(), caller, *peer, args.machine.output, out)
-        }
+        Some(Action::Explain { error, peer }) => explain::run(
+            error.as_deref(),
+            caller,
+            *peer,
+            args.machine.output.format,
+            out,
+        ),
         Some(Action::Watch { interval, count }) => {
             let source = args.machine.source()?;
             let interval = Duration::from_secs_f64(*interval);
-            watch::run(&*source, interval, *count, args.machine.output, out)
+            watch::run(&*source, interval, *count, args.machine.output.format, out)
         }
         None => {
             let source = args.machine.source()?;
@@ -215,9 +209,9 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
                 std::fs::write(file, recorder.text())
                     .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
             }
-            match args.machine.output {
+            match args.machine.output.format {
                 Format::Json => output::json(&fabric, out),
-                Format::Table => output::text(&show::describe(&fabric, args.all), out),
+                _ => output::text(&show::describe(&fabric, args.all), out),
             }
         }
     }

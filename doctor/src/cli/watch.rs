@@ -47,7 +47,7 @@ pub(super) fn run(
         for rates in rates(&before, &after, seconds) {
             match format {
                 Format::Json => output::json_line(&rates, out)?,
-                Format::Table => output::text(&rates.text(), out)?,
+                _ => output::text(&rates.text(), out)?,
             }
         }
         before = after;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use cairn_doctor::cli::{Format, OutputArgs, is_quiet, print_message};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
@@ -37,10 +38,10 @@ impl Where {
         let format = namespace.format(&host)?;
         host.shutdown().map_err(text)?;
         if prints {
-            eprintln!(
+            print_message(format_args!(
                 "namespace {} of {}: {} blocks of {} bytes, by {}",
                 namespace.nsid, subsystem, format.blocks, format.block_bytes, session.provided.name
-            );
+            ));
         }
         let lanes = NvmeLanes {
             device: Arc::clone(&session.provided.device),
@@ -56,18 +57,19 @@ impl Where {
 
 fn print_event(event: &Event) {
     match event {
-        Event::Lost(error) => eprintln!("connection lost: {error}"),
-        Event::TryFailed { tries, error } => eprintln!("connecting again, try {tries}: {error}"),
-        Event::Live { .. } => eprintln!("connected again"),
+        Event::Lost(error) => print_message(format_args!("connection lost: {error}")),
+        Event::TryFailed { tries, error } => {
+            print_message(format_args!("connecting again, try {tries}: {error}"));
+        }
+        Event::Live { .. } => print_message("connected again"),
         _ => {}
     }
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    /// Format of the report
-    #[arg(short = 'o', long, value_enum, default_value_t = Form::Normal)]
-    output_format: Form,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Whether to print a status line every second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
@@ -98,15 +100,6 @@ pub(super) struct Bench {
     job: JobKeys,
     #[command(flatten)]
     place: Where,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// Text as printed by fio
-    #[value(alias = "table")]
-    Normal,
-    /// JSON with fio's keys
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -206,7 +199,7 @@ impl Bench {
                 job.rw.name
             ));
         }
-        let live = self.eta != Eta::Never;
+        let live = self.eta != Eta::Never && !is_quiet();
         let result = if self.paths.is_empty() {
             let mut lanes = self.place.lanes(live)?.1;
             lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
@@ -214,9 +207,9 @@ impl Bench {
         } else {
             run_until_interrupted(job, &self.by_several_paths(live)?, live)?
         };
-        let report = match self.output_format {
-            Form::Normal => report::text(&result),
-            Form::Json => report::json(&result),
+        let report = match self.output.format {
+            Format::Json => report::json(&result),
+            _ => report::text(&result),
         };
         print(report.trim_end());
         Ok(code(&result))
@@ -296,7 +289,7 @@ impl Verify {
             }
         }
         let (_session, lanes) = self.place.lanes(true)?;
-        let result = run_until_interrupted(&job, &lanes, true)?;
+        let result = run_until_interrupted(&job, &lanes, !is_quiet())?;
         for job in &result.jobs {
             for mismatch in &job.mismatches {
                 print(mismatch);

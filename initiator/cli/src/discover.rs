@@ -4,7 +4,7 @@ use clap::Args;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, Eflags, RdmaProvider, RdmaTsas, SubsystemType, TransportType,
 };
-use nvme_proto::wire::{FromBytes, Nqn};
+use nvme_proto::wire::{Escaped, FromBytes, Nqn};
 
 use super::fields::lines;
 use super::session::{Session, namespace, text};
@@ -23,6 +23,11 @@ impl Discover {
         let object = Object::new()
             .with("genctr", log.genctr)
             .with_list("records", log.entries.iter().map(record));
+        let names = log.entries.iter().map(|entry| name(&entry.subnqn));
+        let names = names.map(|name| Escaped(&name).to_string());
+        if self.controller.output.has_shown_names(names) {
+            return Ok(());
+        }
         self.controller.output.show(&object, |_| {
             let mut out = format!(
                 "Discovery Log Number of Records {}, Generation counter {}\n",

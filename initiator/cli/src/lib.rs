@@ -6,6 +6,7 @@ mod address;
 mod bench;
 mod bit_fields;
 mod discover;
+mod examples;
 mod features;
 mod fields;
 mod identify;
@@ -24,6 +25,7 @@ mod session;
 
 use std::process::ExitCode;
 
+use cairn_doctor::cli::Common;
 use cairn_trouble::{Caller, End};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nvme_proto::wire::log::LogPage;
@@ -44,13 +46,15 @@ const PROGRAM: &str = CALLER.host;
 #[derive(Debug, Parser)]
 #[command(
     name = PROGRAM,
-    version,
+    version = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("CAIRN_COMMIT"), ")"),
     about = "A host of NVMe over Fabrics on RDMA, in user space: inspects controllers, \
              reads and writes blocks, measures and verifies",
     after_help = "Each command's --help has an example. Options that address a controller are \
                   those of nvme-cli; those of bench are fio's."
 )]
 struct Cli {
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     command: Command,
 }
@@ -58,149 +62,64 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Lists the subsystems of a target, with their addresses
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator discover -t rdma -a 192.0.2.1 -s 4420")]
     Discover(discover::Discover),
     /// Connects all queues, shows the negotiated values, and disconnects
-    #[command(
-        after_help = "EXAMPLE:\n  cairn-initiator connect-check -t rdma -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --nr-io-queues 2"
-    )]
     ConnectCheck(discover::ConnectCheck),
     /// Lists the namespaces of all subsystems, or of one
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator list -a 192.0.2.1")]
     List(list::List),
     /// Shows a controller's Identify data
-    #[command(after_help = "EXAMPLES:\n  cairn-initiator id-ctrl -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -H\n  cairn-initiator id-ctrl -a \
-                            192.0.2.1 -n nqn.2024-01.com.example:disk -o json")]
     IdCtrl(identify::IdCtrl),
     /// Shows a namespace's Identify data
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ns -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -N 1 -H")]
     IdNs(identify::IdNs),
     /// Shows a log page
-    #[command(after_help = "EXAMPLES:\n  cairn-initiator get-log -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --log-id smart\n  cairn-initiator \
-                            get-log -a 192.0.2.1 -n nqn.2024-01.com.example:disk --log-id error \
-                            -o json")]
     GetLog(logs::GetLog),
     /// Shows the SMART log
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator smart-log -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -o json")]
     SmartLog(nvme_names::SmartLog),
     /// Shows the error log
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator error-log -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk")]
     ErrorLog(nvme_names::Detailed),
     /// Shows the firmware log
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator fw-log -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk")]
     FwLog(nvme_names::Detailed),
     /// Lists the commands that a controller supports, and their effects
-    #[command(
-        after_help = "EXAMPLE:\n  cairn-initiator effects-log -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk"
-    )]
     EffectsLog(nvme_names::Detailed),
     /// Shows the ANA groups, their states and their namespaces
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator ana-log -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk")]
     AnaLog(nvme_names::Named),
     /// Lists the numbers of a subsystem's namespaces
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator list-ns -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk")]
     ListNs(nvme_names::Named),
     /// Lists the subsystems of a target, with the paths to each
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator list-subsys -a 192.0.2.1")]
     ListSubsys(nvme_names::Named),
     /// Shows the identifiers of a namespace
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator ns-descs -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -N 1")]
     NsDescs(nvme_names::NsDescs),
     /// Shows a controller's properties
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator show-regs -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -H")]
     ShowRegs(nvme_names::Detailed),
     /// Shows a feature's value
-    #[command(
-        after_help = "EXAMPLE:\n  cairn-initiator get-feature -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -f 0x06 -H"
-    )]
     GetFeature(features::GetFeature),
     /// Sets a feature, until this command disconnects
-    #[command(
-        after_help = "EXAMPLE:\n  cairn-initiator set-feature -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -f 0x0b -V 0x100"
-    )]
     SetFeature(features::SetFeature),
     /// Makes all written data durable
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator flush -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -N 1")]
     Flush(io::Flush),
     /// Reads blocks into a file, or to stdout
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator read -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --start-block 0 -c 7 -d blocks.bin")]
     Read(io::ReadBlocks),
     /// Writes blocks from a file, or from stdin; requires --destroy-data
-    #[command(
-        after_help = "EXAMPLE:\n  head -c 4096 /dev/urandom | cairn-initiator write -a \
-                            192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -z 4096 \
-                            --destroy-data"
-    )]
     Write(io::Write),
     /// Compares blocks with a file, or with stdin
-    #[command(
-        after_help = "EXAMPLE:\n  head -c 4096 /dev/zero | cairn-initiator compare -a \
-                            192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 64 -z 4096"
-    )]
     Compare(io::Compare),
     /// Sets blocks to zero; requires --destroy-data
-    #[command(
-        after_help = "EXAMPLE:\n  cairn-initiator write-zeroes -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --start-block 0 -c 7 --destroy-data"
-    )]
     WriteZeroes(io::WriteZeroes),
     /// Dataset Management: deallocates blocks; requires --destroy-data
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator dsm -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad \
-                            --destroy-data")]
     Dsm(io::Dsm),
     /// Runs a job with fio's keys: measures and verifies
-    #[command(after_help = "EXAMPLES:\n  cairn-initiator bench -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --rw=randread --bs=4k --iodepth=32 \
-                            --runtime=2 --time_based\n  cairn-initiator bench -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --destroy-data --rw=randrw --bs=4k \
-                            --iodepth=16 --size=16m --verify=crc32c --output-format=json")]
     Bench(bench::Bench),
     /// Checks the blocks written by `bench --verify=crc32c`
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --bs=4k --size=16m")]
     Verify(bench::Verify),
     /// Measures the shares of network, target and disk in the time of a read
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk")]
     Ping(ping::Ping),
     /// Measures the link between two machines, without NVMe and disks
-    #[command(
-        after_help = "EXAMPLE, with both ends on one machine:\n  cairn-initiator link \
-                            --listen 127.4.18.2 --provider soft --once & sleep 1; \
-                            cairn-initiator link -a 127.4.18.2 --provider soft --time 100"
-    )]
     Link(link::LinkArgs),
     /// Shows the RoCE devices and settings of this machine, and changes some of them
-    #[command(
-        after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
-                            -o json"
-    )]
     Fabric(Box<cairn_doctor::cli::FabricArgs>),
     /// Finds problems of RoCE on this machine, and reports how to fix them
-    #[command(
-        after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
-                            code $?: 1 is a warning, 2 an error\""
-    )]
     Doctor(Box<cairn_doctor::cli::DoctorArgs>),
     /// Prints the completion script for a shell
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator completions bash")]
     Completions {
         /// Shell
         shell: clap_complete::Shell,
@@ -222,17 +141,25 @@ struct Controller {
     address: Address,
 }
 
+/// Returns the grammar of the command line.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    let examples = [examples::EXAMPLES, cairn_doctor::cli::EXAMPLES];
+    cairn_doctor::cli::complete(Cli::command(), &examples, examples::RECORDS)
+}
+
 /// Runs the program with the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let matches = Cli::command().try_get_matches_from(&arguments);
+    let matches = command_line().try_get_matches_from(&arguments);
     let matches = matches.unwrap_or_else(|error| bench::explain(error, &arguments).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    cli.common.apply();
     match run(cli.command).and_then(|code| output::check().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("{}", cairn_doctor::cli::error_line(&error));
             ExitCode::FAILURE
         }
     }
@@ -270,11 +197,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fabric(args) => return Ok(cairn_doctor::cli::fabric(&args, CALLER)),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
+            clap_complete::generate(shell, &mut command_line(), PROGRAM, &mut text);
             output::print_bytes(&text)?;
         }
         Command::Manual { folder } => {
-            let written = clap_mangen::generate_to(Cli::command(), &folder);
+            let written = clap_mangen::generate_to(command_line(), &folder);
             written.map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         Command::Doctor(args) => {
@@ -285,28 +212,13 @@ fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names and help texts of all subcommands.
-#[must_use]
-pub fn helps() -> Vec<(String, String)> {
-    let mut cli = Cli::command();
-    cli.build();
-    cli.get_subcommands_mut()
-        .filter(|command| command.get_name() != "help")
-        .filter(|command| !command.is_hide_set())
-        .map(|command| {
-            let help = command.render_long_help().to_string();
-            (command.get_name().to_owned(), help)
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
     }
 
     /// nvme-cli accepts decimal and hexadecimal for every number.
@@ -316,7 +228,7 @@ mod tests {
             "NSID", "LBA", "BYTES", "N", "SECONDS", "PORT", "TOS", "DWORD", "HOPS",
         ];
         let mut seen = 0;
-        for command in Cli::command().get_subcommands() {
+        for command in command_line().get_subcommands() {
             // These commands have the syntax of fio or no counterpart in nvme-cli.
             if ["bench", "verify", "fabric", "doctor", "link", "ping"].contains(&command.get_name())
             {
@@ -345,20 +257,11 @@ mod tests {
         for command in ["list", "id-ctrl", "bench"] {
             for form in ["normal", "table", "json"] {
                 let words = ["cairn-initiator", command, "-a", "192.0.2.1", "-o", form];
-                assert!(Cli::try_parse_from(words).is_ok(), "{command} {form}");
+                assert!(
+                    command_line().try_get_matches_from(words).is_ok(),
+                    "{command} {form}"
+                );
             }
-        }
-    }
-
-    #[test]
-    fn every_command_has_an_example_that_begins_with_the_program() {
-        for (name, help) in helps() {
-            let examples = help.split_once("EXAMPLE").map(|(_, examples)| examples);
-            let examples = examples.unwrap_or_else(|| panic!("{name} has no example"));
-            assert!(
-                examples.contains(&format!("cairn-initiator {name} ")),
-                "{name}"
-            );
         }
     }
 }

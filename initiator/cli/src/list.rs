@@ -1,3 +1,4 @@
+use cairn_doctor::cli::print_message;
 use clap::Args;
 use nvme_proto::wire::Nqn;
 
@@ -39,10 +40,14 @@ impl List {
         }
         let object = Object::new().with_list("Devices", rows.iter().map(Row::object));
         if rows.is_empty() {
-            eprintln!(
-                "{}",
-                why_empty(&names, &session.options(Nqn::discovery())?.hostnqn)
-            );
+            let host = session.options(Nqn::discovery())?.hostnqn;
+            print_message(why_empty(&names, &host));
+        }
+        let ids = rows
+            .iter()
+            .map(|row| format!("{} {}", row.subsystem, row.nsid));
+        if self.controller.output.has_shown_names(ids) {
+            return Ok(());
         }
         self.controller.output.show(&object, |_| {
             let head = [

@@ -148,6 +148,9 @@ impl Named {
         host.shutdown().map_err(text)?;
         let objects = nsids.iter().map(|nsid| Object::new().with("nsid", nsid));
         let object = Object::new().with_list("nsid_list", objects);
+        if self.controller.output.has_shown_names(&nsids) {
+            return Ok(());
+        }
         self.controller.output.show(&object, |_| {
             let lines = nsids.iter().enumerate();
             let lines = lines.map(|(at, nsid)| format!("[{at:4}]:{nsid:#x}\n"));
@@ -177,6 +180,10 @@ impl Named {
                 Some((_, ways)) => ways.push(way),
                 None => all.push((nqn, vec![way])),
             }
+        }
+        let names = all.iter().map(|(nqn, _)| nqn);
+        if self.controller.output.has_shown_names(names) {
+            return Ok(());
         }
         let object = Object::new()
             .with("HostNQN", host.hostnqn.raw())

@@ -1,8 +1,8 @@
 use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
 
-use clap::{Args, ValueEnum};
-
+use cairn_doctor::cli::{Format, has_headers};
+use clap::Args;
 use nvme_proto::wire::Escaped;
 
 use super::Result;
@@ -11,33 +11,32 @@ use cairn_bench::object::Object;
 /// Option for the output format.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Output {
-    /// Output format
-    #[arg(short = 'o', long, alias = "output", value_enum, default_value_t = Form::Normal, global = false)]
-    output_format: Form,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// Text
-    #[value(alias = "table")]
-    Normal,
-    /// JSON with the keys of nvme-cli
-    Json,
+    #[command(flatten)]
+    pub(super) output: cairn_doctor::cli::OutputArgs,
 }
 
 impl Output {
     pub(super) fn show_list(self, list: &[Object], normal: impl FnOnce(&[Object]) -> String) {
-        match self.output_format {
-            Form::Normal => print(normal(list).trim_end()),
-            Form::Json => print(&Object::pretty_list(list)),
+        match self.output.format {
+            Format::Json => print(&Object::pretty_list(list)),
+            _ => print(normal(list).trim_end()),
         }
     }
 
     pub(super) fn show(self, object: &Object, normal: impl FnOnce(&Object) -> String) {
-        match self.output_format {
-            Form::Normal => print(normal(object).trim_end()),
-            Form::Json => print(&object.pretty()),
+        match self.output.format {
+            Format::Json => print(&object.pretty()),
+            _ => print(normal(object).trim_end()),
         }
+    }
+
+    /// Prints `names` with `-o name`; returns whether it did.
+    pub(super) fn has_shown_names<T: ToString>(self, names: impl IntoIterator<Item = T>) -> bool {
+        let is_it = self.output.format == Format::Name;
+        if is_it {
+            names.into_iter().for_each(|name| print(&name.to_string()));
+        }
+        is_it
     }
 }
 
@@ -90,7 +89,8 @@ pub(super) fn table<const N: usize>(
         .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
         .collect();
     let mut out = String::new();
-    for (at, row) in rows.iter().enumerate() {
+    let left_out = usize::from(!has_headers());
+    for (at, row) in rows.iter().enumerate().skip(left_out) {
         let cells = row.iter().zip(&widths);
         let cells: Vec<_> = cells
             .map(|(cell, width)| format!("{cell:<width$}"))

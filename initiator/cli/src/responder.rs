@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cairn_base::Mapping;
 use cairn_base::wake::Wake;
+use cairn_doctor::cli::print_message;
 use cairn_rdma::{
     Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, FabricError,
     ListenOptions, Listener, ListenerEvent, Operation, PKey, QpId, QpOptions, RecvWork, Region,
@@ -159,8 +160,8 @@ impl Station {
             ..QpOptions::default()
         };
         match self.endpoint.accept(request, &options, &[]) {
-            Ok(_) => eprintln!("{peer}: connected"),
-            Err(error) => eprintln!("{peer}: refused: {error}"),
+            Ok(_) => print_message(format_args!("{peer}: connected")),
+            Err(error) => print_message(format_args!("{peer}: refused: {error}")),
         }
     }
 
@@ -182,7 +183,7 @@ impl Station {
                 | Event::Rejected { qp, .. }
                 | Event::ConnectFailed { qp, .. } => self.endpoint.disconnect(qp),
                 Event::Closed { .. } => {
-                    eprintln!("a peer has left");
+                    print_message("a peer has left");
                     turn = Turn::PeerLeft;
                 }
                 Event::DeviceRemoved => return Turn::DeviceGone,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cairn_config::{Config, Flags};
-use cairn_doctor::cli::Format;
+use cairn_doctor::cli::{Format, OutputArgs, print_finding};
 use cairn_doctor::rules::Severity;
 use clap::Args;
 use serde::Serialize;
@@ -19,9 +19,8 @@ pub(super) struct Check {
     /// Check only the file, not this machine
     #[arg(long)]
     offline: bool,
-    /// Format of the result
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Serialize)]
@@ -64,7 +63,7 @@ impl Check {
             Severity::Warning => "degraded",
             Severity::Error => "refused",
         };
-        if self.output == Format::Json {
+        if self.output.format == Format::Json {
             let report = Report {
                 verdict,
                 warnings,
@@ -74,7 +73,7 @@ impl Check {
             return worst.exit_code();
         }
         for warning in warnings {
-            eprintln!("warning: {warning}");
+            print_finding(Severity::Warning, warning);
         }
         probe::print(findings);
         let without = if worst == Severity::Warning {

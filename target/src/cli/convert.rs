@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use cairn_config::{Config, Flags};
 use cairn_control::whole_numbers;
+use cairn_doctor::cli::print_finding;
+use cairn_doctor::rules::Severity;
 use cairn_interop::{Converted, from_nvmet, from_spdk, to_nvmet, to_spdk};
 use clap::Subcommand;
 use serde_json::Value;
@@ -60,9 +62,7 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
 fn refuse_opened(converted: &Converted) -> Result<(), String> {
     match converted.opens {
         false => Ok(()),
-        true => {
-            Err("error: a restriction of access has no counterpart: see the notes above".to_owned())
-        }
+        true => Err("a restriction of access has no counterpart: see the notes above".to_owned()),
     }
 }
 
@@ -80,12 +80,12 @@ pub(super) fn export(export: &Export) -> Result<(), String> {
 
 fn report(notes: &[String]) {
     for note in notes {
-        eprintln!("note: {note}");
+        print_finding(Severity::Note, note);
     }
 }
 
 fn json(file: &Path) -> Result<Value, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
     let mut value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     whole_numbers(&mut value);

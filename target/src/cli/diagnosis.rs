@@ -29,7 +29,7 @@ pub(super) fn run(doctor: &Doctor) -> u8 {
     let config = match doctor.config.as_deref().map(read).transpose() {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("{error}");
+            crate::logging::print_failure(&error.to_string());
             return Severity::Error.exit_code();
         }
     };

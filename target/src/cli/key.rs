@@ -30,8 +30,8 @@ pub(super) enum Key {
         #[arg(long, value_name = "32|48|64")]
         bytes: Option<usize>,
         /// New file for the secret, readable only by its owner [default: stdout]
-        #[arg(long, value_name = "FILE")]
-        output: Option<PathBuf>,
+        #[arg(long, alias = "output", value_name = "FILE")]
+        file: Option<PathBuf>,
     },
     /// Reports whether a secret is valid, its length and its hash, without showing it
     Check {
@@ -62,13 +62,13 @@ pub(super) fn run(key: &Key) -> Result<(), String> {
         Key::Generate {
             hash,
             bytes,
-            output,
-        } => generate(hash.0, *bytes, output.as_deref()),
+            file: new,
+        } => generate(hash.0, *bytes, new.as_deref()),
         Key::Check { file } => check(file),
     }
 }
 
-fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> Result<(), String> {
+fn generate(hash: Option<Hash>, bytes: Option<usize>, file: Option<&Path>) -> Result<(), String> {
     let usual = hash.map_or(32, Hash::bytes);
     let bytes = bytes.unwrap_or(usual);
     match hash {
@@ -94,13 +94,13 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
         ));
     }
     let text = secret.to_text();
-    let Some(path) = output else {
+    let Some(path) = file else {
         super::print_line(&text);
         return Ok(());
     };
     let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| writeln!(file, "{}", *text));
+    let opened = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| writeln!(file, "{}", *text));
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 

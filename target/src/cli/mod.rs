@@ -5,6 +5,7 @@ mod announce;
 mod check;
 mod convert;
 mod diagnosis;
+mod examples;
 mod key;
 mod notify;
 mod probe;
@@ -18,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cairn_config::Flags;
-use cairn_doctor::cli::FabricArgs;
+use cairn_doctor::cli::{Common, FabricArgs};
 use cairn_rdma::PKey;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::logging;
 use crate::steering::Source;
@@ -36,6 +37,8 @@ const PROGRAM: &str = CALLER.target;
     about = "Exports disks over NVMe over Fabrics on RDMA"
 )]
 struct Cli {
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     command: Command,
 }
@@ -144,6 +147,11 @@ struct Serve {
     log_format: Option<String>,
 }
 
+/// Returns the log filter of `--quiet`.
+fn quiet() -> Option<String> {
+    cairn_doctor::cli::is_quiet().then(|| "error".to_owned())
+}
+
 impl Serve {
     fn capture(&self) -> Option<(&Path, u64)> {
         Some((self.pcap.as_deref()?, self.pcap_limit))
@@ -162,17 +170,27 @@ impl Serve {
             metrics: self.metrics.clone(),
             control: self.control.clone(),
             mark: self.mark.clone(),
-            log: self.log.clone(),
+            log: self.log.clone().or_else(quiet),
             log_format: self.log_format.clone(),
         };
         Source::new(self.config.clone(), flags, self.reactors)
     }
 }
 
+/// Returns the grammar of the command line.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    let examples = [examples::EXAMPLES, cairn_doctor::cli::EXAMPLES];
+    cairn_doctor::cli::complete(Cli::command(), &examples, examples::RECORDS)
+}
+
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let matches = command_line().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    cli.common.apply();
+    let result = match cli.command {
         Command::Serve(serve) => return serve::run(&serve),
         Command::Check(check) => return ExitCode::from(check.run()),
         Command::Top(top) => top::run(&top),
@@ -186,12 +204,12 @@ pub fn main() -> ExitCode {
         }
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
+            clap_complete::generate(shell, &mut command_line(), PROGRAM, &mut text);
             print_line(String::from_utf8_lossy(&text).trim_end());
             Ok(())
         }
-        Command::Manual { folder } => clap_mangen::generate_to(Cli::command(), &folder)
-            .map_err(|error| format!("error: {}: {error}", folder.display())),
+        Command::Manual { folder } => clap_mangen::generate_to(command_line(), &folder)
+            .map_err(|error| format!("{}: {error}", folder.display())),
         Command::Fabric(args) => return cairn_doctor::cli::fabric(&args, CALLER),
         Command::Doctor(doctor) => return ExitCode::from(diagnosis::run(&doctor)),
     };
@@ -217,12 +235,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
     }
 
     #[test]
     fn the_help_of_serve_has_the_default_of_each_option() {
-        let mut cli = Cli::command();
+        let mut cli = command_line();
         let serve = cli.find_subcommand_mut("serve").unwrap();
         let has_none = [
             "listen", "export", "mark", "pcap", "config", "help", "version",

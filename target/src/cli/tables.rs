@@ -1,6 +1,21 @@
 use std::fmt::Write;
 
+use cairn_doctor::cli::has_headers;
 use serde_json::Value;
+
+/// Formats a table with `columns`, followed by the other members of the rows.
+pub(super) fn wide(rows: &Value, columns: &[(&str, &str)]) -> String {
+    let first = rows.get(0).and_then(Value::as_object);
+    let keys = first.into_iter().flat_map(|row| row.keys());
+    let is_other = |key: &&String| columns.iter().all(|(_, known)| known != key);
+    let others: Vec<(String, &String)> = keys
+        .filter(is_other)
+        .map(|key| (key.replace('_', " ").to_uppercase(), key))
+        .collect();
+    let others = others.iter().map(|(name, key)| (&**name, &***key));
+    let columns: Vec<(&str, &str)> = columns.iter().copied().chain(others).collect();
+    table(rows, &columns)
+}
 
 pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     let rows: Vec<Vec<String>> = rows
@@ -11,12 +26,14 @@ pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
         .collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([columns[column].0.len()]).max().unwrap_or(0)
+        let heading = has_headers().then_some(columns[column].0.len());
+        cells.chain(heading).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let heading = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
     let mut text = String::new();
-    for row in std::iter::once(&heading).chain(&rows) {
+    let heading = has_headers().then_some(&heading);
+    for row in heading.into_iter().chain(&rows) {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             let _ = write!(line, "{cell:width$}  ");

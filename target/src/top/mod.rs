@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cairn_doctor::cli::Format;
+use cairn_config::Trid;
+use cairn_doctor::cli::{Format, OutputArgs};
 use clap::Args;
 
 use page::Page;
@@ -24,44 +25,42 @@ use rates::Rates;
 
 /// Shows the live activity of a running target: by host, namespace, reactor and device.
 ///
-/// The target must have been started with `--metrics ADDR:PORT` (or `[metrics]` in its
+/// The target must have been started with `--metrics ADDR` (or `[metrics]` in its
 /// configuration). On a terminal, keys choose the table (Tab, 1 to 4) and the column to sort by
-/// (< and >), and q ends it; NO_COLOR turns colours off.
+/// (< and >), and q ends it; NO_COLOR turns colours off. `-o json` prints one object per line.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
     /// Address where the target serves its metrics
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464")]
+    #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:9464", value_parser = parse_metrics)]
     metrics: SocketAddr,
     /// Configuration file of the target, which contains that address
     #[arg(long, value_name = "FILE", conflicts_with = "metrics")]
     config: Option<PathBuf>,
     /// Seconds between two readings
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(short_alias = 'i', long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
     /// Stop after this many readings
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short_alias = 'n', long, value_name = "N")]
     count: Option<u64>,
-    /// Output format; json prints one object per line
-    #[arg(
-        short,
-        long,
-        alias = "output-format",
-        value_name = "FORMAT",
-        default_value = "table"
-    )]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn parse_metrics(text: &str) -> Result<SocketAddr, String> {
+    let address = Trid::parse(text, cairn_config::METRICS_PORT_DEFAULT).and_then(Trid::resolve);
+    address.map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(top: &Top) -> Result<(), String> {
     let from = top.address()?;
     let mut readings = Readings::begin(from, Duration::from_secs_f64(top.interval))?;
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if top.output == Format::Table && is_terminal {
+    if top.output.format == Format::Table && is_terminal {
         return terminal::run(readings, top.count);
     }
     let mut shown = 0;
     while top.count.is_none_or(|count| shown < count) {
-        if !print(&readings.next()?, from, top.output)? {
+        if !print(&readings.next()?, from, top.output.format)? {
             break;
         }
         shown += 1;
@@ -118,7 +117,7 @@ impl Top {
 fn print(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
     let text = match format {
         Format::Json => serde_json::to_string(rates).map_err(|error| error.to_string())?,
-        Format::Table => text::text(rates, from),
+        _ => text::text(rates, from),
     };
     let mut stdout = std::io::stdout().lock();
     Ok(writeln!(stdout, "{text}")

@@ -229,7 +229,7 @@ fn commands_have_tables_json_and_exit_codes() {
         target.text().trim_end()
     );
     assert!(say(&["reload"]).contains("\nat_next_start "));
-    say(&["connections", "list"]);
+    say(&["connection", "list"]);
     say(&["namespace", "remove", NQN, "2"]);
     let refused = target.command(&["namespace", "remove", NQN, "2"]);
     assert_eq!(refused.status.code(), Some(1));

@@ -92,7 +92,7 @@ fn each_option_of_a_command_is_in_the_table_of_commands() {
             let help = String::from_utf8(output.stdout).unwrap();
             let words = help.split(|c: char| !c.is_ascii_lowercase() && c != '-');
             let options = words.filter(|word| word.starts_with("--"));
-            let of_all = ["--socket", "--output", "--help"];
+            let of_all = ["--socket", "--output", "--help", "--quiet", "--no-headers"];
             for option in options.filter(|option| !of_all.contains(option)) {
                 assert!(row.contains(option), "{command:?} {option} is not in {row}");
                 seen += 1;

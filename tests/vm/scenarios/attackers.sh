@@ -164,8 +164,8 @@ step "A target, two hosts' addresses"
 setup_rxe
 ip addr add "$HOST_ADDR/24" dev "$FABRIC_NETDEV"
 ip addr add "$ATTACKER_ADDR/24" dev "$FABRIC_NETDEV"
-cairn-target key generate --output /tmp/vault.key
-cairn-target key generate --output /tmp/wrong.key
+cairn-target key generate --file /tmp/vault.key
+cairn-target key generate --file /tmp/wrong.key
 configure "$CONFIG"
 start_target_from "$CONFIG"
 PORT=$OTHER_PORT configure "$OTHER_CONFIG"

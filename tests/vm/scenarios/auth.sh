@@ -7,7 +7,7 @@ HOSTNQN=nqn.2026-11.io.cairn:vm-host
 
 # key NAME: Creates a key file, and stores its text in KEY_NAME.
 key() {
-    cairn-target key generate --output "/tmp/$1.key"
+    cairn-target key generate --file "/tmp/$1.key"
     printf -v "KEY_$1" '%s' "$(cat "/tmp/$1.key")"
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use cairn_base::ScopedAddr;
 use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider, Trid};
 use cairn_control::{BindError, Client};
+use cairn_doctor::cli::print_finding;
 use cairn_doctor::rules::Severity;
 use cairn_rdma::FabricError;
 use cairn_rdma::ROCE_PORT;
@@ -41,7 +42,7 @@ pub(super) fn worst(findings: &[Finding]) -> Severity {
 
 pub(super) fn print(findings: &[Finding]) {
     for Finding { severity, text } in findings {
-        eprintln!("{severity}: {text}");
+        print_finding(*severity, text);
     }
 }
 

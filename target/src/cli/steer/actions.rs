@@ -1,16 +1,37 @@
 //! Command-line actions for each kind of object.
 
-use std::net::IpAddr;
-
 use cairn_config::{PORT_DEFAULT, Traddr, Trid};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::At;
 
-fn parse_listener(text: &str) -> Result<Trid, String> {
+pub(super) fn parse_place(text: &str) -> Result<Trid, String> {
     let parsed = Trid::parse(text, PORT_DEFAULT);
-    parsed.map_err(|error| format!("{error}: write ADDR or ADDR:PORT, such as 192.0.2.1:4420"))
+    parsed.map_err(|error| {
+        format!("{error}: write ADDR or ADDR:PORT, such as 192.0.2.1:4420 or [2001:db8::1]:4420")
+    })
+}
+
+/// Address and port.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Address, with port 4420 by default: 192.0.2.1:4421, [2001:db8::1]:4421
+    #[arg(value_name = "ADDR[:PORT]", value_parser = parse_place)]
+    address: Trid,
+    /// Former spelling of :PORT
+    #[arg(long, hide = true)]
+    port: Option<u16>,
+}
+
+impl Place {
+    pub(super) fn address(&self) -> Traddr {
+        self.address.address
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port.unwrap_or(self.address.port)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -37,7 +58,7 @@ pub(crate) enum SubsystemAction {
         #[arg(long, value_name = "NQN")]
         host: Vec<String>,
         /// Listener that leads to the subsystem; repeatable [default: all listeners]
-        #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listener)]
+        #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place)]
         listener: Vec<Trid>,
         #[command(flatten)]
         at: At,
@@ -68,7 +89,7 @@ pub(crate) enum SubsystemAction {
         #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
         require_key: Option<bool>,
         /// Listener that leads to the subsystem, replacing the present ones; repeatable
-        #[arg(long, value_name = "ADDR[:PORT]", group = "setting", value_parser = parse_listener)]
+        #[arg(long, value_name = "ADDR[:PORT]", group = "setting", value_parser = parse_place)]
         listener: Vec<Trid>,
         /// Let every listener lead to the subsystem
         #[arg(long, group = "setting", conflicts_with = "listener")]
@@ -114,7 +135,7 @@ pub(crate) enum NamespaceAction {
         #[arg(long)]
         shared: bool,
         /// ANA group of the namespace [default: 1]
-        #[arg(long)]
+        #[arg(long, value_name = "ID")]
         ana_group: Option<u32>,
         /// Host that the namespace is visible to; repeatable [default: every host of the subsystem]
         #[arg(long, value_name = "NQN")]
@@ -182,11 +203,8 @@ pub(crate) enum ListenerAction {
     List(At),
     /// Listens at an additional address
     Add {
-        /// Address of this machine
-        address: Traddr,
-        /// Port [default: 4420]
-        #[arg(long)]
-        port: Option<u16>,
+        #[command(flatten)]
+        place: Place,
         /// RDMA provider of the listener [default: that of the target]
         #[arg(long, value_name = "auto|verbs|soft")]
         provider: Option<String>,
@@ -204,21 +222,15 @@ pub(crate) enum ListenerAction {
     },
     /// Stops listening at an address, and disconnects the hosts that are connected there
     Remove {
-        /// Address of the listener
-        address: Traddr,
-        /// Port [default: 4420]
-        #[arg(long)]
-        port: Option<u16>,
+        #[command(flatten)]
+        place: Place,
         #[command(flatten)]
         at: At,
     },
     /// Sets the ANA state of a listener's paths: optimized, non-optimized, inaccessible, ...
     Set {
-        /// Address of the listener
-        address: Traddr,
-        /// Port [default: 4420]
-        #[arg(long)]
-        port: Option<u16>,
+        #[command(flatten)]
+        place: Place,
         /// ANA state
         #[arg(long, value_name = "STATE", required_unless_present = "inherit")]
         ana: Option<String>,
@@ -249,11 +261,8 @@ pub(crate) enum ReferralAction {
 /// Another discovery service.
 #[derive(Debug, Args)]
 pub(crate) struct ReferralTo {
-    /// Address of the service
-    address: IpAddr,
-    /// Port [default: 4420]
-    #[arg(long)]
-    port: Option<u16>,
+    #[command(flatten)]
+    place: Place,
     /// Unique name of the service, if any
     #[arg(long)]
     nqn: Option<String>,
@@ -263,10 +272,8 @@ pub(crate) struct ReferralTo {
 
 impl ReferralTo {
     pub(super) fn params(&self) -> Value {
-        let Self {
-            address, port, nqn, ..
-        } = self;
-        json!({"address": address, "port": port, "nqn": nqn})
+        let Self { place, nqn, .. } = self;
+        json!({"address": place.address(), "port": place.port(), "nqn": nqn})
     }
 }
 
@@ -336,7 +343,7 @@ pub(crate) enum KeyAction {
         nqn: String,
         /// NQN of the host
         host: String,
-        /// File with the key of the host, as written by `key generate --output`
+        /// File with the key of the host, as written by `key generate`
         #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
         key: String,
         /// File with the key by which the target authenticates to the host
@@ -395,7 +402,7 @@ pub(crate) enum LimitAction {
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
         /// Limit this host, replacing the limits of --each-host
-        #[arg(long, value_name = "HOSTNQN", conflicts_with_all = ["nsid", "each_host"])]
+        #[arg(long, value_name = "NQN", conflicts_with_all = ["nsid", "each_host"])]
         host: Option<String>,
         /// I/O commands per second; 0: no limit
         #[arg(long, value_name = "NUMBER")]
@@ -428,7 +435,7 @@ pub(crate) enum LimitAction {
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
         /// Remove the limits of this host, so that those of --each-host apply
-        #[arg(long, value_name = "HOSTNQN", conflicts_with_all = ["nsid", "each_host"])]
+        #[arg(long, value_name = "NQN", conflicts_with_all = ["nsid", "each_host"])]
         host: Option<String>,
         #[command(flatten)]
         at: At,
@@ -436,11 +443,12 @@ pub(crate) enum LimitAction {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConnectionsAction {
+pub(crate) enum ConnectionAction {
     /// Lists the connected hosts
     List(At),
     /// Disconnects a host; it may connect again
-    Remove {
+    #[command(alias = "remove")]
+    Disconnect {
         /// Name of the subsystem
         nqn: String,
         /// ID of its controller

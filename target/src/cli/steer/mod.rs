@@ -2,20 +2,21 @@
 
 mod actions;
 mod hosts;
+mod names;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cairn_config::Traddr;
+use cairn_config::Trid;
 use cairn_control::Client;
-use cairn_doctor::cli::Format;
+use cairn_doctor::cli::{Format, OutputArgs};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
 use actions::{
-    ConfigAction, ConnectionsAction, HostAction, LimitAction, ListenerAction, NamespaceAction,
-    NamespaceSet, ReferralAction, SubsystemAction,
+    ConfigAction, ConnectionAction, HostAction, LimitAction, ListenerAction, NamespaceAction,
+    NamespaceSet, ReferralAction, SubsystemAction, parse_place,
 };
 use hosts::{HOSTS, of_host, of_referral};
 
@@ -60,16 +61,18 @@ pub(super) enum Steer {
         action: LimitAction,
     },
     /// Lists the hosts that are connected to a running target, and disconnects them
-    Connections {
+    #[command(alias = "connections")]
+    Connection {
         #[command(subcommand)]
-        action: ConnectionsAction,
+        action: ConnectionAction,
     },
     /// Moves the hosts of a running target to other paths, and disconnects them
     Drain {
-        /// Address of the listener whose hosts are moved [default: all listeners]
-        address: Option<Traddr>,
-        /// Port [default: 4420]
-        #[arg(long, requires = "address")]
+        /// Listener whose hosts are moved [default: all listeners]
+        #[arg(value_name = "ADDR[:PORT]", value_parser = parse_place)]
+        listener: Option<Trid>,
+        /// Former spelling of :PORT
+        #[arg(long, hide = true, requires = "listener")]
         port: Option<u16>,
         /// Seconds until hosts that still do I/O are disconnected [default: 60]
         #[arg(long, value_name = "SECONDS", conflicts_with = "undo", value_parser = clap::value_parser!(u16).range(..=3600))]
@@ -111,15 +114,8 @@ pub(super) struct At {
     /// others]
     #[arg(long, value_name = "PATH", env = "CAIRN_CONTROL")]
     socket: Option<PathBuf>,
-    /// Format of the result
-    #[arg(
-        short,
-        long,
-        alias = "output-format",
-        value_name = "FORMAT",
-        default_value = "table"
-    )]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn parameters(text: &str) -> Result<Map<String, Value>, String> {
@@ -229,8 +225,8 @@ impl<'a> Asked<'a> {
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let asked = asked(steer);
     let path = asked.at.socket.clone().or_else(cairn_control::default_path);
-    let path = path.ok_or("error: which target? Give its control socket, by --socket PATH")?;
-    let failed = |error: cairn_control::CallError| format!("error: {error}");
+    let path = path.ok_or("which target? Give its control socket, by --socket PATH")?;
+    let failed = |error: cairn_control::CallError| error.to_string();
     let patience = match steer {
         Steer::Drain { timeout, .. } => {
             PATIENCE + Duration::from_secs(timeout.unwrap_or(60).into())
@@ -239,8 +235,11 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     };
     let mut client = Client::connect(&path, patience).map_err(failed)?;
     let answer = client.call(asked.method, &asked.params).map_err(failed)?;
-    let text = match (asked.at.output, &asked.view) {
+    let text = match (asked.at.output.format, &asked.view) {
         (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
+        (Format::Name, View::Rows(_)) => names::names(asked.method, &answer),
+        (Format::Name, View::Hosts) => names::names(asked.method, &answer["hosts"]),
+        (Format::Wide, View::Rows(columns)) => tables::wide(&answer, columns),
         (_, View::Rows(columns)) => tables::table(&answer, columns),
         (_, View::Status) => {
             let mut text = tables::members(&answer, &["listeners", "missing", "warnings"]);
@@ -308,20 +307,22 @@ fn asked(steer: &Steer) -> Asked<'_> {
         Steer::Host { action } => of_host(action),
         Steer::Referral { action } => of_referral(action),
         Steer::Limit { action } => of_limit(action),
-        Steer::Connections { action } => match action {
-            ConnectionsAction::List(at) => Asked::list(at, "cairn_connection_list", CONNECTIONS),
-            ConnectionsAction::Remove { nqn, cntlid, at } => {
+        Steer::Connection { action } => match action {
+            ConnectionAction::List(at) => Asked::list(at, "cairn_connection_list", CONNECTIONS),
+            ConnectionAction::Disconnect { nqn, cntlid, at } => {
                 let params = json!({"nqn": nqn, "cntlid": cntlid});
                 Asked::deed(at, "cairn_connection_remove", params)
             }
         },
         Steer::Drain {
-            address,
+            listener,
             port,
             timeout,
             undo,
             at,
         } => {
+            let address = listener.map(|listener| listener.address);
+            let port = port.or(listener.map(|listener| listener.port));
             let params = json!({"address": address, "port": port, "timeout_s": timeout});
             if *undo {
                 return Asked::deed(at, "cairn_drain_undo", params);
@@ -461,8 +462,7 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
     match action {
         ListenerAction::List(at) => Asked::list(at, "cairn_listener_list", LISTENERS),
         ListenerAction::Add {
-            address,
-            port,
+            place,
             provider,
             roce,
             vlan,
@@ -470,18 +470,17 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
             at,
         } => {
             let params = json!({
-                "address": address, "port": port, "provider": provider, "roce": roce, "vlan": vlan,
+                "address": place.address(), "port": place.port(), "provider": provider, "roce": roce, "vlan": vlan,
                 "ana": ana,
             });
             Asked::deed(at, "cairn_listener_add", params)
         }
-        ListenerAction::Remove { address, port, at } => {
-            let params = json!({"address": address, "port": port});
+        ListenerAction::Remove { place, at } => {
+            let params = json!({"address": place.address(), "port": place.port()});
             Asked::deed(at, "cairn_listener_remove", params)
         }
         ListenerAction::Set {
-            address,
-            port,
+            place,
             ana,
             subsystem,
             inherit,
@@ -489,7 +488,7 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
             at,
         } => {
             let params = json!({
-                "address": address, "port": port, "nqn": subsystem, "ana": ana,
+                "address": place.address(), "port": place.port(), "nqn": subsystem, "ana": ana,
                 "ana_group": ana_group, "inherit": inherit,
             });
             Asked::deed(at, "cairn_listener_set", params)

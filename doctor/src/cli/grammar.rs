@@ -1,0 +1,165 @@
+//! Rules of docs/cli.md that both programs share: output formats, messages, errors and examples.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Command, ValueEnum};
+
+use crate::rules::Severity;
+
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+static HAS_NO_HEADERS: AtomicBool = AtomicBool::new(false);
+
+/// Options of every command.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Common {
+    /// Print no messages except errors
+    #[arg(long, global = true)]
+    pub quiet: bool,
+    /// Print tables without their row of headings
+    #[arg(long, global = true)]
+    no_headers: bool,
+}
+
+impl Common {
+    /// Makes the options apply to this process.
+    pub fn apply(self) {
+        IS_QUIET.store(self.quiet, Ordering::Relaxed);
+        HAS_NO_HEADERS.store(self.no_headers, Ordering::Relaxed);
+    }
+}
+
+/// Returns true with `--quiet`.
+#[must_use]
+pub fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Returns true if tables have a row of headings.
+#[must_use]
+pub fn has_headers() -> bool {
+    !HAS_NO_HEADERS.load(Ordering::Relaxed)
+}
+
+/// Prints a message to stderr unless `--quiet` is given.
+pub fn print_message(text: impl Display) {
+    if !is_quiet() {
+        eprintln!("{text}");
+    }
+}
+
+/// Prints a finding to stderr. `--quiet` leaves errors alone.
+pub fn print_finding(severity: Severity, text: &str) {
+    match severity {
+        Severity::Error => eprintln!("{severity}: {text}"),
+        _ => print_message(format_args!("{severity}: {text}")),
+    }
+}
+
+/// Returns the text of an error with its prefix.
+#[must_use]
+pub fn error_line(text: &str) -> String {
+    format!("error: {}", text.trim_start_matches("error: "))
+}
+
+/// Output formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text; lists as columns
+    #[value(alias = "normal")]
+    Table,
+    /// JSON
+    Json,
+    /// All columns
+    Wide,
+    /// Identifiers alone, one record a line
+    Name,
+}
+
+/// Option for the output format.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputArgs {
+    /// Format of the result
+    #[arg(
+        short = 'o',
+        long = "output",
+        alias = "output-format",
+        value_name = "FORMAT",
+        default_value = "table",
+        global = true
+    )]
+    pub format: Format,
+}
+
+/// Examples of the commands that both programs have.
+pub const EXAMPLES: &str = "\
+PROGRAM fabric --all
+PROGRAM fabric -o json
+PROGRAM fabric watch --count 3
+PROGRAM fabric explain IBV_WC_RETRY_EXC_ERR
+PROGRAM fabric set-mode mlx5_0 v2
+PROGRAM fabric set-tos mlx5_0 96
+PROGRAM completions bash
+";
+
+/// Adds examples to the help of each command, and restricts `wide` and `name` to `records`.
+///
+/// Each line of `examples` is an example of the command that it runs; `PROGRAM` stands for the name of
+/// `command`. `records` has the commands that print records, such as `namespace list`.
+#[must_use]
+pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Command {
+    let program = command.get_name().to_owned();
+    let lines = examples.iter().flat_map(|text| text.lines());
+    let lines: Vec<String> = lines
+        .map(|line| line.replace("PROGRAM", &program))
+        .collect();
+    complete_at(command, &program, &lines, records)
+}
+
+fn complete_at(mut command: Command, path: &str, examples: &[String], records: &[&str]) -> Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|one| one.get_name().to_owned())
+        .collect();
+    let is_below = |line: &str| {
+        names
+            .iter()
+            .any(|name| has(line, &format!("{path} {name}")))
+    };
+    let own = examples
+        .iter()
+        .filter(|line| has(line, path) && !is_below(line));
+    let own: Vec<&str> = own.map(String::as_str).collect();
+    let is_record = path
+        .split_once(' ')
+        .is_some_and(|(_, path)| records.contains(&path));
+    if !is_record && command.get_arguments().any(|one| one.get_id() == "format") {
+        command = command.mut_arg("format", |arg| arg.value_parser(of_report()));
+    }
+    for name in &names {
+        command = command.mut_subcommand(name, |one| {
+            complete_at(one, &format!("{path} {name}"), examples, records)
+        });
+    }
+    match own[..] {
+        [] => command,
+        [one] if path.contains(' ') => command.after_help(format!("EXAMPLE:\n  {one}")),
+        _ if path.contains(' ') => command.after_help(format!("EXAMPLES:\n  {}", own.join("\n  "))),
+        _ => command,
+    }
+}
+
+/// Returns true if `line` runs the command `path`.
+fn has(line: &str, path: &str) -> bool {
+    let mut at = line.match_indices(path);
+    at.any(|(at, _)| matches!(line.as_bytes().get(at + path.len()), None | Some(b' ')))
+}
+
+fn of_report() -> impl TypedValueParser<Value = Format> {
+    let table = PossibleValue::new("table").alias("normal");
+    PossibleValuesParser::from([table, PossibleValue::new("json")]).map(|name| match &*name {
+        "json" => Format::Json,
+        _ => Format::Table,
+    })
+}
