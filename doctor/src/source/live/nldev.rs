@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use cairn_base::netlink::collect;
 
-    /// Answer of Linux about rxe0: a broken GSI queue pair, queue pairs of two connections, a queue pair without a
-    /// port, and the end of the dump.
+    /// Answer of Linux about rxe0: queue pairs (broken GSI, two connections, one without a port), and
+    /// the end of the dump.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
         // `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.

@@ -3,7 +3,7 @@
 //! - The window halves when packets are lost, and grows by one packet for each window acknowledged. A loss while the
 //!   round trip is at its minimum is random and costs an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate. Later, the
-//!   rate recovers by halves and then increases, until it no longer limits.
+//!   rate recovers by halves, then increases, until it no longer limits.
 //!
 //! Notifications carry no key and can be forged. They therefore cut the rate at most once per round
 //! trip, and never below half of the rate allowed by window and round trip; real congestion also
