@@ -1,11 +1,13 @@
 //! Inspection and diagnosis of a machine's RoCE set-up.
 //!
 //! * [`source`] reads files, and queries the kernel.
-//! * [`facts`] are the typed results. An unavailable fact has a reason, and does not stop the others.
+//! * [`facts`] are the typed results. An unavailable fact has a reason, and does not stop the
+//!   others.
 //! * [`rules`] examine the facts, and produce findings: problem, consequence, evidence and fix.
 //! * [`cli`] is the command line of `fabric` and `doctor`, for target and host.
 //!
-//! The crate is not on the data path and needs no RDMA device. Only `source::live::sys` contains `unsafe`.
+//! The crate is not on the data path and needs no RDMA device. Only `source::live::sys` contains
+//! `unsafe`.
 
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -3,7 +3,8 @@
 /// Path MTUs of InfiniBand and RoCE in bytes of payload (IBTA 1.5, 9.5.2).
 pub const ROCE_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// Upper bound of the headers in bytes: IP, UDP, BTH, longest extended headers, ICRC. Drivers assume 80 to 96 bytes.
+/// Upper bound of the headers in bytes: IP, UDP, BTH, longest extended headers, ICRC. Drivers
+/// assume 80 to 96 bytes.
 const HEADER_BYTES: u32 = 96;
 
 /// Recommended netdev MTU for RoCE in bytes: the largest path MTU and the headers.

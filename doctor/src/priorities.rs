@@ -11,11 +11,12 @@ use crate::tos::Tos;
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// Mapping of adapters, and of tags written by user-space RoCE: the PCP equals the service level.
+    /// Mapping of adapters, and of tags written by user-space RoCE: the PCP equals the service
+    /// level.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
-    /// Returns the mapping for packets from an address of this machine; `None` without a VLAN interface, because such
-    /// packets have no tag.
+    /// Returns the mapping for packets from an address of this machine; `None` without a VLAN
+    /// interface, because such packets have no tag.
     ///
     /// An adapter writes tags itself; without an adapter the kernel does.
     #[must_use]

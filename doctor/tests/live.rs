@@ -1,4 +1,5 @@
-//! Answers of the kernel, in a network namespace created by the test; without root, the tests print a message and end.
+//! Answers of the kernel, in a network namespace created by the test; without root, the tests print
+//! a message and end.
 
 use std::collections::BTreeMap;
 use std::process::Command;

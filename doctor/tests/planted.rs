@@ -1,7 +1,7 @@
 //! Eleven planted faults, with only "it does not connect" or "it is slow" as symptom.
 //!
-//! `doctor` must name the cause first, with evidence and fix, and docs/roce/troubleshooting.md must lead from the
-//! symptom to the rule.
+//! `doctor` must name the cause first, with evidence and fix, and docs/roce/troubleshooting.md must
+//! lead from the symptom to the rule.
 
 mod common;
 

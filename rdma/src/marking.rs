@@ -1,7 +1,7 @@
 //! Rules for the traffic class (ToS, DSCP) and hop limit of a queue pair's packets.
 //!
-//! A rule has the syntax of the drivers' force-DSCP files (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), extended
-//! by `host_nqn` and `hop_limit`:
+//! A rule has the syntax of the drivers' force-DSCP files
+//! (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), extended by `host_nqn` and `hop_limit`:
 //!
 //! ```
 //! use std::net::IpAddr;

@@ -68,7 +68,8 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 renames the device. mlx4 has one device for both ports, whose GIDs have the bond as netdev.
+            // mlx5 renames the device. mlx4 has one device for both ports, whose GIDs have the bond
+            // as netdev.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids
@@ -85,9 +86,11 @@ impl Fabric {
         })
     }
 
-    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in ECMP mode (no bond).
+    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in
+    /// ECMP mode (no bond).
     ///
-    /// The value for "off" is undocumented, so a value counts only if it names another existing port.
+    /// The value for "off" is undocumented, so a value counts only if it names another existing
+    /// port.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

@@ -178,8 +178,8 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number if the device's ports share one PCI function, as in a ConnectX-3; else an empty
-/// map.
+/// Returns the netdevs by port number if the device's ports share one PCI function, as in a
+/// ConnectX-3; else an empty map.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

@@ -31,8 +31,8 @@ pub struct Netdev {
     pub bond: Known<Option<Bond>>,
     /// Driver setting that enables RoCE over a bond; `None` if the driver lacks it.
     pub roce_lag_enable: Known<Option<String>>,
-    /// Driver setting that names the partner port in the ECMP mode of RoCE LAG, which needs no bond; `None` if the
-    /// driver lacks it.
+    /// Driver setting that names the partner port in the ECMP mode of RoCE LAG, which needs no
+    /// bond; `None` if the driver lacks it.
     pub roce_lag_ecmp_dev: Known<Option<String>>,
     /// IP addresses.
     pub addresses: Vec<Address>,

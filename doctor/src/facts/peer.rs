@@ -77,8 +77,8 @@ impl Peer {
     }
 }
 
-/// Returns the route with the netdev of the peer's address if the peer is this machine: the kernel uses the loopback
-/// device, RDMA the adapter.
+/// Returns the route with the netdev of the peer's address if the peer is this machine: the kernel
+/// uses the loopback device, RDMA the adapter.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {
@@ -90,7 +90,8 @@ fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     }
 }
 
-/// Returns packet sizes to test in bytes: a small one, one per RoCE MTU that fits the netdev, and the netdev's MTU.
+/// Returns packet sizes to test in bytes: a small one, one per RoCE MTU that fits the netdev, and
+/// the netdev's MTU.
 fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
     let limit = netdev_mtu.unwrap_or(1500);
     let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);

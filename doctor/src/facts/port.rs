@@ -118,8 +118,8 @@ impl Port {
         self.state.get().is_some_and(|state| state == "ACTIVE")
     }
 
-    /// Returns the default RoCE version of connections. Without a setting in configfs, the kernel chooses v2 if the
-    /// port supports it.
+    /// Returns the default RoCE version of connections. Without a setting in configfs, the kernel
+    /// chooses v2 if the port supports it.
     #[must_use]
     pub fn default_version(&self) -> Option<RoceVersion> {
         let said = self.defaults.get();

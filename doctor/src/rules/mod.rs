@@ -1,7 +1,7 @@
 //! Rules for the RoCE set-up.
 //!
-//! A rule is a module with a `check` function, which adds findings about an [`Examination`] and reads nothing from the
-//! machine. `docs/roce/rules.md` lists rules and tests.
+//! A rule is a module with a `check` function, which adds findings about an [`Examination`] and
+//! reads nothing from the machine. `docs/roce/rules.md` lists rules and tests.
 
 mod classes;
 mod counters;

@@ -80,7 +80,8 @@ pub struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// True for the connection manager's queue pair (GSI) in state ERR; the kernel does not recover it.
+    /// True for the connection manager's queue pair (GSI) in state ERR; the kernel does not recover
+    /// it.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"

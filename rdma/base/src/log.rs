@@ -106,8 +106,8 @@ pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     Topic::ALL.map(|topic| (topic, budget.left_out[topic as usize]))
 }
 
-/// Logs a line caused by a peer, consuming a [`LogLine`](crate::log::LogLine): `peer_line!(warn, line,
-/// field, "message")`.
+/// Logs a line caused by a peer, consuming a [`LogLine`](crate::log::LogLine): `peer_line!(warn,
+/// line, field, "message")`.
 #[macro_export]
 macro_rules! peer_line {
     ($level:ident, $line:expr, $($what:tt)+) => {{

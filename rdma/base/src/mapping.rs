@@ -1,9 +1,9 @@
 //! Memory accessed by devices.
 //!
-//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no Rust reference to
-//! the bytes may exist meanwhile. A mapping offers addresses and copies; a caller that takes a slice guarantees
-//! exclusive access. Copies act like relaxed atomic operations on each byte (`bytewise`): a race yields a mixture of
-//! old and new bytes, never undefined behaviour.
+//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no
+//! Rust reference to the bytes may exist meanwhile. A mapping offers addresses and copies; a caller
+//! that takes a slice guarantees exclusive access. Copies act like relaxed atomic operations on
+//! each byte (`bytewise`): a race yields a mixture of old and new bytes, never undefined behaviour.
 
 mod bytewise;
 
@@ -39,7 +39,8 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps at least `length` zeroed bytes, rounded up to whole pages, in transparent huge pages if possible.
+    /// Maps at least `length` zeroed bytes, rounded up to whole pages, in transparent huge pages if
+    /// possible.
     ///
     /// # Panics
     /// `length` is 0.
@@ -136,8 +137,8 @@ impl Mapping {
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
-        // SAFETY: the range was checked. `out` does not overlap it, because the rules of `slice_mut`
-        // exclude other access to referenced bytes.
+        // SAFETY: the range was checked. `out` does not overlap it, because the rules of
+        // `slice_mut` exclude other access to referenced bytes.
         unsafe { bytewise::load(self.base.cast_const().add(offset), out) };
     }
 
@@ -171,7 +172,8 @@ impl Mapping {
     /// Sets `length` bytes at `offset` to `value`.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         self.check(offset, length);
-        // SAFETY: the range was checked, and the rules of `slice` exclude writes to referenced bytes.
+        // SAFETY: the range was checked, and the rules of `slice` exclude writes to referenced
+        // bytes.
         unsafe { bytewise::fill(self.base.add(offset), value, length) };
     }
 

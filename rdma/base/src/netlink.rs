@@ -64,7 +64,8 @@ impl Netlink {
     }
 }
 
-/// Opens a non-blocking socket that becomes readable when an address or link changes (rtnetlink(7)).
+/// Opens a non-blocking socket that becomes readable when an address or link changes
+/// (rtnetlink(7)).
 pub fn address_reports() -> io::Result<OwnedFd> {
     let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
     // `None` selects protocol 0, which is NETLINK_ROUTE.

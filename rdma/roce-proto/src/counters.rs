@@ -84,7 +84,8 @@ counters! {
     rx_malformed,
     /// Packets dropped whose queue pair, addresses or partition match no connection.
     rx_not_ours,
-    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, which handed them over.
+    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, which handed them
+    /// over.
     rx_handed_over,
     /// Packets not handed over because the receiving endpoint's queue was full.
     rx_handover_dropped,
@@ -95,8 +96,8 @@ counters! {
     cm_held_requests,
     /// Packets dropped because the socket refused them.
     send_err,
-    /// Times that super-packets to a peer were disabled for a minute: the system refused them, or the peer did not
-    /// receive them.
+    /// Times that super-packets to a peer were disabled for a minute: the system refused them, or
+    /// the peer did not receive them.
     send_offload_err,
     /// Packets received with the congestion mark (ECN CE).
     np_ecn_marked_roce_packets,

@@ -1,7 +1,7 @@
 //! Speed of RoCE without storage: two threads, each with an endpoint, over the loopback interface.
 //!
-//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`, where SECONDS is the time of each
-//! measurement.
+//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`, where SECONDS is the
+//! time of each measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;

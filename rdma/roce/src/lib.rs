@@ -1,16 +1,19 @@
 //! RoCE in user space: RDMA over UDP sockets, without RDMA device, kernel module or privileges.
 //!
-//! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA WRITE, by RoCE v2 or
-//! v1, and interoperates with Linux's `rdma_rxe`. It needs UDP port 4791 of its address for itself.
+//! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA
+//! WRITE, by RoCE v2 or v1, and interoperates with Linux's `rdma_rxe`. It needs UDP port 4791 of
+//! its address for itself.
 //!
-//! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which memory is
-//! [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of one thread. It
-//! [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept) requests of a
-//! [listener](rdma::Provider::listen); an event reports the result. Then it [posts](rdma::Endpoint::post) work and
-//! [receives](rdma::Endpoint::post_receives), and [polls](rdma::Endpoint::poll) completions.
+//! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which
+//! memory is [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of
+//! one thread. It [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept)
+//! requests of a [listener](rdma::Provider::listen); an event reports the result. Then it
+//! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and
+//! [polls](rdma::Endpoint::poll) completions.
 //!
-//! Polling also moves the packets: an endpoint that is no longer polled loses its peers after their retries. Between
-//! polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The example `rping` contains all of these steps.
+//! Polling also moves the packets: an endpoint that is no longer polled loses its peers after their
+//! retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The example
+//! `rping` contains all of these steps.
 //!
 //! # Map of the types
 //!

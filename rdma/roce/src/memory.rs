@@ -1,8 +1,9 @@
 //! Registered memory of one protection domain, accessed by key.
 //!
-//! Each region has a local key for this end's work requests, and a random remote key if peers have access. A local key
-//! contains the region's index and is never sent, so packets cannot access memory registered only for this end. Keys
-//! are valid only for queue pairs whose [`View`] belongs to the domain ([`Regions`]).
+//! Each region has a local key for this end's work requests, and a random remote key if peers have
+//! access. A local key contains the region's index and is never sent, so packets cannot access
+//! memory registered only for this end. Keys are valid only for queue pairs whose [`View`] belongs
+//! to the domain ([`Regions`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,8 @@ use cairn_base::entropy::Entropy;
 /// Maximum regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of a local key for the index; the other bits count registrations, so that a key is not reused soon.
+/// Bits of a local key for the index; the other bits count registrations, so that a key is not
+/// reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -43,8 +45,8 @@ struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// Regions by the low bits of their remote keys.
     ///
-    /// The length is a power of two, and at most half of the entries are used: drawing random keys soon finds a free
-    /// entry.
+    /// The length is a power of two, and at most half of the entries are used: drawing random keys
+    /// soon finds a free entry.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -233,7 +235,8 @@ impl View {
     }
 }
 
-// `write` and `scatter` may bypass the caches: call [`Mapping::fence`] before other threads read the data.
+// `write` and `scatter` may bypass the caches: call [`Mapping::fence`] before other threads read
+// the data.
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()

@@ -99,8 +99,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On an error, the dropped `handle` sends a REJ. This statement's lock is released first, because the REJ needs
-        // it.
+        // On an error, the dropped `handle` sends a REJ. This statement's lock is released first,
+        // because the REJ needs it.
         let qp = self
             .device
             .shared

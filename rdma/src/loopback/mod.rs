@@ -1,8 +1,8 @@
 //! RDMA provider inside one process, for tests without a network.
 //!
-//! The provider enforces the contract of [`Endpoint`]: each key, range and access right is checked, an overrun
-//! completion queue panics, and private data is padded as by the IB connection manager. Each IP address is a separate
-//! device.
+//! The provider enforces the contract of [`Endpoint`]: each key, range and access right is checked,
+//! an overrun completion queue panics, and private data is padded as by the IB connection manager.
+//! Each IP address is a separate device.
 
 mod endpoint;
 #[cfg(all(test, cairn_loom))]
@@ -123,8 +123,8 @@ impl Loopback {
 
     /// Removes the device with `address`.
     ///
-    /// Endpoints of the device receive [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a transport
-    /// error, and listeners [`ListenerEvent::Down`].
+    /// Endpoints of the device receive [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their
+    /// peers a transport error, and listeners [`ListenerEvent::Down`].
     pub fn unplug(&self, address: IpAddr) {
         let device = {
             let mut devices = self

@@ -50,7 +50,8 @@ pub enum Next {
     OtherLog,
     /// Collect data for a bug report.
     Report,
-    /// Command for each end, in which PROGRAM stands for the calling program, TARGET for the target's program.
+    /// Command for each end, in which PROGRAM stands for the calling program, TARGET for the
+    /// target's program.
     Own {
         /// Command at the host.
         host: &'static str,
@@ -126,7 +127,8 @@ pub fn of_reject(reason: u16) -> &'static Trouble {
     of(&CM_REJECTS, reason.into()).unwrap_or(&reject::UNKNOWN)
 }
 
-/// Explains the status (STS) in the private data of a target's REJ (NVMe RDMA transport 1.0, figure 8).
+/// Explains the status (STS) in the private data of a target's REJ (NVMe RDMA transport 1.0, figure
+/// 8).
 #[must_use]
 pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
@@ -147,7 +149,8 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     ]
 }
 
-/// Returns entries with this number, or with this text in the name or meaning, and their table's title.
+/// Returns entries with this number, or with this text in the name or meaning, and their table's
+/// title.
 #[must_use]
 pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {

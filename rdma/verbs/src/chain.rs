@@ -69,7 +69,8 @@ impl<W: Link> Chain<W> {
         self.count = 0;
     }
 
-    /// Links the requests, and returns the first; the chain must not change while C uses the pointer.
+    /// Links the requests, and returns the first; the chain must not change while C uses the
+    /// pointer.
     pub(crate) fn head(&mut self) -> *mut W {
         assert!(self.count > 0, "an empty chain is not posted");
         let (works, sges) = (self.works.as_mut_ptr(), self.sges.as_mut_ptr());

@@ -1,8 +1,8 @@
 //! Wrappers of librdmacm: connection identifiers, and channels for their events.
 //!
-//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its channel alive. An event is
-//! copied and acknowledged before it is returned: no pointer outlives a call, and destroying an identifier never waits
-//! for acknowledgements.
+//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its
+//! channel alive. An event is copied and acknowledged before it is returned: no pointer outlives a
+//! call, and destroying an identifier never waits for acknowledgements.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -113,8 +113,8 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs that the peer sends: the initiator depth in its message. The kernel swaps the two
-    /// fields.
+    /// Maximum outstanding READs that the peer sends: the initiator depth in its message. The
+    /// kernel swaps the two fields.
     pub(crate) responder_resources: u8,
     /// Maximum outstanding READs that the peer answers: the responder resources in its message.
     pub(crate) initiator_depth: u8,
@@ -281,8 +281,8 @@ impl Id {
 
     /// Replaces librdmacm's descriptors of a device under removal with /dev/null.
     ///
-    /// librdmacm closes them only when it next lists devices. Drivers such as rdma_rxe wait for the close, so `rdma
-    /// link delete` would hang.
+    /// librdmacm closes them only when it next lists devices. Drivers such as rdma_rxe wait for the
+    /// close, so `rdma link delete` would hang.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
         // and may use them (and fail) or close them.
@@ -359,11 +359,13 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// RNR retries requested from the peer: unlimited, because the shared receive queue may be empty briefly.
+/// RNR retries requested from the peer: unlimited, because the shared receive queue may be empty
+/// briefly.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// Returns connection parameters that contain a pointer to `private_data`, which must outlive them.
+    /// Returns connection parameters that contain a pointer to `private_data`, which must outlive
+    /// them.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),

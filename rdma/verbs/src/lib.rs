@@ -3,9 +3,10 @@
 //! Both libraries are loaded at run time: programs start without them ([`Library::open`]).
 //!
 //! * [`VerbsProvider`] tracks open devices, and listens.
-//! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends asynchronous events to
-//!   the endpoints.
-//! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one event channel, on its thread.
+//! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
+//!   asynchronous events to the endpoints.
+//! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one event
+//!   channel, on its thread.
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
 
 mod address;

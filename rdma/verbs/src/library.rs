@@ -5,8 +5,8 @@ use crate::sys::Symbols;
 /// librdmacm depends on libibverbs.so.1, so one handle resolves the functions of both libraries.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
-/// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads and `atexit` handlers
-/// behind.
+/// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads
+/// and `atexit` handlers behind.
 pub struct Library {
     symbols: Symbols,
 }

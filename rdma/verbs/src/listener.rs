@@ -225,7 +225,8 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // The index depends on the request's device: a listener on 0.0.0.0 or [::] covers all devices.
+            // The index depends on the request's device: a listener on 0.0.0.0 or [::] covers all
+            // devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -240,7 +241,8 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel reports the two fields swapped. The names here are from the view of the peer.
+            // The kernel reports the two fields swapped. The names here are from the view of the
+            // peer.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

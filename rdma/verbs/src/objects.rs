@@ -77,7 +77,8 @@ impl Context {
             // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The first error ends the list, because the device's limit may exceed the table of this port.
+            // The first error ends the list, because the device's limit may exceed the table of
+            // this port.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -244,7 +245,8 @@ pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Number of unacknowledged channel events, acknowledged in batches because each call takes a lock.
+    /// Number of unacknowledged channel events, acknowledged in batches because each call takes a
+    /// lock.
     unacknowledged: Cell<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! P_Key table of a port: the partitions of an adapter.
 //!
-//! Queue pairs select a P_Key by its index (IBTA 10.9.2). Connections of rdma_cm over RoCE have the default partition
-//! unless the index is changed.
+//! Queue pairs select a P_Key by its index (IBTA 10.9.2). Connections of rdma_cm over RoCE have the
+//! default partition unless the index is changed.
 
 use cairn_rdma::{FabricError, PKey};
 
@@ -13,8 +13,8 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// Returns the index of a P_Key. The membership bit must match too, because a limited member does not accept all
-    /// packets that a full member accepts.
+    /// Returns the index of a P_Key. The membership bit must match too, because a limited member
+    /// does not accept all packets that a full member accepts.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

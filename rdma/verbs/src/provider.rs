@@ -38,7 +38,8 @@ impl VerbsProvider {
         })
     }
 
-    /// Checks that a listener could use this address, by binding it briefly; no host can connect meanwhile.
+    /// Checks that a listener could use this address, by binding it briefly; no host can connect
+    /// meanwhile.
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         Id::new(&channel, LISTENING)?.bind(address)

@@ -1,6 +1,7 @@
 //! Address ranges covered by the local keys of a device.
 //!
-//! The CPU copies the bytes of an inline SEND without checking keys, so endpoints check inline work against this table.
+//! The CPU copies the bytes of an inline SEND without checking keys, so endpoints check inline work
+//! against this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

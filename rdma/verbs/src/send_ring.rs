@@ -64,7 +64,8 @@ impl SendRing {
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with this sequence number and all earlier work; `None` if the number is not outstanding.
+    /// Ends the work with this sequence number and all earlier work; `None` if the number is not
+    /// outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;

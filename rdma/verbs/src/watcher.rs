@@ -48,7 +48,8 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Checked under the lock of `mailboxes`: a removal is either seen here or finds the mailbox in the list.
+        // Checked under the lock of `mailboxes`: a removal is either seen here or finds the mailbox
+        // in the list.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -152,8 +153,8 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed after a panic, because nothing watches it any more; the next connection opens it
-/// again.
+/// Reports the device as removed after a panic, because nothing watches it any more; the next
+/// connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

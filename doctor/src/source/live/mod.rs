@@ -118,7 +118,8 @@ impl Live {
     /// Reads the defaults of a port that has no directory in configfs: creates the directory,
     /// reads, and removes it.
     ///
-    /// The kernel keeps the values without the directory. A directory that another program creates meanwhile stays.
+    /// The kernel keeps the values without the directory. A directory that another program creates
+    /// meanwhile stays.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);

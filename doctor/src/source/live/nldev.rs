@@ -1,4 +1,5 @@
-//! Queue pairs shown by `rdma resource show qp`, read by netlink (rdma/rdma_netlink.h), because sysfs lacks them.
+//! Queue pairs shown by `rdma resource show qp`, read by netlink (rdma/rdma_netlink.h), because
+//! sysfs lacks them.
 //!
 //! ```text
 //! request   nlmsghdr, DEV_INDEX
@@ -9,7 +10,8 @@
 //!                                              ...
 //! ```
 //!
-//! Any user may send the request. Unknown attributes, and entries without type or state, are skipped.
+//! Any user may send the request. Unknown attributes, and entries without type or state, are
+//! skipped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -115,8 +117,8 @@ mod tests {
     use super::*;
     use cairn_base::netlink::collect;
 
-    /// Answer of Linux about rxe0: queue pairs (broken GSI, two connections, one without a port), and
-    /// the end of the dump.
+    /// Answer of Linux about rxe0: queue pairs (broken GSI, two connections, one without a port),
+    /// and the end of the dump.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
         // `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.

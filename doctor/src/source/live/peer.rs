@@ -16,7 +16,8 @@ const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 const ICMP_HEADER: usize = 8;
 
-/// Sends an echo request without fragmentation, like `ping -M do -s SIZE -c 1`; `packet_bytes` includes the IP header.
+/// Sends an echo request without fragmentation, like `ping -M do -s SIZE -c 1`; `packet_bytes`
+/// includes the IP header.
 pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     let (socket, is_raw) = open(peer)?;
     let ip_header = if peer.is_ipv4() { 20 } else { 40 };
@@ -79,7 +80,8 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier distinguishes our replies from another program's; the kernel sets it on a ping socket.
+    // The identifier distinguishes our replies from another program's; the kernel sets it on a ping
+    // socket.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {

@@ -1,6 +1,7 @@
 //! System calls missing in std: sockets of other families, their options, and the ioctl of ethtool.
 //!
-//! Why `unsafe` here: each C function takes integers, or one pointer to a local variable that outlives the call.
+//! Why `unsafe` here: each C function takes integers, or one pointer to a local variable that
+//! outlives the call.
 
 use std::io;
 use std::mem;

@@ -1,9 +1,10 @@
 //! Copies from and to memory that other threads or adapters may write concurrently.
 //!
-//! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each byte is accessed
-//! atomically, which compiles to slow code. The C library's copies access each byte at least like a relaxed atomic.
-//! Assembly calls them, because the compiler assumes nothing about memory accessed by assembly. Miri cannot run
-//! assembly, so its builds copy with byte-wise atomics.
+//! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
+//! byte is accessed atomically, which compiles to slow code. The C library's copies access each
+//! byte at least like a relaxed atomic. Assembly calls them, because the compiler assumes nothing
+//! about memory accessed by assembly. Miri cannot run assembly, so its builds copy with byte-wise
+//! atomics.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use fast::{fill, load, shift, store, stream};

@@ -126,7 +126,8 @@ pub enum CmEvent {
         id: ConnId,
         /// Reject reason (IBTA 12.6.7.2).
         reason: u16,
-        /// Acceptable path MTU code if the reason is [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
+        /// Acceptable path MTU code if the reason is
+        /// [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
         info: u8,
         /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],

@@ -120,8 +120,8 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // If the request is genuine, the known connection has ended, because a queue pair cannot be in two
-            // connections (IBTA 12.9.8.3.1).
+            // If the request is genuine, the known connection has ended, because a queue pair
+            // cannot be in two connections (IBTA 12.9.8.3.1).
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == ConnectionState::Established {
                 self.question(id, now);
@@ -270,7 +270,8 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // A REJ of a REQ may lack the sender's id; a REJ that withdraws a REQ contains only the sender's id.
+        // A REJ of a REQ may lack the sender's id; a REJ that withdraws a REQ contains only the
+        // sender's id.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -318,7 +319,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // DREQs of unknown connections are answered too; otherwise the peer would repeat them (IBTA 12.9.8.4).
+        // DREQs of unknown connections are answered too; otherwise the peer would repeat them (IBTA
+        // 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

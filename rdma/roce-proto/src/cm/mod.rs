@@ -67,7 +67,8 @@ pub struct Manager {
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.
     ///
-    /// Unconfirmed connections are absent, so that a forged request cannot block the peer's own request.
+    /// Unconfirmed connections are absent, so that a forged request cannot block the peer's own
+    /// request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: RequestBacklog,
     transmits: VecDeque<Transmit>,
@@ -267,8 +268,8 @@ impl Manager {
 
     /// Reports that the queue pair has received a packet of its peer.
     ///
-    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not prove the peer's
-    /// address, because queue pair numbers can be guessed.
+    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not
+    /// prove the peer's address, because queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, ConnectionState::RepSent) {
             connection.state = ConnectionState::Established;

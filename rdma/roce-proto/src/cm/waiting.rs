@@ -1,4 +1,5 @@
-//! Limits for connection requests that wait for the local consumer, or for proof of the peer's address.
+//! Limits for connection requests that wait for the local consumer, or for proof of the peer's
+//! address.
 //!
 //! A source address can be forged; an RTU with the communication id of the REP proves it. Requests
 //! of unproven addresses share [`STRANGERS_MAX`] entries. When all are in use, a new request
@@ -130,7 +131,8 @@ impl RequestBacklog {
         self.places.retain(|place| place.id != id);
     }
 
-    /// At the limit, the new address replaces the oldest one in the network with the most proven addresses.
+    /// At the limit, the new address replaces the oldest one in the network with the most proven
+    /// addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {

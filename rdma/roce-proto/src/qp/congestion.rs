@@ -1,7 +1,8 @@
 //! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
-//! - The window halves when packets are lost, and grows by one packet for each window acknowledged. A loss while the
-//!   round trip is at its minimum is random and costs an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The window halves when packets are lost, and grows by one packet for each window acknowledged.
+//!   A loss while the round trip is at its minimum is random and costs an eighth (as in TCP Veno:
+//!   Fu and Liew, IEEE JSAC 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate. Later, the
 //!   rate recovers by halves, then increases, until it no longer limits.
 //!
@@ -23,7 +24,8 @@ const MIN: u64 = 8;
 const MAX: u64 = 512;
 /// Minimum time between two reductions of the window by losses; a longer round trip replaces it.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor: one eighth of the window is removed after a random loss, or a notification while packets queue.
+/// Divisor: one eighth of the window is removed after a random loss, or a notification while
+/// packets queue.
 const CHANCE: u64 = 8;
 /// Queueing delay above which notifications shrink the window.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
@@ -173,8 +175,8 @@ impl Pacer {
 
     /// Returns whether a congestion notification (annex A17.9.3) cut the rate.
     ///
-    /// A notification has no effect if no packet is unacknowledged, and nothing was sent or acknowledged in the last
-    /// [`VALID_ROUND_TRIPS`] round trips.
+    /// A notification has no effect if no packet is unacknowledged, and nothing was sent or
+    /// acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -346,7 +348,8 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs share a lossless link of 100 Gbit/s; its switch marks packets queued for over 100 us.
+    /// 64 queue pairs share a lossless link of 100 Gbit/s; its switch marks packets queued for over
+    /// 100 us.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

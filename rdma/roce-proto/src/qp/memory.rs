@@ -30,8 +30,8 @@ pub trait Memory: Debug {
     /// [`Refused`]; no byte was then copied.
     fn write(&self, rkey: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused>;
 
-    /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1). The region's local key stays
-    /// valid.
+    /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1). The
+    /// region's local key stays valid.
     fn invalidate(&self, rkey: u32) -> Result<(), Refused>;
 
     /// True if a region has the remote key.

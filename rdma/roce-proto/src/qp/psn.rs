@@ -1,7 +1,7 @@
 //! Packet sequence numbers: 24 bits on the wire, 64 bits internally.
 //!
-//! Internal numbers never wrap, so they can be compared; their low 24 bits are the PSN. A PSN from the wire maps to the
-//! nearest internal number (IBTA 9.7.1: within 2^23 behind or ahead).
+//! Internal numbers never wrap, so they can be compared; their low 24 bits are the PSN. A PSN from
+//! the wire maps to the nearest internal number (IBTA 9.7.1: within 2^23 behind or ahead).
 
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;

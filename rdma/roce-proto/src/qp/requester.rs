@@ -1,7 +1,8 @@
-//! Requester: turns work requests into packets, and responses into completions (IBTA 9.7.3 to 9.7.6).
+//! Requester: turns work requests into packets, and responses into completions (IBTA 9.7.3 to
+//! 9.7.6).
 //!
-//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ resumes at the first missing packet. A
-//! window limits unacknowledged data, including READ data.
+//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ resumes at the first
+//! missing packet. A window limits unacknowledged data, including READ data.
 
 mod receive;
 mod transmit;
@@ -18,7 +19,8 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Acknowledgement timeout in place of an infinite one: code 20, the longest accepted from peers (IBTA 9.7.6.1.3).
+/// Acknowledgement timeout in place of an infinite one: code 20, the longest accepted from peers
+/// (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum length of a message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;

@@ -25,7 +25,8 @@ pub(super) struct Responder {
     /// Completed messages (message sequence number, IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
-    /// True from a NAK for `expected` until that packet arrives; no other NAK is sent meanwhile (IBTA 9.7.5.1.2).
+    /// True from a NAK for `expected` until that packet arrives; no other NAK is sent meanwhile
+    /// (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
     reads: AnsweredReads,
@@ -130,8 +131,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // A queued NAK for this packet is obsolete. It may have replaced a requested acknowledgement, which is then
-        // due.
+        // A queued NAK for this packet is obsolete. It may have replaced a requested
+        // acknowledgement, which is then due.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -177,7 +178,8 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks the payload length: first and middle packets are full, last packets are not empty (IBTA 9.7.4.1.6).
+    /// Checks the payload length: first and middle packets are full, last packets are not empty
+    /// (IBTA 9.7.4.1.6).
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -375,15 +377,16 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, reads again, or returns the stored
-    /// result of an atomic.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, reads again, or
+    /// returns the stored result of an atomic.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // Only executed READs are answered: an answer to another READ would confirm a guessed key.
+            // Only executed READs are answered: an answer to another READ would confirm a guessed
+            // key.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -403,8 +406,8 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer sends again from this request, so later responses are obsolete. A NAK stays: this packet may be a
-        // copy made by the network, and the NAK is sent only once.
+        // The peer sends again from this request, so later responses are obsolete. A NAK stays:
+        // this packet may be a copy made by the network, and the NAK is sent only once.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -471,8 +474,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // A repeated READ with an invalid key is dropped: the peer repeated it too early, and has since
-                    // received the data and invalidated the key.
+                    // A repeated READ with an invalid key is dropped: the peer repeated it too
+                    // early, and has since received the data and invalidated the key.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

@@ -1,8 +1,8 @@
 //! Retransmission timeout from measured round trips.
 //!
-//! InfiniBand's fixed timeout is typically half a second. This timer instead retransmits when the measured round trip
-//! makes a loss likely (estimator of RFC 6298). The queue pair still breaks only after the fixed timeout has passed as
-//! often as the retry limit permits.
+//! InfiniBand's fixed timeout is typically half a second. This timer instead retransmits when the
+//! measured round trip makes a loss likely (estimator of RFC 6298). The queue pair still breaks
+//! only after the fixed timeout has passed as often as the retry limit permits.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -17,11 +17,13 @@ pub(super) struct RoundTrip {
     least: Duration,
     /// Doublings of the timeout since the last measurement.
     ///
-    /// Progress does not reset this number. Otherwise, a peer that always answers late would receive each packet twice,
-    /// and its round trip would never be measured (Karn's rule, RFC 6298 section 5).
+    /// Progress does not reset this number. Otherwise, a peer that always answers late would
+    /// receive each packet twice, and its round trip would never be measured (Karn's rule, RFC 6298
+    /// section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, and its send time; never a retransmitted packet (Karn's rule).
+    /// Packet whose round trip is measured, and its send time; never a retransmitted packet (Karn's
+    /// rule).
     sample: Option<(u64, Instant)>,
 }
 

@@ -86,7 +86,8 @@ impl CompletionQueue {
 
 /// Shared receive queue of an endpoint.
 ///
-/// The receive posted last is used first, because its memory is in the cache. No order is guaranteed (IBTA 10.2.9).
+/// The receive posted last is used first, because its memory is in the cache. No order is
+/// guaranteed (IBTA 10.2.9).
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,

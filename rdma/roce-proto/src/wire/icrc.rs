@@ -1,12 +1,13 @@
 //! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
-//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local route header), the IP
-//! and UDP headers or the GRH, and the packet from the BTH on. Fields that routers may change count as ones. The ICRC
-//! follows the packet, low byte first.
+//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local
+//! route header), the IP and UDP headers or the GRH, and the packet from the BTH on. Fields that
+//! routers may change count as ones. The ICRC follows the packet, low byte first.
 //!
-//! The ICRC covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not report.
-//! [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit field, divided by x^8 for each
-//! byte behind it, equals the field. If the identification is unexpected, only 16 bits of the ICRC protect the packet.
+//! The ICRC covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
+//! report. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit
+//! field, divided by x^8 for each byte behind it, equals the field. If the identification is
+//! unexpected, only 16 bits of the ICRC protect the packet.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -58,7 +59,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the fields in segment `index` of a super-packet from an unconnected socket with `IP_PMTUDISC_PROBE`.
+    /// Returns the fields in segment `index` of a super-packet from an unconnected socket with
+    /// `IP_PMTUDISC_PROBE`.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {
         Self {
@@ -68,7 +70,8 @@ impl Identity {
     }
 }
 
-/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. IPv6 and RoCE v1 ignore `identity`.
+/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. IPv6 and RoCE v1 ignore
+/// `identity`.
 ///
 /// # Panics
 /// The BTH is incomplete, or the addresses are of different families.
@@ -181,7 +184,8 @@ impl Checker {
         }
     }
 
-    /// Returns the bytes before the ICRC if the ICRC is correct with `guess` or any other identification.
+    /// Returns the bytes before the ICRC if the ICRC is correct with `guess` or any other
+    /// identification.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
         let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;
@@ -200,8 +204,8 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // For an intact packet, this quotient is the difference between actual and guessed identification, and possibly
-        // DF.
+        // For an intact packet, this quotient is the difference between actual and guessed
+        // identification, and possibly DF.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }
@@ -215,8 +219,8 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2) modulo the polynomial of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31. A zero byte behind a
-// message multiplies its CRC (without the inversions) by x^8.
+// Polynomials over GF(2) modulo the polynomial of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31.
+// A zero byte behind a message multiplies its CRC (without the inversions) by x^8.
 
 /// Reflected polynomial of CRC-32 without the term x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;

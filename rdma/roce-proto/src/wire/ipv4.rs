@@ -33,7 +33,8 @@ pub struct Ipv4 {
 impl Ipv4 {
     /// Parses the header, and returns the rest of the packet.
     ///
-    /// Returns `None` if the header is not IPv4, has a wrong checksum or options, or belongs to a fragment.
+    /// Returns `None` if the header is not IPv4, has a wrong checksum or options, or belongs to a
+    /// fragment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let b = bytes.get(..LEN)?;

@@ -7,7 +7,8 @@ use super::field;
 /// Length of the header, in bytes.
 pub const LEN: usize = 40;
 
-/// IPv6 header; with [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH), the global route header of RoCE v1.
+/// IPv6 header; with [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH), the global route header of
+/// RoCE v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.
@@ -63,7 +64,8 @@ impl Ipv6 {
         rest
     }
 
-    /// Writes the header with ones in the fields that routers may change (IBTA 7.8.1, annex A17.3.1).
+    /// Writes the header with ones in the fields that routers may change (IBTA 7.8.1, annex
+    /// A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         let masked = Self {
             traffic_class: 0xff,

@@ -39,7 +39,8 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// The second REQ comes from a restarted peer or is forged; only unanswered probes may end the connection.
+/// The second REQ comes from a restarted peer or is forged; only unanswered probes may end the
+/// connection.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);
@@ -95,7 +96,8 @@ fn a_rejection_without_our_number_ends_nothing() {
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
 }
 
-/// A REJ before the RTU makes the target repeat its REP. If the host has given up, the request ends after a second.
+/// A REJ before the RTU makes the target repeat its REP. If the host has given up, the request ends
+/// after a second.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {

@@ -133,8 +133,8 @@ impl Batch {
 
     /// True if the complete super-packets should be sent before this packet is added.
     ///
-    /// False for a packet shorter than the packets of the last super-packet: it ends a message, and is sent together
-    /// with the packets before it.
+    /// False for a packet shorter than the packets of the last super-packet: it ends a message, and
+    /// is sent together with the packets before it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -172,8 +172,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet closes the last group to other queue pairs. It is added only if no other queue pair
-            // sends, or if the group consists of first packets of WRITEs, whose length no other packet has.
+            // A shorter packet closes the last group to other queue pairs. It is added only if no
+            // other queue pair sends, or if the group consists of first packets of WRITEs, whose
+            // length no other packet has.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

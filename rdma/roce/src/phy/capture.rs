@@ -60,8 +60,8 @@ struct Ends {
 impl Capture {
     /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
-    /// An existing file is replaced only if it belongs to this user: captured packets contain data, and other users may
-    /// be able to create links at the path.
+    /// An existing file is replaced only if it belongs to this user: captured packets contain data,
+    /// and other users may be able to create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         // Section header block: byte order, version 1.0, unknown length.
@@ -71,7 +71,8 @@ impl Capture {
         section.extend(0_u16.to_le_bytes());
         section.extend(u64::MAX.to_le_bytes());
         write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        // Interface description block: Ethernet, no length limit, timestamp resolution 10^-9 s (option 9).
+        // Interface description block: Ethernet, no length limit, timestamp resolution 10^-9 s
+        // (option 9).
         let mut interface = Vec::new();
         interface.extend(1_u16.to_le_bytes());
         interface.extend(0_u16.to_le_bytes());

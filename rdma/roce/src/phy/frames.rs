@@ -52,8 +52,8 @@ impl Frames {
 
     /// Sends packets from the front of `packets` through the socket `fd`, at most one batch.
     ///
-    /// Returns the number of handled packets, and how many of these were lost because the peer's MAC address is
-    /// unknown.
+    /// Returns the number of handled packets, and how many of these were lost because the peer's
+    /// MAC address is unknown.
     ///
     /// # Errors
     /// The socket returned an error for the first packet.

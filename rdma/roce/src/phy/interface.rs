@@ -1,6 +1,7 @@
 //! Network interface of an address.
 //!
-//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns an interface's MTU.
+//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns an
+//! interface's MTU.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,7 +14,8 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Difference in bytes between interface MTU and path MTU: as in rdma_rxe, because both ends must agree.
+/// Difference in bytes between interface MTU and path MTU: as in rdma_rxe, because both ends must
+/// agree.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]
@@ -34,7 +36,8 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
 
 /// Cache of path MTUs by local address.
 ///
-/// A lookup takes longer than the rest of a connection request, so each address is looked up at most once per second.
+/// A lookup takes longer than the rest of a connection request, so each address is looked up at
+/// most once per second.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

@@ -112,7 +112,8 @@ impl Network {
         }
     }
 
-    /// Opens a further inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`.
+    /// Opens a further inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is
+    /// `turn`.
     pub(crate) fn next_inlet(
         &self,
         address: ScopedAddr,
@@ -198,8 +199,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel drop packets unless their queue pair number is in the sorted `numbers`, or they belong to one
-    /// of `flows`.
+    /// Makes the kernel drop packets unless their queue pair number is in the sorted `numbers`, or
+    /// they belong to one of `flows`.
     ///
     /// Returns true if the network has such filters.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
@@ -211,8 +212,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver each of these flows to the socket with its index, and other packets by queue pair
-    /// number.
+    /// Makes the kernel deliver each of these flows to the socket with its index, and other packets
+    /// by queue pair number.
     pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),

@@ -1,7 +1,8 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
-//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has their MAC
-//! addresses. Lookups do not wait: the frame is lost while the kernel resolves an unknown address.
+//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has
+//! their MAC addresses. Lookups do not wait: the frame is lost while the kernel resolves an unknown
+//! address.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +19,8 @@ pub(crate) type Mac = [u8; 6];
 /// Time after which a MAC address is looked up again, because a peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// Port of the discard protocol (RFC 863); a datagram to it makes the kernel resolve the MAC address.
+/// Port of the discard protocol (RFC 863); a datagram to it makes the kernel resolve the MAC
+/// address.
 const DISCARD_PORT: u16 = 9;
 
 /// Attributes and states (linux/neighbour.h).
@@ -48,7 +50,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer; if unknown, returns `None` and makes the kernel resolve it.
+    /// Returns the MAC address of a peer; if unknown, returns `None` and makes the kernel resolve
+    /// it.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -94,8 +97,8 @@ pub(crate) fn solicit(address: ScopedAddr) {
     }
 }
 
-/// Returns the MAC address in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291, appendix A); GIDs of RFC 7217
-/// contain none.
+/// Returns the MAC address in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291, appendix A);
+/// GIDs of RFC 7217 contain none.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {

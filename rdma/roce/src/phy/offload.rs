@@ -1,8 +1,8 @@
 //! Detection of peers to which super-packets cannot be sent.
 //!
-//! The system refuses super-packets on some paths (udp(7)). Some adapters split them without counting the IPv4
-//! identification, which the ICRC covers; the peer then drops all packets except the first. Because paths may change,
-//! super-packets are tried again later.
+//! The system refuses super-packets on some paths (udp(7)). Some adapters split them without
+//! counting the IPv4 identification, which the ICRC covers; the peer then drops all packets except
+//! the first. Because paths may change, super-packets are tried again later.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 with a GRH (IBTA annex A16).
 //!
-//! On a VLAN interface, the kernel writes and removes the 802.1Q tag: the VID belongs to the interface, and the PCP
-//! follows from the priority of the socket and the interface's `egress-qos-map`.
+//! On a VLAN interface, the kernel writes and removes the 802.1Q tag: the VID belongs to the
+//! interface, and the PCP follows from the priority of the socket and the interface's
+//! `egress-qos-map`.
 //!
 //! On other interfaces, a tag can be configured: VID 0 for the priority only (802.1Q, 9.6), or
 //! another VID. The kernel removes such tags before it looks for sockets of this frame type, so the
@@ -29,8 +30,8 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets of frame metadata for filters (linux/filter.h: SKF_AD_OFF plus _PROTOCOL, _PKTTYPE, _IFINDEX, _VLAN_TAG,
-/// _VLAN_TAG_PRESENT).
+/// Offsets of frame metadata for filters (linux/filter.h: SKF_AD_OFF plus _PROTOCOL, _PKTTYPE,
+/// _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
@@ -57,8 +58,8 @@ pub(crate) struct PacketSocket {
 impl PacketSocket {
     /// Binds a socket that receives packets for `address`, in frames with a tag if `vlan` is set.
     ///
-    /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`. Socket 0
-    /// claims the address.
+    /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
+    /// `turn`. Socket 0 claims the address.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -143,7 +144,8 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address by the name of an abstract Unix socket, because packet sockets do not exclude each other.
+/// Claims an address by the name of an abstract Unix socket, because packet sockets do not exclude
+/// each other.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
@@ -170,7 +172,8 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Returns tests that a frame is for this machine, and not for a VLAN interface on top of `interface`.
+/// Returns tests that a frame is for this machine, and not for a VLAN interface on top of
+/// `interface`.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -204,7 +207,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet unless all tests succeed; the caller appends statements for success.
+/// Returns filter statements that drop the packet unless all tests succeed; the caller appends
+/// statements for success.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

@@ -1,6 +1,7 @@
 //! Kernel filters by destination queue pair number, so that other packets cause no wake-up.
 //!
-//! A filter is a binary tree of comparisons with lists as leaves: about twenty comparisons for a thousand numbers.
+//! A filter is a binary tree of comparisons with lists as leaves: about twenty comparisons for a
+//! thousand numbers.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -60,8 +61,8 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
 
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
-/// Returns a statement that compares the accumulator with `k` (operator `what`), and skips `if_so` statements if the
-/// comparison holds, `if_not` otherwise.
+/// Returns a statement that compares the accumulator with `k` (operator `what`), and skips `if_so`
+/// statements if the comparison holds, `if_not` otherwise.
 pub(super) fn compare(what: u32, k: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: if_so,
@@ -126,7 +127,8 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // The kernel accepts 4096 instructions (linux/bpf_common.h: BPF_MAXINSNS), including the tests of flows.
+        // The kernel accepts 4096 instructions (linux/bpf_common.h: BPF_MAXINSNS), including the
+        // tests of flows.
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

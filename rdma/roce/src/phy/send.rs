@@ -101,7 +101,8 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// `local` is the device's address, `capture` records the packets, `offload` permits super-packets.
+    /// `local` is the device's address, `capture` records the packets, `offload` permits
+    /// super-packets.
     #[must_use]
     pub(crate) fn new(
         network: &Network,
@@ -160,7 +161,8 @@ impl Sender {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC behind the last packet of the queue pair.
+    /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC behind the last packet of
+    /// the queue pair.
     ///
     /// Returns true if the packet follows another one in a super-packet.
     pub(crate) fn commit(
@@ -248,7 +250,8 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // The system refuses segmentation, for example on a path without checksum offload (udp(7)).
+                    // The system refuses segmentation, for example on a path without checksum
+                    // offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)

@@ -17,7 +17,8 @@ use super::qpn_filter::{PASS, by_number, compare, exchange};
 /// Buffer sizes in bytes; the system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
-/// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair number.
+/// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair
+/// number.
 const DEST_QPN: u32 = 8 + 4;
 
 /// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
@@ -31,9 +32,11 @@ pub(crate) struct FlowKey {
 }
 
 impl FlowKey {
-    /// Returns filter statements that return `value` for packets of the flow, and continue for others.
+    /// Returns filter statements that return `value` for packets of the flow, and continue for
+    /// others.
     ///
-    /// The statements do not match packets with IP options or extension headers, which RoCE does not use.
+    /// The statements do not match packets with IP options or extension headers, which RoCE does
+    /// not use.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -60,8 +63,8 @@ impl FlowKey {
 
 /// Non-blocking UDP socket.
 ///
-/// The socket is never connected: Linux then sends IPv4 identification 0 and the don't-fragment flag, on which the
-/// ICRC relies.
+/// The socket is never connected: Linux then sends IPv4 identification 0 and the don't-fragment
+/// flag, on which the ICRC relies.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -82,7 +85,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3); by default, Linux drops them.
+            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3); by default, Linux drops
+            // them.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -111,8 +115,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // Packets are never fragmented, and ICMP messages about the path MTU, which any machine can send, are ignored.
-        // This option also makes the IPv4 identification 0.
+        // Packets are never fragmented, and ICMP messages about the path MTU, which any machine can
+        // send, are ignored. This option also makes the IPv4 identification 0.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -139,8 +143,8 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
-    /// is `n`, and packets of flows paired with `n`.
+    /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted
+    /// right by `low_bits`, is `n`, and packets of flows paired with `n`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
@@ -190,10 +194,11 @@ impl Socket {
     }
 }
 
-/// Returns the socket priority of a traffic class: its top three bits, from which the `egress-qos-map` of a VLAN
-/// chooses the PCP.
+/// Returns the socket priority of a traffic class: its top three bits, from which the
+/// `egress-qos-map` of a VLAN chooses the PCP.
 ///
-/// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96 priority 0.
+/// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96
+/// priority 0.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }

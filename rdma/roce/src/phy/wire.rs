@@ -1,6 +1,7 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! A sent packet arrives when the owner delivers it; a simulation can delay, duplicate, corrupt or lose it.
+//! A sent packet arrives when the owner delivers it; a simulation can delay, duplicate, corrupt or
+//! lose it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -37,7 +38,8 @@ struct WireState {
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// Sockets of one address, selected by queue pair number as in [`spread`](super::socket::Socket::spread).
+/// Sockets of one address, selected by queue pair number as in
+/// [`spread`](super::socket::Socket::spread).
 #[derive(Debug)]
 struct Sockets {
     qpn_low_bits: u32,
@@ -92,7 +94,8 @@ impl Wire {
         }
     }
 
-    /// Adds a socket at an address, selected by the bits of a queue pair number above the lowest `qpn_low_bits`.
+    /// Adds a socket at an address, selected by the bits of a queue pair number above the lowest
+    /// `qpn_low_bits`.
     ///
     /// # Errors
     /// `is_first` is true but the address has a socket, or false but it has none.

@@ -36,7 +36,8 @@ pub(super) struct SoftDevice {
     pub(super) manager: Arc<ConnectionManager>,
     /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding; never removed, because the kernel selects them by index.
+    /// Inlets of endpoints, in the order of binding; never removed, because the kernel selects them
+    /// by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -176,8 +177,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns inlets of endpoints other than `own` that were not read lately, and on which the kernel combines packets
-    /// (GRO).
+    /// Returns inlets of endpoints other than `own` that were not read lately, and on which the
+    /// kernel combines packets (GRO).
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);

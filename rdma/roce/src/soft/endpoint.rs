@@ -314,7 +314,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // Acknowledgements wait while there are completions, because responses of the owner can carry them.
+        // Acknowledgements wait while there are completions, because responses of the owner can
+        // carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }

@@ -1,4 +1,5 @@
-//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket and its thread.
+//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket and
+//! its thread.
 //!
 //! The thread reads the socket and runs the timers; endpoints use the state machine under a lock.
 //! After a panic under the lock, the next caller replaces the state: all connections of the device
@@ -39,8 +40,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum datagrams in the receive buffer: the kernel doubles the requested size, and counts at least 512 bytes per
-/// datagram.
+/// Maximum datagrams in the receive buffer: the kernel doubles the requested size, and counts at
+/// least 512 bytes per datagram.
 pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
@@ -148,7 +149,8 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // All parts are created before the lock is cleared: after another panic, the lock stays poisoned.
+            // All parts are created before the lock is cleared: after another panic, the lock stays
+            // poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -260,7 +262,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread; new requests still go to the listeners.
+    /// Handles all messages that have arrived, on the calling thread; new requests still go to the
+    /// listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -381,7 +384,8 @@ impl ManagerState {
 impl Inner {
     /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
     ///
-    /// The packet must have the default P_Key, as with rdma_cm; the REQ contains the connection's P_Key.
+    /// The packet must have the default P_Key, as with rdma_cm; the REQ contains the connection's
+    /// P_Key.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self

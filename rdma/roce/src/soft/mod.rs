@@ -1,7 +1,8 @@
 //! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
-//! A device is one local IP address and RoCE version; it exclusively uses UDP port 4791 or the RoCE v1 frames of the
-//! address. Each endpoint has its own socket, which the kernel selects by the top bits of the queue pair number.
+//! A device is one local IP address and RoCE version; it exclusively uses UDP port 4791 or the RoCE
+//! v1 frames of the address. Each endpoint has its own socket, which the kernel selects by the top
+//! bits of the queue pair number.
 
 mod device;
 mod endpoint;
@@ -91,8 +92,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless: each change is a single step, and connection management replaces its state after a
-    // panic.
+    // A poisoned lock is harmless: each change is a single step, and connection management replaces
+    // its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -142,7 +143,8 @@ impl Soft {
             .sum()
     }
 
-    /// Runs due connection management on networks without a thread, and returns the time of the next call.
+    /// Runs due connection management on networks without a thread, and returns the time of the
+    /// next call.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
@@ -267,8 +269,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // Another process of this machine uses the port of this address, so the connection needs another loopback
-        // address.
+        // Another process of this machine uses the port of this address, so the connection needs
+        // another loopback address.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -1,8 +1,9 @@
 //! Queues for packets that arrive at the socket of one endpoint and belong to another ([`Relays`]).
 //!
-//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of the first packet. An
-//! adapter may send packets of several queue pairs in one flow. To keep the packets of a queue pair in order, a flow
-//! with packets for another endpoint is bound to one socket ([`Flows`]). Packets that do not fit in a queue are lost.
+//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
+//! the first packet. An adapter may send packets of several queue pairs in one flow. To keep the
+//! packets of a queue pair in order, a flow with packets for another endpoint is bound to one
+//! socket ([`Flows`]). Packets that do not fit in a queue are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,8 +29,8 @@ pub(super) const FLOWS_MAX: usize = 32;
 
 /// Time without a read after which other endpoints read a socket for its connection messages.
 ///
-/// An endpoint in use reads its socket more often. The time is below 50 ms, the pause after which a reactor requires
-/// all connection messages ([`cairn_rdma::Endpoint::drain_connections`]).
+/// An endpoint in use reads its socket more often. The time is below 50 ms, the pause after which a
+/// reactor requires all connection messages ([`cairn_rdma::Endpoint::drain_connections`]).
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -71,7 +72,8 @@ struct Relay {
     queue: Mutex<Queue>,
     /// True if the queue has packets; changed under the lock of the queue.
     has_packets: AtomicBool,
-    /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's clock.
+    /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's
+    /// clock.
     read_at_ns: AtomicU64,
 }
 
@@ -204,7 +206,8 @@ impl Flows {
     }
 }
 
-/// Makes the kernel deliver the flows to their sockets; on failure, packets may arrive out of order.
+/// Makes the kernel deliver the flows to their sockets; on failure, packets may arrive out of
+/// order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

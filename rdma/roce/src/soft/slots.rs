@@ -1,8 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
-//! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects the socket, and 18 random bits,
-//! which an attacker cannot guess. The low 10 bits index a table of slots, so they are unique among the endpoint's
-//! current queue pairs.
+//! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects the socket,
+//! and 18 random bits, which an attacker cannot guess. The low 10 bits index a table of slots, so
+//! they are unique among the endpoint's current queue pairs.
 
 use std::collections::VecDeque;
 
@@ -33,8 +33,8 @@ const ENDED: usize = 64;
 
 /// Queue pair numbers used by the endpoints of one index.
 ///
-/// No number repeats until half of all numbers were used; then all are available again. A peer must not mistake a new
-/// queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// No number repeats until half of all numbers were used; then all are available again. A peer must
+/// not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -78,7 +78,8 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// A passive end creates the queue pair when the peer has proven its address, or when the owner posts work.
+    /// A passive end creates the queue pair when the peer has proven its address, or when the owner
+    /// posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -103,7 +104,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `admitted` is true if a kernel filter passes only known numbers; many are then drawn at once.
+    /// `admitted` is true if a kernel filter passes only known numbers; many are then drawn at
+    /// once.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -123,7 +125,8 @@ impl Slots {
         }
     }
 
-    /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may have, sorted.
+    /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may
+    /// have, sorted.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

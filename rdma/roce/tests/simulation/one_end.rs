@@ -215,7 +215,8 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// READs with an old PSN and a valid key: an answer would let an attacker test keys without breaking the queue pair.
+/// READs with an old PSN and a valid key: an answer would let an attacker test keys without
+/// breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

@@ -1,8 +1,9 @@
 //! Closing of queue pairs.
 //!
-//! A queue pair is destroyed when all its send work has completed, the device uses no more receives for it ("last WQE
-//! reached"), and the completion queue was then polled until empty. An earlier destruction would lose receives of the
-//! shared queue, because some drivers discard completions of a destroyed queue pair.
+//! A queue pair is destroyed when all its send work has completed, the device uses no more receives
+//! for it ("last WQE reached"), and the completion queue was then polled until empty. An earlier
+//! destruction would lose receives of the shared queue, because some drivers discard completions of
+//! a destroyed queue pair.
 //!
 //! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
 //! the error state: its flush shows that all earlier work has ended.
@@ -116,7 +117,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if the queue pair can be destroyed; if `overdue`, without the device's report about receives.
+    /// True if the queue pair can be destroyed; if `overdue`, without the device's report about
+    /// receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

@@ -18,7 +18,8 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Inline data of a SEND in bytes: responses and capsules without data need no DMA read by the adapter.
+/// Inline data of a SEND in bytes: responses and capsules without data need no DMA read by the
+/// adapter.
 const INLINE: u32 = 64;
 
 /// Minimum interval between reads of connection events; each read is a system call.
@@ -220,7 +221,8 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // For an established connection, UNREACHABLE means that the peer's MAC address has changed.
+            // For an established connection, UNREACHABLE means that the peer's MAC address has
+            // changed.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -308,8 +310,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux takes it from the
-    /// route (`ib_resolve_unicast_gid_dmac`).
+    /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux
+    /// takes it from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

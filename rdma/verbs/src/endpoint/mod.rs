@@ -1,7 +1,7 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
-//! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`], [`VerbsEndpoint::poll`]) uses preallocated
-//! memory and the queues mapped by the driver.
+//! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`],
+//! [`VerbsEndpoint::poll`]) uses preallocated memory and the queues mapped by the driver.
 
 mod close;
 mod connect;
@@ -37,7 +37,8 @@ use work_id::WorkId;
 
 const RECEIVE_BATCH: usize = 64;
 
-/// Field order is drop order: queue pairs and identifiers precede the queues and channel that they use.
+/// Field order is drop order: queue pairs and identifiers precede the queues and channel that they
+/// use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
@@ -193,7 +194,8 @@ impl Endpoint for VerbsEndpoint {
                 _ => PostError::Broken,
             });
         }
-        // The device accepted a part of the chain. The refused rest completes as flushed, and the queue pair breaks.
+        // The device accepted a part of the chain. The refused rest completes as flushed, and the
+        // queue pair breaks.
         self.staged.flush(id, refused);
         self.break_down(id);
         Ok(())

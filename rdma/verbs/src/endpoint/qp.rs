@@ -10,15 +10,15 @@ use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
 pub(super) struct Qp {
-    /// Declared before `cm`, so that the pair is destroyed first. `None` until a connecting end has resolved its
-    /// device.
+    /// Declared before `cm`, so that the pair is destroyed first. `None` until a connecting end has
+    /// resolved its device.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled; set when the device uses no
-    /// more of them.
+    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled; set when
+    /// the device uses no more of them.
     pub(super) receives_end: Option<u64>,
 }
 

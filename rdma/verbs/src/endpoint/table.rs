@@ -66,7 +66,8 @@ impl QpTable {
     }
 }
 
-/// Hasher for queue pair numbers, which devices choose, not peers: no protection against chosen collisions is needed.
+/// Hasher for queue pair numbers, which devices choose, not peers: no protection against chosen
+/// collisions is needed.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 

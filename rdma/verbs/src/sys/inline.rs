@@ -8,7 +8,8 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves completions out of `cq` and returns their number; a negative number means that the CQ is broken.
+/// Moves completions out of `cq` and returns their number; a negative number means that the CQ is
+/// broken.
 ///
 /// # Safety
 /// `cq` is a live CQ, and no other thread polls it.
@@ -45,8 +46,8 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
 /// Posts a chain of send work requests; on failure, `bad` is the first refused request.
 ///
 /// # Safety
-/// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The memory of the SGEs
-/// stays registered until the completions.
+/// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The
+/// memory of the SGEs stays registered until the completions.
 pub(crate) unsafe fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,

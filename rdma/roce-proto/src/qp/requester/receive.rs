@@ -7,8 +7,8 @@ use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Time from a fatal NAK to its confirmation, in acknowledgement timeouts. Unacknowledged packets are sent twice
-/// meanwhile: at once, and after the first timeout.
+/// Time from a fatal NAK to its confirmation, in acknowledgement timeouts. Unacknowledged packets
+/// are sent twice meanwhile: at once, and after the first timeout.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
@@ -31,7 +31,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4); a NAK for an acknowledged packet is obsolete.
+            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4); a NAK for an acknowledged
+            // packet is obsolete.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -188,8 +189,8 @@ impl Requester {
 
     /// Completes work before `sequence`.
     ///
-    /// Missing READ responses before `sequence` are requested again, because a later response implies their loss (IBTA
-    /// 9.7.5.1.5).
+    /// Missing READ responses before `sequence` are requested again, because a later response
+    /// implies their loss (IBTA 9.7.5.1.5).
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -288,8 +289,8 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested, so none is lost. The last packet is sent again with AckReq, and the
-            // peer answers it with an ACK or NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            // No acknowledgement was requested, so none is lost. The last packet is sent again with
+            // AckReq, and the peer answers it with an ACK or NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

@@ -55,13 +55,15 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request for up to [`READ_PACKETS`] packets, so that the window also limits incoming data.
+    /// Writes a READ request for up to [`READ_PACKETS`] packets, so that the window also limits
+    /// incoming data.
     ///
     /// Returns the length of the packet, and the requested data, in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // A repeated request covers the same packets as before, by which responders recognize it (IBTA 9.7.5.1.3).
+        // A repeated request covers the same packets as before, by which responders recognize it
+        // (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -141,8 +143,9 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if a packet must request an acknowledgement: at regular intervals, and when sending pauses while work
-    /// awaits its completion. Fewer requests save packets of the peer (IBTA 9.7.5.1).
+    /// True if a packet must request an acknowledgement: at regular intervals, and when sending
+    /// pauses while work awaits its completion. Fewer requests save packets of the peer (IBTA
+    /// 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

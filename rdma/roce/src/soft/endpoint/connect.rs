@@ -195,7 +195,8 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist; needs the parameters of the peer's queue pair.
+    /// Creates the queue pair and its flow, unless they exist; needs the parameters of the peer's
+    /// queue pair.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
@@ -453,7 +454,8 @@ fn accepted_timeout(asked: u8) -> u8 {
     }
 }
 
-/// Returns the marking from the options; `asked`, the traffic class of the peer's request, is the default.
+/// Returns the marking from the options; `asked`, the traffic class of the peer's request, is the
+/// default.
 fn marked(options: &QpOptions, asked: u8) -> Marked {
     Marked {
         traffic_class: options.traffic_class.unwrap_or(asked),

@@ -110,8 +110,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Handles a packet of a half-open connection; only the peer's first request has an effect: it completes the
-    /// connection.
+    /// Handles a packet of a half-open connection; only the peer's first request has an effect: it
+    /// completes the connection.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {
@@ -247,8 +247,8 @@ impl SoftEndpoint {
                 cx.counters.sent_bytes += length as u64;
                 let (place, opcode) = (&mut entry.place, self.sender.opcode());
                 let is_joined = if opcode == Opcode::Cnp.code() {
-                    // Congestion notifications are sent without ECN, because routers must not mark them (annex
-                    // A17.9.3).
+                    // Congestion notifications are sent without ECN, because routers must not mark
+                    // them (annex A17.9.3).
                     let flow = entry.flow.not_ecn_capable();
                     self.sender.commit(&flow, length, place, Sharing::Alone)
                 } else {
