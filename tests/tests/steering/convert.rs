@@ -169,7 +169,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         "host nqn.2024-01.com.example:one: its keys are in this text",
         "host nqn.2024-01.com.example:three: its keys are in this text",
         "port 7, referral off is left out: it is not enabled",
-        "port 8 is left out: its transport is tcp",
+        "port 8 is left out: its transport is \"tcp\"",
         "inline_data_size",
         "disks: qid_max",
         "open: it passes /dev/nvme0 through",
@@ -251,7 +251,7 @@ fn what_is_exported_is_imported_again() {
     assert_eq!(exported["subsystems"][0]["attr"]["allow_any_host"], "1");
     assert_eq!(exported["hosts"].as_array().unwrap().len(), 2);
     for part in [
-        "subsystem nqn.2024-01.com.example:m: its list of hosts is left out",
+        "subsystem nqn.2024-01.com.example:m: its list of hosts (allowed_hosts) is left out",
         "tos",
         "namespace 1",
         "namespace 2 of nqn.2024-01.com.example:m: its uuid",
@@ -363,7 +363,7 @@ fn what_spdk_saved_becomes_a_configuration() {
         "bdev_nvme_attach_controller has no counterpart",
         "namespace Nvme0n1 of nqn.2016-06.io.spdk:cnode1 is left out",
         "nvmf_create_transport has no counterpart",
-        "nvmf_create_transport: queue depth",
+        "nvmf_create_transport: max_queue_depth 128 is not carried over: [target] has queue_depth",
         "host nqn.2016-06.io.spdk:host2 is left out of nqn.2016-06.io.spdk:cnode1",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
@@ -507,12 +507,12 @@ fn what_spdk_does_not_have_is_named() {
     // Exit code 1: hosts of the last subsystem would connect without their key.
     assert_eq!(code, Some(1), "{notes}");
     for part in [
-        "[marking] has no counterpart",
-        "192.0.2.1:4420: tos has no counterpart",
+        "[marking]: rules is not carried over",
+        "192.0.2.1:4420: tos (dscp) has no counterpart",
         "192.0.2.1:4420: port_id",
         "persistent-loss",
         "[[host_group]]",
-        "subsystem nqn.2024-01.com.example:a: limits has no counterpart",
+        "subsystem nqn.2024-01.com.example:a: limits.iops has no counterpart",
         "namespace 1 of nqn.2024-01.com.example:a: shared",
         "namespace 1 of nqn.2024-01.com.example:a: its limits are rounded up",
         "namespace 1 of nqn.2024-01.com.example:a: its block_size",
@@ -520,7 +520,7 @@ fn what_spdk_does_not_have_is_named() {
         "namespace 2 of nqn.2024-01.com.example:a is left out: SPDK takes an NVMe drive",
         "namespace 3 of nqn.2024-01.com.example:a is left out: SPDK would let hosts write",
         "namespace 4 of nqn.2024-01.com.example:a is left out: SPDK has no namespaces of pools",
-        "namespace 5 of nqn.2024-01.com.example:a is left out: SPDK exports no directories",
+        "namespace 5 of nqn.2024-01.com.example:a is left out: only Cairn exports the files of a directory",
         "subsystem nqn.2024-01.com.example:b: the keys of its hosts are left out",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");

@@ -39,6 +39,12 @@ fn import(kind: &str, saved: &Value) -> (Option<i32>, String, String) {
     say(&["import", kind], &file)
 }
 
+/// Returns an imported configuration without the notes at its start.
+fn settings(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.collect()
+}
+
 fn text(json: &str) -> Value {
     serde_json::from_str(json).unwrap()
 }
@@ -144,7 +150,7 @@ fn a_host_whose_key_is_unknown_is_left_out() {
             notes.contains(&format!("host {HOST} is left out")),
             "{notes}"
         );
-        assert!(!text.contains(HOST), "{text}");
+        assert!(!settings(&text).contains(HOST), "{text}");
     }
 }
 
@@ -236,7 +242,7 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
     ] {
         let (_, text, notes) = import("nvmet", &saved);
         assert!(notes.contains(named), "{notes}");
-        assert!(!text.contains("/dev/sdx"), "{text}");
+        assert!(!settings(&text).contains("/dev/sdx"), "{text}");
     }
     // Exit code 1: the host would connect without authentication.
     let keyed = json!({"nqn": HOST, "dhchap_key": ["DHHC-1:00:c2VjcmV0:"]});
@@ -246,7 +252,7 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
         notes.contains("dhchap_key is not text") && !notes.contains("c2V"),
         "{notes}"
     );
-    assert!(!text.contains(HOST), "{text}");
+    assert!(!settings(&text).contains(HOST), "{text}");
 }
 
 #[test]

@@ -1,20 +1,24 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::rc::Rc;
 
 use serde_json::Value;
 
 use super::Notes;
 
 /// Reader of a JSON object. Notes invalid members, which exclude the object from the conversion
-/// ([`are_readable`](Self::are_readable)), and unread members
-/// ([`note_unknown`](Self::note_unknown)).
+/// ([`are_readable`](Self::are_readable)), and when dropped the unread members, unless
+/// the object was [left out](Self::leave_out).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
     notes: Notes,
     asked: RefCell<Vec<&'static str>>,
     is_unreadable: Cell<bool>,
+    is_taken_whole: Cell<bool>,
+    /// Shared with the object that contains this one.
+    is_left_out: Rc<Cell<bool>>,
 }
 
 impl<'v> Fields<'v> {
@@ -25,6 +29,8 @@ impl<'v> Fields<'v> {
             notes: notes.clone(),
             asked: RefCell::default(),
             is_unreadable: Cell::new(false),
+            is_taken_whole: Cell::new(false),
+            is_left_out: Rc::default(),
         };
         if !object.is_object() && !object.is_null() {
             fields.unreadable::<()>("it", "an object", object);
@@ -103,7 +109,9 @@ impl<'v> Fields<'v> {
 
     pub(super) fn object(&self, key: &'static str) -> Self {
         let value = self.get(key).unwrap_or(&Value::Null);
-        Self::of(self.what.clone(), value, &self.notes)
+        let mut object = Self::of(self.what.clone(), value, &self.notes);
+        object.is_left_out = Rc::clone(&self.is_left_out);
+        object
     }
 
     pub(super) fn value(&self, key: &'static str) -> &'v Value {
@@ -111,6 +119,7 @@ impl<'v> Fields<'v> {
     }
 
     pub(super) fn options(&self) -> BTreeMap<String, String> {
+        self.is_taken_whole.set(true);
         let all = self.object.as_object().into_iter().flatten();
         let options = all.filter_map(|(key, value)| match value {
             Value::Null => None,
@@ -122,10 +131,6 @@ impl<'v> Fields<'v> {
         options.collect()
     }
 
-    pub(super) fn members(&self) -> usize {
-        self.object.as_object().map_or(0, serde_json::Map::len)
-    }
-
     pub(super) fn has(&self, key: &'static str) -> bool {
         self.get(key).is_some()
     }
@@ -134,9 +139,21 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    pub(super) fn note_unknown(&self) {
-        self.notes
-            .unknown(&self.what, self.object, &self.asked.borrow());
+    /// Leaves the object out, for a reason of which its members are a part.
+    pub(super) fn leave_out(&self, why: impl Display) {
+        self.leave_out_whole(format!("{} is left out: {why}", self.what));
+    }
+
+    /// Leaves the object out with this note.
+    pub(super) fn leave_out_whole(&self, note: impl Into<String>) {
+        self.notes.add(note);
+        self.is_left_out.set(true);
+    }
+
+    /// Leaves the object out, whose absence lets hosts do more.
+    pub(super) fn leave_out_open(&self, note: impl Into<String>) {
+        self.notes.opens(note);
+        self.is_left_out.set(true);
     }
 
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
@@ -144,6 +161,7 @@ impl<'v> Fields<'v> {
         let is_readable = !all.any(|one| one.is_unreadable.get());
         if !is_readable {
             self.notes.add(format!("{} is left out", self.what));
+            self.is_left_out.set(true);
         }
         is_readable
     }
@@ -160,5 +178,14 @@ impl<'v> Fields<'v> {
         self.notes
             .add(format!("{}: {key} is not {expected}: {value}", self.what));
         None
+    }
+}
+
+impl Drop for Fields<'_> {
+    fn drop(&mut self) {
+        if !self.is_left_out.get() && !self.is_taken_whole.get() {
+            self.notes
+                .unknown(&self.what, self.object, &self.asked.borrow());
+        }
     }
 }

@@ -30,7 +30,8 @@ pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
     for subsystem in root.array("subsystems") {
         add_subsystem(&mut draft, &notes, subsystem, &ports, &keys);
     }
-    Ok(notes.into_converted(draft.text()))
+    drop(root);
+    Ok(notes.into_commented(&draft.text()))
 }
 
 struct HostKeys {
@@ -45,11 +46,12 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     let what = format!("host {nqn}");
     let fields = fields.named(&*what);
     let group = fields.object("dhchap");
-    group.ignore(&["dhgroup", "hash"]);
-    let key = fields.text("dhchap_key").or_else(|| group.text("key"));
-    let controller = fields.text("dhchap_ctrl_key");
-    let controller = controller.or_else(|| group.text("ctrl_key"));
-    fields.note_unknown();
+    note_policy(notes, &group);
+    let [key, controller] =
+        [("dhchap_key", "key"), ("dhchap_ctrl_key", "ctrl_key")].map(|(key, grouped)| {
+            let grouped = group.text(grouped);
+            fields.text(key).or(grouped)
+        });
     let is_readable = fields.are_readable(&[&group]);
     if is_readable && key.is_none() {
         return None;
@@ -66,19 +68,31 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     })
 }
 
-fn place(notes: &Notes, addr: &Fields<'_>) -> Option<Trid> {
-    let what = addr.what();
+/// Names the hash function and group that nvmet chose for a host, unless they are its defaults.
+fn note_policy(notes: &Notes, group: &Fields<'_>) {
+    for (key, usual) in [("hash", "hmac(sha256)"), ("dhgroup", "null")] {
+        if let Some(value) = group.text(key).filter(|value| value != usual) {
+            notes.add(format!(
+                "{}: {key} ({value}) has no counterpart: see dhchap_hashes and dhchap_groups",
+                group.what()
+            ));
+        }
+    }
+}
+
+fn place(addr: &Fields<'_>) -> Option<Trid> {
     let transport = addr.text("trtype").unwrap_or_default();
     if transport != "rdma" {
-        notes.add(format!(
-            "{what} is left out: its transport is {transport}, Cairn's is rdma"
+        addr.leave_out(format_args!(
+            "its transport is {transport:?}, Cairn's is \"rdma\""
         ));
         return None;
     }
+    addr.ignore(&["adrfam"]);
     let address: Option<Traddr> = addr.text("traddr").and_then(|text| text.parse().ok());
     let port = addr.text("trsvcid").and_then(|text| text.parse().ok());
     if address.is_none() || port.is_none() {
-        notes.add(format!("{what} is left out: it has no IP address and port"));
+        addr.leave_out("it has no IP address and port");
     }
     Some(Trid::new(address?, port?))
 }
@@ -97,7 +111,7 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         add_referral(draft, notes, &what, referral);
     }
     let addr = fields.object("addr");
-    let at = place(notes, &addr)?;
+    let at = place(&addr)?;
     let groups = fields.array("ana_groups").iter();
     let states: Vec<(Option<u32>, String)> = groups
         .filter_map(|group| {
@@ -111,13 +125,9 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         })
         .collect();
     let subsystems = fields.texts("subsystems");
-    if addr.text("treq").is_some_and(|treq| treq == "required") {
-        notes.add(format!(
-            "{what}: treq=required: over RDMA there is no secure channel"
-        ));
-    }
-    let param = fields.object("param").named(format!("{what}, param"));
-    param.note_unknown();
+    note_treq(notes, &addr);
+    // Its unread members are named.
+    drop(fields.object("param").named(format!("{what}, param")));
     if !fields.are_readable(&[&addr]) {
         return None;
     }
@@ -136,6 +146,15 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
     Some(Port { at, subsystems })
 }
 
+fn note_treq(notes: &Notes, addr: &Fields<'_>) {
+    if addr.text("treq").is_some_and(|treq| treq == "required") {
+        notes.add(format!(
+            "{}: treq=required: over RDMA there is no secure channel",
+            addr.what()
+        ));
+    }
+}
+
 fn add_referral(draft: &mut Draft, notes: &Notes, what: &str, referral: &Value) {
     let fields = Fields::of(format!("{what}, referral"), referral, notes);
     let name = fields.text("name").unwrap_or_default();
@@ -144,16 +163,17 @@ fn add_referral(draft: &mut Draft, notes: &Notes, what: &str, referral: &Value) 
     let is_enabled = fields.flag("enable") != Some(false);
     let addr = fields.object("addr");
     if !is_enabled {
-        notes.add(format!("{what} is left out: it is not enabled"));
+        fields.leave_out("it is not enabled");
         return;
     }
-    let place = place(notes, &addr);
+    note_treq(notes, &addr);
+    let place = place(&addr);
     let Some(place) = place.filter(|_| fields.are_readable(&[&addr])) else {
         return;
     };
     match place.unscoped() {
         Some(address) => drop(draft.add_referral(address, None)),
-        None => notes.add(format!("{what} is left out: {ELSEWHERE}")),
+        None => fields.leave_out(ELSEWHERE),
     }
 }
 
@@ -166,7 +186,7 @@ fn add_subsystem(
 ) {
     let fields = Fields::of("a subsystem", subsystem, notes);
     let Some(nqn) = fields.text("nqn") else {
-        notes.add("a subsystem with an empty name is left out");
+        fields.leave_out("its name is empty");
         return;
     };
     let fields = fields.named(format!("subsystem {nqn}"));
@@ -193,7 +213,6 @@ fn add_subsystem(
         notes.add(format!("{}: qid_max has no counterpart", fields.what()));
     }
     attr.ignore(&["version", "firmware"]);
-    attr.note_unknown();
     for drive in fields.array("passthru") {
         note_passthru(notes, fields.what(), drive);
     }
@@ -233,13 +252,16 @@ fn admitted(notes: &Notes, mut hosts: Vec<String>, keys: &[HostKeys]) -> Vec<Str
 
 fn note_passthru(notes: &Notes, what: &str, drive: &Value) {
     let fields = Fields::of(what, drive, notes);
-    if fields.flag("enable") == Some(true) {
-        let path = fields.object("device").text("path").unwrap_or_default();
+    let is_enabled = fields.flag("enable") == Some(true);
+    let path = fields.object("device").text("path").unwrap_or_default();
+    if is_enabled {
         notes.add(format!(
             "{what}: it passes {path} through, which is left out: export that drive's \
              namespaces (docs/guide-target.md, NVMe drives past the block layer)"
         ));
     }
+    // Settings of a drive that is not carried over.
+    fields.ignore(&["admin_timeout", "clear_ids", "io_timeout"]);
 }
 
 fn add_namespace(draft: &mut Draft, notes: &Notes, nqn: &str, namespace: &Value) {
@@ -248,24 +270,22 @@ fn add_namespace(draft: &mut Draft, notes: &Notes, nqn: &str, namespace: &Value)
     let what = format!("namespace {nsid} of {nqn}");
     let fields = fields.named(&*what);
     if !(1..=NSID_MAX).contains(&nsid) {
-        notes.add(format!(
-            "{what} is left out: Cairn's NSIDs go from 1 to {NSID_MAX}"
-        ));
+        fields.leave_out(format_args!("Cairn's NSIDs go from 1 to {NSID_MAX}"));
         return;
     }
     let device = fields.object("device");
     let Some(path) = device.text("path") else {
-        notes.add(format!("{what} is left out: it has no path"));
+        fields.leave_out("it has no path");
         return;
     };
     if fields.flag("enable") == Some(false) {
-        notes.add(format!("{what} is left out: it is not enabled ({path})"));
+        fields.leave_out(format_args!("it is not enabled ({path})"));
         return;
     }
     let is_file = !is_device(Path::new(&path));
     let ana = fields.object("ana");
-    let group = fields.number_u32("ana_grpid");
-    let group = group.or_else(|| ana.number_u32("grpid"));
+    let (group, of_ana) = (fields.number_u32("ana_grpid"), ana.number_u32("grpid"));
+    let group = group.or(of_ana);
     let new = NewNamespace {
         nsid: Some(nsid),
         export: path,
@@ -275,10 +295,7 @@ fn add_namespace(draft: &mut Draft, notes: &Notes, nqn: &str, namespace: &Value)
         ana_group: group.filter(|id| *id > 1),
         ..NewNamespace::default()
     };
-    device.note_unknown();
-    let resv = fields.object("resv").named(format!("{what}, resv"));
-    resv.note_unknown();
-    fields.note_unknown();
+    drop(fields.object("resv").named(format!("{what}, resv")));
     if !fields.are_readable(&[&device, &ana]) {
         return;
     }

@@ -3,29 +3,39 @@
 use std::collections::BTreeSet;
 
 use cairn_config::{
-    Access, Backing, Config, KeySource, Keys, Listener, Namespace, Nqn, Subsystem, Trid, ana_word,
+    Access, Authentication, Backing, BlockSize, Config, DhchapPolicy, HostList, KeySource, Keys,
+    Listener, Namespace, Nguid, Nqn, Referral, Subsystem, Trid, ana_word,
 };
-use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
-use super::spdk_saved::note_required_key;
-use super::{Converted, Notes};
+use super::{Converted, Notes, is_device};
 
 /// Converts a configuration to JSON for `nvmetcli restore`.
 pub fn to_nvmet(config: &Config) -> Converted {
     let notes = Notes::default();
-    if *config.marking != Rules::default() {
-        notes.add("[marking] is left out: nvmet marks no packets by rules");
+    let usual = notes.of_process(config);
+    notes.of_policy("[target]", &config.dhchap, &usual.dhchap);
+    for key in &config.keys {
+        let removed = if key.is_removed { ", removed" } else { "" };
+        notes.add(format!(
+            "[[key]] {}{removed} ({}) has no counterpart: nvmet has no keyring",
+            key.name,
+            key.path.display()
+        ));
     }
     let closed = config.subsystems.iter().filter(|one| !one.allow_any_host);
     let hosts = closed.flat_map(|one| one.allowed_hosts.hosts.iter());
     let hosts: BTreeSet<&str> = hosts.map(Nqn::raw).collect();
     let ports = config.listeners.iter();
-    let ports: Vec<Value> = ports.map(|one| port(&notes, config, one)).collect();
+    let ports: Vec<Value> = ports
+        .map(|one| port(&notes, config, one, &usual.listeners[0]))
+        .collect();
     let subsystems = config.subsystems.iter();
-    let subsystems: Vec<Value> = subsystems.map(|one| subsystem(&notes, one)).collect();
+    let subsystems: Vec<Value> = subsystems
+        .map(|one| subsystem(&notes, one, &config.dhchap))
+        .collect();
     let saved = json!({
         "hosts": hosts.iter().map(|nqn| host(config, nqn)).collect::<Vec<_>>(),
         "ports": ports,
@@ -70,9 +80,9 @@ fn addr(Trid { address, port }: Trid) -> Value {
     })
 }
 
-fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
+fn port(notes: &Notes, config: &Config, listener: &Listener, usual: &Listener) -> Value {
     let what = format!("listener {}", listener.trid());
-    notes.of_listener(&what, listener);
+    notes.of_listener(&what, listener, usual);
     if u32::from(listener.port_id) > NVMETCLI_MAX {
         notes.add(format!(
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
@@ -93,17 +103,6 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
         let state = ana_word(listener.ana.get(group));
         json!({"grpid": group, "ana": {"state": state}})
     });
-    let mut referrals = Vec::new();
-    for (index, referral) in config.referrals.iter().enumerate() {
-        if referral.nqn != Nqn::discovery() {
-            notes.add(format!(
-                "referral {}: its nqn has no counterpart",
-                referral.address
-            ));
-        }
-        let name = format!("referral{}", index + 1);
-        referrals.push(json!({"name": name, "addr": addr(referral.address.into()), "enable": 1}));
-    }
     let behind = config
         .subsystems
         .iter()
@@ -113,102 +112,186 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
         "portid": listener.port_id,
         "addr": addr(listener.trid()),
         "ana_groups": groups.collect::<Vec<_>>(),
-        "referrals": referrals,
+        "referrals": referrals(notes, &config.referrals),
         "subsystems": names.collect::<Vec<_>>(),
     })
 }
 
-fn subsystem(notes: &Notes, subsystem: &Subsystem) -> Value {
-    let nqn = subsystem.nqn.raw();
-    if !subsystem.ana.is_empty() {
+fn referrals(notes: &Notes, referrals: &[Referral]) -> Value {
+    let all = referrals.iter().zip(1..);
+    let all = all.map(|(Referral { address, nqn }, number)| {
+        if *nqn != Nqn::discovery() {
+            notes.add(format!("referral {address}: its nqn has no counterpart"));
+        }
+        let name = format!("referral{number}");
+        json!({"name": name, "addr": addr((*address).into()), "enable": 1})
+    });
+    all.collect()
+}
+
+fn note_keys(notes: &Notes, nqn: &str, keys: &Authentication, of_target: &DhchapPolicy) {
+    let Authentication {
+        others,
+        hosts,
+        is_required: _,
+        policy,
+    } = keys;
+    notes.of_policy(&format!("subsystem {nqn}"), policy, of_target);
+    let hosts = hosts.iter().filter(|(_, keys)| !is_inline(keys));
+    let hosts = hosts.map(|(host, keys)| (format!("host {host}"), keys));
+    let others = others.as_ref().map(|keys| ("its hosts".to_owned(), keys));
+    for (
+        who,
+        Keys {
+            host: _,
+            controller,
+        },
+    ) in others.into_iter().chain(hosts)
+    {
+        let both = controller.as_ref().map_or("", |_| " and dhchap_ctrl_key");
+        notes.opens(format!(
+            "subsystem {nqn}: the keys of {who} are left out, and without dhchap_key{both} in nvmet hosts \
+             connect unauthenticated: write the texts of the files there"
+        ));
+    }
+}
+
+fn subsystem(notes: &Notes, subsystem: &Subsystem, of_target: &DhchapPolicy) -> Value {
+    let Subsystem {
+        nqn,
+        serial,
+        model,
+        controller_ids,
+        allow_any_host,
+        allowed_hosts: HostList { hosts, groups: _ },
+        listeners: _,
+        ana,
+        authentication,
+        limits: _,
+        limits_per_host: _,
+        limits_of_hosts: _,
+        namespaces,
+        pools,
+    } = subsystem;
+    let nqn = nqn.raw();
+    if !ana.is_empty() {
         notes.add(format!(
             "subsystem {nqn}: its ana is left out: in nvmet all subsystems of a port have its states"
         ));
     }
-    note_required_key(notes, subsystem);
-    let keys = &subsystem.authentication;
-    let hosts = keys.hosts.iter().filter(|(_, keys)| !is_inline(keys));
-    let hosts = hosts.map(|(host, _)| format!("host {host}"));
-    let others = keys.others.as_ref().map(|_| "its hosts".to_owned());
-    for who in others.into_iter().chain(hosts) {
-        notes.opens(format!(
-            "subsystem {nqn}: the keys of {who} are left out, and without dhchap_key in nvmet hosts connect \
-             unauthenticated: write the texts of the files there"
-        ));
+    notes.of_required_key(subsystem);
+    notes.of_limits(subsystem);
+    note_keys(notes, nqn, authentication, of_target);
+    for pool in pools {
+        notes.of_pool(nqn, pool);
     }
-    let mut hosts: Vec<&str> = subsystem.allowed_hosts.hosts.iter().map(Nqn::raw).collect();
-    if subsystem.allow_any_host && !hosts.is_empty() {
+    let mut hosts: Vec<&str> = hosts.iter().map(Nqn::raw).collect();
+    if *allow_any_host && !hosts.is_empty() {
         notes.add(format!(
-            "subsystem {nqn}: its list of hosts is left out: nvmet refuses one beside \
+            "subsystem {nqn}: its list of hosts (allowed_hosts) is left out: nvmet refuses one beside \
              attr_allow_any_host"
         ));
         hosts.clear();
     }
-    let namespaces = subsystem.namespaces.iter();
+    let namespaces = namespaces.iter();
     let namespaces = namespaces.filter_map(|one| namespace(notes, nqn, one));
     json!({
         "nqn": nqn,
         "allowed_hosts": hosts,
         "attr": {
-            "allow_any_host": if subsystem.allow_any_host { "1" } else { "0" },
-            "serial": subsystem.serial,
-            "model": subsystem.model,
-            "cntlid_min": subsystem.controller_ids.start().to_string(),
-            "cntlid_max": subsystem.controller_ids.end().to_string(),
+            "allow_any_host": if *allow_any_host { "1" } else { "0" },
+            "serial": serial,
+            "model": model,
+            "cntlid_min": controller_ids.start().to_string(),
+            "cntlid_max": controller_ids.end().to_string(),
         },
         "namespaces": namespaces.collect::<Vec<_>>(),
     })
 }
 
-fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
-    let what = format!("namespace {} of {nqn}", namespace.nsid);
-    let Backing::Disk(path) = &namespace.backing else {
-        notes.add(format!(
-            "{what} is left out: nvmet exports files and block devices"
-        ));
+fn why_left_out(namespace: &Namespace) -> Option<String> {
+    let why = if !matches!(namespace.backing, Backing::Disk(_)) {
+        "nvmet exports files and block devices"
+    } else if namespace.read_only {
+        "read_only has no counterpart, and nvmet would let hosts write to it"
+    } else if namespace.hosts != Access::AnyHost {
+        "hosts has no counterpart, and nvmet would show it to every host of the subsystem"
+    } else if namespace.nsid > NVMETCLI_MAX {
+        return Some(format!("nvmetcli restores no NSID above {NVMETCLI_MAX}"));
+    } else {
         return None;
     };
-    if namespace.read_only {
-        notes.add(format!(
-            "{what} is left out: nvmet would let hosts write to it"
-        ));
+    Some(why.to_owned())
+}
+
+fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
+    let what = format!("namespace {} of {nqn}", namespace.nsid);
+    if let Some(why) = why_left_out(namespace) {
+        notes.add(format!("{what} is left out: {why}"));
         return None;
     }
-    if namespace.hosts != Access::AnyHost {
-        notes.add(format!(
-            "{what} is left out: nvmet would show it to every host of the subsystem"
-        ));
+    let Namespace {
+        nsid,
+        name,
+        backing,
+        uuid,
+        nguid,
+        block_size,
+        read_only: _,
+        write_protection,
+        write_protection_file,
+        shared,
+        ana_group,
+        hosts: _,
+        pooled: _,
+        limits,
+    } = namespace;
+    let Backing::Disk(path) = backing else {
         return None;
-    }
-    if namespace.nsid > NVMETCLI_MAX {
-        notes.add(format!(
-            "{what} is left out: nvmetcli restores no NSID above {NVMETCLI_MAX}"
-        ));
-        return None;
-    }
+    };
+    // nvmet gives a file blocks of 4096 bytes, and a device its own.
+    let own = (!is_device(path)).then_some(BlockSize::B4096);
+    let known_nguid = namespace.known_nguid();
+    let settings = [
+        ("name", name.is_some()),
+        ("block_size", block_size.is_some() && *block_size != own),
+        ("write_protection", *write_protection),
+        ("write_protection_file", write_protection_file.is_some()),
+        ("shared", *shared),
+        (
+            "nguid = \"from-uuid\"",
+            *nguid == Some(Nguid::FromUuid) && known_nguid.is_none(),
+        ),
+    ];
+    notes.without_counterpart(&what, settings);
+    notes.limits(&what, "limits", limits);
     let mut device = json!({"path": path});
-    match namespace.uuid {
+    match uuid {
         Some(uuid) => device["uuid"] = json!(uuid.to_string()),
         None => notes.add(format!(
             "{what}: its uuid is the disk's own, and nvmet makes another: cairn-target namespace \
              list shows it"
         )),
     }
-    if let Some(nguid) = namespace.known_nguid() {
-        let text = format!("{:032x}", u128::from_be_bytes(nguid));
-        let dashed = [
-            &text[..8],
-            &text[8..12],
-            &text[12..16],
-            &text[16..20],
-            &text[20..],
-        ];
-        device["nguid"] = json!(dashed.join("-"));
+    if let Some(nguid) = known_nguid {
+        device["nguid"] = json!(dashed(nguid));
     }
     Some(json!({
-        "nsid": namespace.nsid,
+        "nsid": nsid,
         "enable": 1,
-        "ana_grpid": namespace.ana_group,
+        "ana_grpid": ana_group,
         "device": device,
     }))
+}
+
+fn dashed(nguid: [u8; 16]) -> String {
+    let text = format!("{:032x}", u128::from_be_bytes(nguid));
+    let parts = [
+        &text[..8],
+        &text[8..12],
+        &text[12..16],
+        &text[16..20],
+        &text[20..],
+    ];
+    parts.join("-")
 }

@@ -54,11 +54,11 @@ impl States {
 }
 
 pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
-    let Some(parts) = saved["subsystems"].as_array() else {
+    if !saved["subsystems"].is_array() {
         return Err(
             "error: this is not what rpc.py save_config writes: it has no subsystems".into(),
         );
-    };
+    }
     let mut import = Import {
         draft: Draft::new("").map_err(|error| error.to_string())?,
         notes: Notes::default(),
@@ -68,8 +68,11 @@ pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
         listeners_of: BTreeMap::new(),
         states: BTreeMap::new(),
     };
-    for part in parts {
+    let root = Fields::of("the configuration", saved, &import.notes);
+    for part in root.array("subsystems") {
         let part = Fields::of("a part of the configuration", part, &import.notes);
+        let name = part.text("subsystem").unwrap_or_default();
+        let part = part.named(format!("the configuration of {name}"));
         for element in part.array("config") {
             let requests = element
                 .as_array()
@@ -77,14 +80,16 @@ pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
             for request in requests {
                 let request = Fields::of("a request", request, &import.notes);
                 let method = request.text("method").unwrap_or_default();
+                let request = request.named(format!("request {method}"));
                 let params = Fields::of(&*method, request.value("params"), &import.notes);
                 import.carry_out(&method, params);
             }
         }
     }
+    drop(root);
     import.set_listeners();
     import.set_states();
-    Ok(import.notes.into_converted(import.draft.text()))
+    Ok(import.notes.into_commented(&import.draft.text()))
 }
 
 fn nqn(params: &Fields<'_>) -> String {
@@ -114,6 +119,7 @@ impl Import {
                 self.listener(&params);
             }
             "nvmf_ns_add_host" => {
+                params.ignore(&["tgt_name"]);
                 let nsid = params.number_u32("nsid").unwrap_or_default();
                 let host = params.text("host").unwrap_or_default();
                 if params.are_readable(&[]) {
@@ -123,6 +129,7 @@ impl Import {
             }
             "nvmf_discovery_add_referral" => self.referral(&params),
             "nvmf_subsystem_allow_any_host" => {
+                params.ignore(&["tgt_name"]);
                 let allow = params.flag("allow_any_host") == Some(true);
                 if params.are_readable(&[]) {
                     let made = self.draft.allow_any_host(&nqn(&params), allow);
@@ -132,14 +139,24 @@ impl Import {
             "nvmf_set_config" => self.settings(&params),
             // These requests wait for conditions that Cairn always meets.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
-            "nvmf_create_transport" if is_rdma(&params) => {
-                if params.members() > 1 {
-                    self.notes.add(
-                        "nvmf_create_transport: queue depth and sizes: those of [target] are used",
-                    );
-                }
+            "nvmf_create_transport" if is_rdma(&params) => self.transport(&params),
+            other => params.leave_out_whole(format!("{other} has no counterpart")),
+        }
+    }
+
+    fn transport(&self, params: &Fields<'_>) {
+        params.ignore(&["tgt_name"]);
+        for (key, own) in [
+            ("max_queue_depth", "queue_depth"),
+            ("max_io_qpairs_per_ctrlr", "io_queues"),
+            ("in_capsule_data_size", "in_capsule_data"),
+            ("max_io_size", "mdts"),
+        ] {
+            if let Some(value) = params.text(key) {
+                self.notes.add(format!(
+                    "nvmf_create_transport: {key} {value} is not carried over: [target] has {own}"
+                ));
             }
-            other => self.notes.add(format!("{other} has no counterpart")),
         }
     }
 
@@ -165,8 +182,7 @@ impl Import {
         let groups = groups.take().filter(|list| is_all(list, &DHCHAP_GROUPS));
         self.draft.set_dhchap(hashes.as_deref(), groups.as_deref());
         params.ignore(&["acceptor_poll_rate", "poll_groups_mask"]);
-        let passthru = params.object("admin_cmd_passthru");
-        passthru.note_unknown();
+        drop(params.object("admin_cmd_passthru"));
         for (key, usual) in [
             ("discovery_filter", "match_any"),
             ("dup_host_policy", "allow"),
@@ -178,7 +194,6 @@ impl Import {
                 ));
             }
         }
-        params.note_unknown();
     }
 
     fn cluster(&mut self, params: Fields<'_>) {
@@ -190,7 +205,6 @@ impl Import {
             keyring: params.text("key_file"),
             options: params.object("config_param").options(),
         };
-        params.note_unknown();
         if params.are_readable(&[]) {
             self.clusters.insert(name, ceph);
         }
@@ -232,13 +246,11 @@ impl Import {
             "dif_pi_format",
             "optimal_io_boundary",
         ]);
-        params.note_unknown();
         if !params.are_readable(&[]) {
             return;
         }
         let Some(export) = export else {
-            self.notes
-                .add(format!("{method} {name} is left out: it names no disk"));
+            params.leave_out("it names no disk");
             return;
         };
         let disk = NewNamespace {
@@ -266,13 +278,12 @@ impl Import {
             outstanding: None,
             burst_ms: None,
         };
-        params.note_unknown();
         if !params.are_readable(&[]) {
             return;
         }
         match self.disks.get_mut(&name) {
             Some(disk) => disk.limits = limits,
-            None => self.notes.add(format!(
+            None => params.leave_out_whole(format!(
                 "limits of {name} are left out: its disk has no counterpart"
             )),
         }
@@ -296,7 +307,6 @@ impl Import {
             listeners: None,
         };
         params.ignore(&["max_namespaces", "ana_reporting", "tgt_name"]);
-        params.note_unknown();
         if params.are_readable(&[]) {
             self.listeners_of.insert(name, Vec::new());
             self.notes.made(self.draft.add_subsystem(&new));
@@ -313,12 +323,11 @@ impl Import {
         let named = |key| params.text(key).map(|name| format!("key:{name}"));
         let (key, controller) = (named("dhchap_key"), named("dhchap_ctrlr_key"));
         if params.has("psk") {
-            self.notes.opens(format!(
+            params.leave_out_open(format!(
                 "{what} is left out: over RDMA there is no TLS, and without its psk it would connect unauthenticated"
             ));
             return;
         }
-        params.note_unknown();
         if !params.are_readable(&[]) {
             return;
         }
@@ -348,24 +357,23 @@ impl Import {
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {
-            self.notes
-                .add("keyring_file_add_key is left out: it has no name and path");
+            params.leave_out("it has no name and path");
             return;
         };
-        params.named(format!("key {name}")).note_unknown();
+        let _named = params.named(format!("key {name}"));
         let made = self.draft.add_key(&name, Path::new(&path));
         self.notes.made(made);
     }
 
     fn namespace(&mut self, params: &Fields<'_>) {
         let nqn = nqn(params);
+        params.ignore(&["tgt_name"]);
         let namespace = params.object("namespace");
         let bdev = namespace.text("bdev_name").unwrap_or_default();
         let what = format!("namespace {bdev} of {nqn}");
         let namespace = namespace.named(&*what);
         let Some(disk) = self.disks.get(&bdev) else {
-            self.notes
-                .add(format!("{what} is left out: its disk has no counterpart"));
+            namespace.leave_out("its disk has no counterpart");
             return;
         };
         let new = NewNamespace {
@@ -376,25 +384,22 @@ impl Import {
             hosts: (namespace.flag("no_auto_visible") == Some(true)).then(Vec::new),
             ..disk.clone()
         };
-        namespace.note_unknown();
         if namespace.are_readable(&[]) {
             let made = self.draft.add_namespace(&nqn, &new);
             self.notes.made(made);
         }
     }
 
-    fn place(&mut self, address: &Fields<'_>) -> Option<Trid> {
-        let what = address.what();
+    fn place(address: &Fields<'_>) -> Option<Trid> {
         if !is_rdma(address) {
-            self.notes
-                .add(format!("{what} is left out: its transport is not RDMA"));
+            address.leave_out("its transport is not RDMA");
             return None;
         }
+        address.ignore(&["adrfam"]);
         let ip: Option<Traddr> = address.text("traddr").and_then(|text| text.parse().ok());
         let port = address.text("trsvcid").and_then(|text| text.parse().ok());
         if ip.is_none() || port.is_none() {
-            self.notes
-                .add(format!("{what} is left out: it has no IP address and port"));
+            address.leave_out("it has no IP address and port");
         }
         Some(Trid::new(ip?, port?))
     }
@@ -402,9 +407,10 @@ impl Import {
     fn listener(&mut self, params: &Fields<'_>) {
         let address = params.object("listen_address");
         let what = format!("listener {}", address.text("traddr").unwrap_or_default());
-        let Some(at) = self.place(&address.named(&*what)) else {
+        let Some(at) = Self::place(&address.named(&*what)) else {
             return;
         };
+        params.ignore(&["tgt_name"]);
         let nqn = nqn(params);
         let state = params.text("ana_state");
         let group = params.number_u32("anagrpid");
@@ -467,17 +473,17 @@ impl Import {
 
     fn referral(&mut self, params: &Fields<'_>) {
         let address = params.object("address");
+        params.ignore(&["tgt_name"]);
         let what = format!("referral {}", address.text("traddr").unwrap_or_default());
-        let place = self.place(&address.named(&*what));
+        let address = address.named(what);
+        let place = Self::place(&address);
         let name = params.text("subnqn");
         let Some(place) = place.filter(|_| params.are_readable(&[])) else {
             return;
         };
         match place.unscoped() {
             Some(at) => drop(self.draft.add_referral(at, name.as_deref())),
-            None => {
-                self.notes.add(format!("{what} is left out: {ELSEWHERE}"));
-            }
+            None => address.leave_out(ELSEWHERE),
         }
     }
 }

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
-    AnaStates, Backing, BlockSize, Config, DhchapPolicy, ImageSpec, KeySource, Keys, Listener,
-    NamedKey, Namespace, Nqn, Subsystem,
+    AnaStates, Authentication, Backing, BlockSize, Config, DhchapPolicy, ImageSpec, KeySource,
+    Keys, Limits, Listener, NamedKey, Namespace, Nguid, Nqn, Subsystem,
 };
-use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 use super::{Converted, Notes, is_device};
 use crate::spdk::qos::{IOS_UNIT, MBYTE};
 use crate::spdk::saved::{keyring, limits, nvmf, request};
+use crate::spdk::views::address;
 
 /// Converts a configuration to JSON for `rpc.py load_config`.
 pub fn to_spdk(config: &Config) -> Converted {
@@ -25,34 +25,35 @@ pub fn to_spdk(config: &Config) -> Converted {
     let disks = namespaces.clone().flat_map(disk);
     let limits = namespaces.filter_map(|one| limits(one.name.as_deref()?, &one.limits));
     let bdevs: Vec<Value> = disks.chain(limits).collect();
+    let mut subsystems = nvmf(&config);
+    if let Some(requests) = subsystems.as_array_mut() {
+        // After the transport and before all subsystems, so that an import keeps the order.
+        requests.splice(2..2, config.listeners.iter().map(of_discovery));
+    }
     let saved = json!({"subsystems": [
         {"subsystem": "keyring", "config": keyring(&config)},
         {"subsystem": "bdev", "config": bdevs},
-        {"subsystem": "nvmf", "config": nvmf(&config)},
+        {"subsystem": "nvmf", "config": subsystems},
     ]});
     notes.into_converted(format!("{saved:#}"))
 }
 
+/// Cairn answers discovery at every listener, SPDK where its discovery subsystem listens.
+fn of_discovery(listener: &Listener) -> Value {
+    let params = json!({"nqn": Nqn::discovery().raw(), "listen_address": address(listener)});
+    request("nvmf_subsystem_add_listener", params)
+}
+
 fn fitted(notes: &Notes, config: &Config) -> Config {
     let mut config = config.clone();
-    for (part, is_set) in [
-        ("[marking]", *config.marking != Rules::default()),
-        (
-            "discovery_nqn",
-            config.target.discovery_nqn != Nqn::discovery(),
-        ),
-        ("[metrics]", config.metrics.listen.is_some()),
-        ("[audit]", config.audit != cairn_config::Audit::default()),
-    ] {
-        if is_set {
-            notes.add(format!("{part} has no counterpart"));
-        }
-    }
-    if !config.host_groups.is_empty() {
-        notes.add("[[host_group]] has no counterpart: the hosts of groups are listed one by one");
+    let usual = notes.of_process(&config);
+    for key in config.keys.iter().filter(|key| key.is_removed) {
+        notes.add(format!("[[key]] {} is left out: it is removed", key.name));
     }
     for (listener, port_id) in config.listeners.iter().zip(1..) {
-        look_at_listener(notes, listener, port_id);
+        let what = format!("listener {}", listener.trid());
+        notes.of_listener(&what, listener, &usual.listeners[0]);
+        notes.without_counterpart(&what, [("port_id", listener.port_id != port_id)]);
     }
     for subsystem in &config.subsystems {
         for listener in config.listeners_of(subsystem) {
@@ -78,12 +79,6 @@ fn fitted(notes: &Notes, config: &Config) -> Config {
     config
 }
 
-fn look_at_listener(notes: &Notes, listener: &Listener, port_id: u16) {
-    let what = format!("listener {}", listener.trid());
-    notes.of_listener(&what, listener);
-    notes.without_counterpart(&what, [("port_id", listener.port_id != port_id)]);
-}
-
 fn look_at_states(notes: &Notes, listener: &Listener, states: &AnaStates) {
     let what = format!("listener {}", listener.trid());
     let is_known = |state| {
@@ -102,36 +97,33 @@ fn look_at_states(notes: &Notes, listener: &Listener, states: &AnaStates) {
 }
 
 fn look_at_subsystem(notes: &Notes, subsystem: &Subsystem, dhchap: &DhchapPolicy) {
-    let keys = &subsystem.authentication;
-    let none = cairn_config::Limits::default();
-    let settings = [
-        ("limits", subsystem.limits != none),
-        ("limits_per_host", subsystem.limits_per_host != none),
-        ("limited_host", !subsystem.limits_of_hosts.is_empty()),
-        ("dhchap_hashes", keys.policy.hashes != dhchap.hashes),
-        ("dhchap_groups", keys.policy.groups != dhchap.groups),
-    ];
-    notes.without_counterpart(&format!("subsystem {}", subsystem.nqn), settings);
-    note_required_key(notes, subsystem);
-    for pool in &subsystem.pools {
-        notes.add(format!(
-            "namespace {} of {} is left out: SPDK exports no directories",
-            pool.like.nsid, subsystem.nqn
-        ));
-    }
-}
-
-pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
-    let keys = &subsystem.authentication;
-    let mut hosts = subsystem.allowed_hosts.hosts.iter();
-    let has_key = |host: &Nqn| keys.hosts.iter().any(|(other, _)| other == host);
-    let opens = subsystem.allow_any_host || hosts.any(|host| !has_key(host));
-    if keys.is_required && keys.others.is_none() && opens {
-        notes.opens(format!(
-            "subsystem {}: require_key has no counterpart, and hosts without a key would connect: remove \
-             them from its list",
-            subsystem.nqn
-        ));
+    let Subsystem {
+        nqn,
+        serial: _,
+        model: _,
+        controller_ids: _,
+        allow_any_host: _,
+        allowed_hosts: _,
+        listeners: _,
+        ana: _,
+        authentication:
+            Authentication {
+                others: _,
+                hosts: _,
+                is_required: _,
+                policy,
+            },
+        limits: _,
+        limits_per_host: _,
+        limits_of_hosts: _,
+        namespaces: _,
+        pools,
+    } = subsystem;
+    notes.of_limits(subsystem);
+    notes.of_policy(&format!("subsystem {nqn}"), policy, dhchap);
+    notes.of_required_key(subsystem);
+    for pool in pools {
+        notes.of_pool(nqn.raw(), pool);
     }
 }
 
@@ -200,14 +192,40 @@ fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
         notes.add(format!("{what} is left out: {why}"));
         return false;
     }
+    let Namespace {
+        nsid: _,
+        name: _,
+        backing: _,
+        uuid,
+        nguid,
+        block_size: _,
+        read_only: _,
+        write_protection,
+        write_protection_file,
+        shared,
+        ana_group: _,
+        hosts: _,
+        pooled: _,
+        limits,
+    } = &*namespace;
     let settings = [
-        ("write_protection", namespace.write_protection),
-        ("shared", namespace.shared),
-        ("burst_ms", namespace.limits.burst.is_some()),
-        ("outstanding", namespace.limits.outstanding.is_some()),
+        ("write_protection", *write_protection),
+        ("write_protection_file", write_protection_file.is_some()),
+        ("shared", *shared),
+        (
+            "nguid = \"from-uuid\"",
+            *nguid == Some(Nguid::FromUuid) && uuid.is_none(),
+        ),
     ];
     notes.without_counterpart(what, settings);
-    let limits = &namespace.limits;
+    let others = Limits {
+        iops: None,
+        read: None,
+        write: None,
+        total: None,
+        ..*limits
+    };
+    notes.limits(what, "limits", &others);
     let is_odd =
         |limit: Option<u64>, unit: u64| limit.is_some_and(|limit| !limit.is_multiple_of(unit));
     let bytes = [limits.read, limits.write, limits.total];
@@ -298,15 +316,26 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             }
             ("bdev_aio_create", params)
         }
-        Backing::Rbd(image) => {
+        Backing::Rbd(spec) => {
+            // Images with a namespace or a snapshot are left out, and `cluster` has the others.
+            let ImageSpec {
+                pool,
+                image,
+                namespace: _,
+                snapshot: _,
+                conf: _,
+                user,
+                keyring: _,
+                options: _,
+            } = spec;
             let mut params = json!({
-                "name": name, "pool_name": image.pool, "rbd_name": image.image,
+                "name": name, "pool_name": pool, "rbd_name": image,
                 "block_size": bytes_of_block.unwrap_or(512), "read_only": namespace.read_only,
             });
-            if let Some(made) = cluster(image, name.as_deref().unwrap_or_default()) {
+            if let Some(made) = cluster(spec, name.as_deref().unwrap_or_default()) {
                 params["cluster_name"] = made["name"].clone();
                 before = Some(request("bdev_rbd_register_cluster", made));
-            } else if let Some(user) = &image.user {
+            } else if let Some(user) = user {
                 params["user_id"] = json!(user);
             }
             ("bdev_rbd_create", params)

@@ -13,7 +13,7 @@ pub(crate) mod qos;
 mod reactors;
 mod referrals;
 pub(crate) mod saved;
-mod views;
+pub(crate) mod views;
 
 use cairn_config::{
     Config, Draft, EditError, NewCeph, NewNamespace, NewSubsystem, Subsystem, Uuid,

@@ -66,7 +66,7 @@ pub(super) fn trid(Trid { address, port }: Trid) -> Value {
     })
 }
 
-pub(super) fn address(listener: &Listener) -> Value {
+pub(crate) fn address(listener: &Listener) -> Value {
     trid(listener.trid())
 }
 

@@ -1,0 +1,330 @@
+//! Notes on settings that a conversion leaves out.
+//!
+//! Each function here and in the exports destructures a structure of the configuration without
+//! `..`: a new key does not compile until it is carried over or named.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use cairn_config::{
+    Audit, Config, ControlSettings, ControlSocket, DhchapPolicy, EditError, Flags, HostGroup,
+    Limits, Listener, Log, Metrics, Nqn, Pool, Reactors, Roce, Subsystem, Target,
+};
+use cairn_rdma::marking::Rules;
+use serde_json::Value;
+
+use super::Converted;
+
+#[derive(Clone, Default)]
+pub(super) struct Notes {
+    all: Rc<RefCell<Vec<String>>>,
+    opens: Rc<Cell<bool>>,
+}
+
+impl Notes {
+    pub(super) fn add(&self, note: impl Into<String>) {
+        let note: String = note.into();
+        // Names from a foreign file may contain anything, and notes become lines of TOML.
+        let escaped = |c: char| match c.is_control() {
+            true => c.escape_default().to_string(),
+            false => c.to_string(),
+        };
+        let note = note.chars().map(escaped).collect();
+        let mut notes = self.all.borrow_mut();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
+    pub(super) fn opens(&self, note: impl Into<String>) {
+        self.add(note);
+        self.opens.set(true);
+    }
+
+    pub(super) fn made<T>(&self, made: Result<T, EditError>) {
+        if let Err(error) = made {
+            self.add(error.to_string());
+        }
+    }
+
+    pub(super) fn into_converted(self, text: String) -> Converted {
+        Converted {
+            text,
+            notes: self.all.take(),
+            opens: self.opens.get(),
+        }
+    }
+
+    /// Writes the notes into the configuration, too, as comments before its first table.
+    pub(super) fn into_commented(self, text: &str) -> Converted {
+        let notes = self.all.borrow();
+        let comments: String = notes.iter().map(|note| format!("# {note}\n")).collect();
+        drop(notes);
+        let between = if comments.is_empty() { "" } else { "\n" };
+        self.into_converted(format!("{comments}{between}{text}"))
+    }
+
+    pub(super) fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
+        let table = table.as_object().into_iter().flatten();
+        let is_set = |value: &Value| match value {
+            // nvmet shows -1 for values that it chooses, and zeroes for an OUI.
+            Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
+            Value::Number(number) => number.as_u64() != Some(0),
+            Value::Bool(is_so) => *is_so,
+            Value::Array(array) => !array.is_empty(),
+            Value::Object(object) => !object.is_empty(),
+            Value::Null => false,
+        };
+        let unknown = table.filter(|(key, value)| !known.contains(&key.as_str()) && is_set(value));
+        for (key, _) in unknown {
+            self.add(format!("{what}: {key} has no counterpart"));
+        }
+    }
+
+    pub(super) fn without_counterpart<const N: usize>(
+        &self,
+        what: &str,
+        settings: [(&str, bool); N],
+    ) {
+        for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
+            self.add(format!("{what}: {key} has no counterpart"));
+        }
+    }
+
+    fn not_carried<const N: usize>(&self, table: &str, settings: [(&str, bool); N]) {
+        for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
+            self.add(format!("[{table}]: {key} is not carried over"));
+        }
+    }
+
+    /// Names the settings of the process, and returns the default of every other key.
+    pub(super) fn of_process(&self, config: &Config) -> Config {
+        let usual = usual();
+        let Config {
+            target,
+            metrics: Metrics { listen },
+            audit:
+                Audit {
+                    file,
+                    journal,
+                    datagram,
+                },
+            control:
+                ControlSettings {
+                    socket,
+                    group,
+                    read_only,
+                    exports,
+                },
+            marking,
+            host_groups,
+            listeners: _,
+            dhchap: _,
+            referrals: _,
+            keys: _,
+            subsystems: _,
+        } = config;
+        self.of_target(target, &usual.target);
+        self.not_carried("metrics", [("listen", listen.is_some())]);
+        let audit = [
+            ("file", file.is_some()),
+            ("journal", *journal),
+            ("datagram", datagram.is_some()),
+        ];
+        self.not_carried("audit", audit);
+        let control = [
+            ("socket", *socket != ControlSocket::Usual),
+            ("group", group.is_some()),
+            ("read_only", *read_only),
+            ("exports", exports.is_some()),
+        ];
+        self.not_carried("control", control);
+        self.not_carried("marking", [("rules", **marking != Rules::default())]);
+        for HostGroup { name, hosts: _ } in host_groups {
+            self.add(format!(
+                "[[host_group]] {name} has no counterpart: its hosts are listed one by one"
+            ));
+        }
+        usual
+    }
+
+    fn of_target(&self, target: &Target, usual: &Target) {
+        let Target {
+            reactors,
+            poll_idle,
+            poll_drives,
+            io_timeout,
+            data_buffers_bytes,
+            receives,
+            in_capsule_data_bytes,
+            max_transfer_bytes,
+            queue_depth,
+            io_queues,
+            discovery_nqn,
+            roce,
+            congestion_control,
+            segmentation_offload,
+            log: Log { filter, format },
+        } = target;
+        let settings = [
+            ("reactors", matches!(reactors, Reactors::Count(_))),
+            ("cores", matches!(reactors, Reactors::Cores(_))),
+            ("poll_idle_us", *poll_idle != usual.poll_idle),
+            ("poll_drives", *poll_drives != usual.poll_drives),
+            ("io_timeout_s", *io_timeout != usual.io_timeout),
+            (
+                "data_buffers",
+                *data_buffers_bytes != usual.data_buffers_bytes,
+            ),
+            ("receives", *receives != usual.receives),
+            (
+                "in_capsule_data",
+                *in_capsule_data_bytes != usual.in_capsule_data_bytes,
+            ),
+            ("mdts", *max_transfer_bytes != usual.max_transfer_bytes),
+            ("queue_depth", *queue_depth != usual.queue_depth),
+            ("io_queues", *io_queues != usual.io_queues),
+            ("discovery_nqn", *discovery_nqn != usual.discovery_nqn),
+            ("roce", *roce != usual.roce),
+            ("vlan", is_tagged(*roce)),
+            (
+                "congestion_control",
+                *congestion_control != usual.congestion_control,
+            ),
+            (
+                "segmentation_offload",
+                *segmentation_offload != usual.segmentation_offload,
+            ),
+            ("log", *filter != usual.log.filter),
+            ("log_format", *format != usual.log.format),
+        ];
+        self.not_carried("target", settings);
+    }
+
+    pub(super) fn of_listener(&self, what: &str, listener: &Listener, usual: &Listener) {
+        let Listener {
+            address: _,
+            port: _,
+            provider,
+            roce,
+            traffic_class,
+            hop_limit,
+            pkey,
+            allowed_addresses,
+            backlog,
+            port_id: _,
+            ana: _,
+        } = listener;
+        let settings = [
+            ("provider", *provider != usual.provider),
+            ("roce", roce.is_some()),
+            ("vlan", roce.is_some_and(is_tagged)),
+            ("tos (dscp)", traffic_class.is_some()),
+            ("hop_limit", hop_limit.is_some()),
+            ("pkey", *pkey != usual.pkey),
+            ("backlog", *backlog != usual.backlog),
+        ];
+        self.without_counterpart(what, settings);
+        if allowed_addresses.is_some() {
+            self.opens(format!(
+                "{what}: allowed_addresses has no counterpart, and hosts at every address could \
+                 connect"
+            ));
+        }
+    }
+
+    /// Names the directory that holds the namespaces from an NSID on.
+    pub(super) fn of_pool(&self, nqn: &str, pool: &Pool) {
+        let Pool {
+            folder,
+            nsids: _,
+            like,
+            problem: _,
+            left_out: _,
+        } = pool;
+        self.add(format!(
+            "namespace {} of {nqn} is left out: only Cairn exports the files of a directory \
+             (dir:{})",
+            like.nsid,
+            folder.display()
+        ));
+    }
+
+    /// Names the limits of a subsystem.
+    pub(super) fn of_limits(&self, subsystem: &Subsystem) {
+        let what = format!("subsystem {}", subsystem.nqn);
+        self.limits(&what, "limits", &subsystem.limits);
+        self.limits(&what, "limits_per_host", &subsystem.limits_per_host);
+        for (host, limits) in &subsystem.limits_of_hosts {
+            // An entry without rates exempts its host from `limits_per_host`.
+            self.add(format!("{what}: limited_host {host} has no counterpart"));
+            self.limits(&format!("{what}, limited_host {host}"), "limits", limits);
+        }
+    }
+
+    pub(super) fn limits(&self, what: &str, key: &str, limits: &Limits) {
+        let Limits {
+            iops,
+            read,
+            write,
+            total,
+            outstanding,
+            burst,
+            weight,
+        } = limits;
+        for (limit, is_set) in [
+            ("iops", iops.is_some()),
+            ("read", read.is_some()),
+            ("write", write.is_some()),
+            ("total", total.is_some()),
+            ("outstanding", outstanding.is_some()),
+            ("burst_ms", burst.is_some()),
+        ] {
+            if is_set {
+                self.add(format!("{what}: {key}.{limit} has no counterpart"));
+            }
+        }
+        self.without_counterpart(what, [("weight", weight.is_some())]);
+    }
+
+    pub(super) fn of_policy(&self, what: &str, policy: &DhchapPolicy, usual: &DhchapPolicy) {
+        let DhchapPolicy { hashes, groups } = policy;
+        let settings = [
+            ("dhchap_hashes", *hashes != usual.hashes),
+            ("dhchap_groups", *groups != usual.groups),
+        ];
+        self.without_counterpart(what, settings);
+    }
+
+    pub(super) fn of_required_key(&self, subsystem: &Subsystem) {
+        let keys = &subsystem.authentication;
+        if !keys.is_required {
+            return;
+        }
+        let what = format!("subsystem {}", subsystem.nqn);
+        let mut hosts = subsystem.allowed_hosts.hosts.iter();
+        let has_key = |host: &Nqn| keys.hosts.iter().any(|(other, _)| other == host);
+        let opens = subsystem.allow_any_host || hosts.any(|host| !has_key(host));
+        if keys.others.is_none() && opens {
+            self.opens(format!(
+                "{what}: require_key has no counterpart, and hosts without a key would connect: \
+                 remove them from its list"
+            ));
+        } else {
+            self.without_counterpart(&what, [("require_key", true)]);
+        }
+    }
+}
+
+fn is_tagged(roce: Roce) -> bool {
+    matches!(roce, Roce::V1 { vlan: Some(_) })
+}
+
+/// Returns a configuration with the default of every key, and one listener, subsystem and
+/// namespace.
+fn usual() -> Config {
+    let text = "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\n\
+                nqn = \"nqn.2024-01.com.example:usual\"\nallow_any_host = true\n\
+                [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n";
+    Config::parse("defaults", text, &Flags::default()).expect("it sets required keys alone")
+}
