@@ -241,6 +241,53 @@ fn a_failing_command_ends_its_job_and_is_named() {
         "a write of 4096 bytes at offset 16384: write fault"
     );
     assert_eq!(error.errno(), 5);
+    assert!(!result.is_success());
+}
+
+/// Returns a report's figures of writes: commands per second and bytes per second.
+fn write_rates(json: &serde_json::Value) -> (f64, u64) {
+    let write = &json["jobs"][0]["write"];
+    let iops = write["iops"].as_f64().unwrap();
+    (iops, write["bw_bytes"].as_u64().unwrap())
+}
+
+#[test]
+fn a_failed_job_reports_what_it_measured_as_incomplete() {
+    let memory = Memory::new(Fault::Fails);
+    for grouped in ["0", "1"] {
+        memory.writes.store(0, Relaxed);
+        let keys = [
+            ("rw", "write"),
+            ("size", "64k"),
+            ("numjobs", "2"),
+            ("group_reporting", grouped),
+        ];
+        let result = bench_on(&memory, &keys);
+        let json: serde_json::Value = serde_json::from_str(&report::json(&result)).unwrap();
+        let jobs = json["jobs"].as_array().unwrap();
+        let why = jobs.iter().filter_map(|job| job["incomplete"].as_str());
+        let why: Vec<&str> = why.collect();
+        assert!(
+            matches!(why[..], [why] if why.ends_with("write fault")),
+            "{why:?}"
+        );
+        let text = report::text(&result);
+        assert_eq!(text.matches("INCOMPLETE").count(), 2, "{text}");
+        assert!(!text.contains("=inf") && !text.contains("=NaN"), "{text}");
+    }
+    memory.writes.store(0, Relaxed);
+    let result = bench_on(&memory, &[("rw", "write"), ("size", "64k")]);
+    let stats = result.jobs[0].stats.of(Direction::Write);
+    assert_eq!(stats.ios, 4);
+    let json = serde_json::from_str(&report::json(&result)).unwrap();
+    let (iops, bandwidth) = write_rates(&json);
+    assert!(iops > 0.0 && bandwidth > 0, "{json}");
+    // The first command fails: nothing was measured, and no figure is infinite.
+    memory.writes.store(4, Relaxed);
+    let result = bench_on(&memory, &[("rw", "write"), ("size", "64k")]);
+    let json = serde_json::from_str(&report::json(&result)).unwrap();
+    assert_eq!(write_rates(&json), (0.0, 0));
+    assert!(json["jobs"][0]["incomplete"].is_string());
 }
 
 #[test]
@@ -264,7 +311,7 @@ fn a_time_based_job_ends_by_stop_with_a_full_report() {
     );
     let text = report::text(&result);
     assert!(
-        text.contains("   READ: bw=") && text.contains("interrupted"),
+        text.contains("   READ: bw=") && text.contains("INCOMPLETE"),
         "{text}"
     );
 }

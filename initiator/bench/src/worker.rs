@@ -115,10 +115,11 @@ impl<'a> Worker<'a> {
         let counts_from = Instant::now() + job.ramp_time;
         let ends = job.runtime.map(|runtime| counts_from + runtime);
         self.meter.set_phase(Phase::Ramp);
-        self.drive(&mut Source::new(self.plan), counts_from, ends)?;
+        let driven = self.drive(&mut Source::new(self.plan), counts_from, ends);
+        // Commands before an error count, too.
         let ran = Instant::now().saturating_duration_since(counts_from);
         self.stats.set_runtime(ran);
-        Ok(())
+        driven
     }
 
     fn verify_phase(&mut self) -> Result<(), JobError> {
@@ -127,10 +128,10 @@ impl<'a> Worker<'a> {
         self.meter.goal.store(0, Relaxed);
         self.meter.set_phase(Phase::Verifying);
         let begins = Instant::now();
-        self.drive(&mut reads, begins, None)?;
+        let driven = self.drive(&mut reads, begins, None);
         let read = &mut self.stats.directions[Direction::Read as usize];
         read.runtime += begins.elapsed();
-        Ok(())
+        driven
     }
 
     /// Keeps up to `iodepth` commands in flight until `source` ends, `ends` is reached or the run is stopped. Then
@@ -169,8 +170,8 @@ impl<'a> Worker<'a> {
                 }
             }
             let reaped = self.lane.reap(deadline, &mut self.done);
-            reaped.map_err(JobError::Io)?;
             self.land(counts_from)?;
+            reaped.map_err(JobError::Io)?;
         }
     }
 

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use cairn_initiator::multipath::{Multipath, MultipathOptions, Policy};
-use cairn_initiator::{Host, HostOptions, Recovery, discover};
+use cairn_initiator::{Host, HostError, HostOptions, Recovery, discover};
 use cairn_roce::Soft;
 use cairn_tests::load::Load;
+use nvme_proto::wire::Status;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
@@ -118,4 +119,55 @@ fn only_listeners_are_drained() {
     );
     let mut host = target.connect("still");
     assert_eq!(host.active_namespaces().unwrap(), [1], "{NQN}");
+}
+
+fn draining(target: &Steered) -> std::thread::JoinHandle<Value> {
+    let socket = target.socket();
+    std::thread::spawn(move || {
+        let mut client = cairn_control::Client::connect(&socket, crate::target::PATIENCE).unwrap();
+        client.call("cairn_drain", &json!({})).unwrap()
+    })
+}
+
+/// docs/control.md: a host without another path waits by `Multipath`, and a single `Host` gets the ANA state as an
+/// error, as Linux does with and without native multipath.
+#[test]
+fn a_host_with_one_path_waits_until_the_drain_is_undone() {
+    let target = Steered::start();
+    let disk = Multipath::connect(
+        &Soft::default(),
+        [by_port(&target, 4420)],
+        MultipathOptions::new(1),
+    );
+    let mut load = Load::new(disk.unwrap());
+    load.run(20);
+    let drain = draining(&target);
+    load.run_until("the drain", |_| drain.is_finished());
+    assert_eq!(drain.join().unwrap()[0]["connected"], 0);
+    load.run_until("a waiting load", |load| !load.disk.has_usable_path());
+    let done = load.done;
+    target.done("cairn_drain_undo", json!({}));
+    load.run(200);
+    assert!(load.done >= done + 200);
+    load.finish().close().unwrap();
+}
+
+#[test]
+fn a_single_host_gets_an_error_while_its_listener_is_drained() {
+    let target = Steered::start();
+    let mut host = Host::connect(&Soft::default(), by_port(&target, 4420)).unwrap();
+    let namespace = host.open_namespace(1).unwrap();
+    namespace.read(&mut host, 0, 1).unwrap();
+    let drain = draining(&target);
+    let error = loop {
+        if let Err(error) = namespace.read(&mut host, 0, 1) {
+            break error;
+        }
+    };
+    let HostError::Status { status, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(status.code(), Status::ANA_INACCESSIBLE.code());
+    drop(host);
+    drain.join().unwrap();
 }

@@ -40,7 +40,7 @@ fn job(entry: &Entry<'_>) -> Object {
     let depths = ["1", "2", "4", "8", "16", "32", ">=64"];
     let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
     let classes = stats.latency_classes();
-    Object::new()
+    let report = Object::new()
         .with("jobname", NAME)
         .with("groupid", 0)
         .with("error", entry.errno())
@@ -69,7 +69,12 @@ fn job(entry: &Entry<'_>) -> Object {
         .with("latency_depth", entry.job.iodepth)
         .with("latency_target", 0)
         .with("latency_percentile", 100.0)
-        .with("latency_window", 0)
+        .with("latency_window", 0);
+    // fio has no such key.
+    match entry.incomplete {
+        Some(why) => report.with("incomplete", why),
+        None => report,
+    }
 }
 
 fn moved(stats: &DirectionStats) -> Object {

@@ -23,6 +23,8 @@ struct Entry<'a> {
     copies: usize,
     stats: JobStats,
     error: Option<&'a JobError>,
+    /// Reason why a copy did not do all of its work.
+    incomplete: Option<&'a str>,
     mismatches: Vec<&'a str>,
     elapsed_s: f64,
     longest_s: f64,
@@ -37,6 +39,11 @@ fn entries(result: &BenchResult) -> Vec<Entry<'_>> {
             _ => entries.push(Entry::new(job)),
         }
     }
+    if result.interrupted {
+        for entry in &mut entries {
+            entry.incomplete.get_or_insert("interrupted");
+        }
+    }
     entries
 }
 
@@ -47,6 +54,7 @@ impl<'a> Entry<'a> {
             copies: 0,
             stats: JobStats::default(),
             error: None,
+            incomplete: None,
             mismatches: Vec::new(),
             elapsed_s: 0.0,
             longest_s: 0.0,
@@ -60,6 +68,9 @@ impl<'a> Entry<'a> {
         self.copies += 1;
         self.stats.merge(&result.stats);
         self.error = self.error.or(result.error.as_ref());
+        if let Some(JobError::Io(why)) = &result.error {
+            self.incomplete.get_or_insert(why);
+        }
         self.mismatches
             .extend(result.mismatches.iter().map(String::as_str));
         self.elapsed_s += result.elapsed.as_secs_f64();

@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 use super::super::lane::Direction;
 use super::super::run::BenchResult;
-use super::super::stats::{DirectionStats, PERCENTILES, Series};
+use super::super::stats::{DirectionStats, PERCENTILES, Series, per_second};
 use super::units::{binary_bytes, decimal, decimal_bytes, time_unit};
 use super::{Entry, entries};
 
@@ -15,8 +15,8 @@ pub fn text(result: &BenchResult) -> String {
         job(&mut out, entry);
     }
     run_status(&mut out, &entries);
-    if result.interrupted {
-        out.push_str("\ninterrupted: the report is of what was done until then\n");
+    if entries.iter().any(|entry| entry.incomplete.is_some()) {
+        out.push_str("\nINCOMPLETE: not all jobs did all of their work\n");
     }
     out
 }
@@ -37,6 +37,13 @@ fn job(out: &mut String, entry: &Entry<'_>) {
         why.unwrap_or_default(),
         std::process::id()
     );
+    if let Some(why) = entry.incomplete {
+        let ms = (entry.longest_s * 1e3) as u64;
+        line!(
+            out,
+            "  INCOMPLETE: stopped after {ms} msec ({why}): the figures are of the commands until then"
+        );
+    }
     for mismatch in &entry.mismatches {
         line!(out, "  {mismatch}");
     }
@@ -131,7 +138,7 @@ fn run_status(out: &mut String, entries: &[Entry<'_>]) {
         let bytes: u64 = used().map(|stats| stats.bytes).sum();
         let longest = used().map(|stats| stats.runtime).max().unwrap_or_default();
         let shortest = used().map(|stats| stats.runtime).min().unwrap_or_default();
-        let sum = bytes as f64 / longest.as_secs_f64().max(f64::MIN_POSITIVE);
+        let sum = per_second(bytes, longest);
         let low = used()
             .map(DirectionStats::bandwidth)
             .fold(f64::MAX, f64::min);
