@@ -86,8 +86,8 @@ pub(crate) struct TargetTable {
     /// Whether congestion notifications (CNP) slow RoCE v2 in user space: "on" or "off".
     #[schemars(extend("default" = "on", "enum" = ["on", "off"]))]
     pub(crate) congestion_control: Option<String>,
-    /// Whether RoCE v2 in user space sends packets of a flow together: "on", or "off" for cards
-    /// that keep the IPv4 identification.
+    /// Whether RoCE v2 in user space lets the system split super-packets into packets: "on"; "off"
+    /// for network cards that give all packets of a super-packet the same IPv4 identification.
     #[schemars(extend("default" = "on", "enum" = ["on", "off"]))]
     pub(crate) segmentation_offload: Option<String>,
     /// VID of the 802.1Q tag that RoCE v1 writes itself; 0 is a tag with only a priority.

@@ -12,7 +12,7 @@ pub(crate) fn require() -> Result<(), String> {
 /// Installs nightly Rust with components. The error is rustup's.
 pub(crate) fn require_components(components: &[&str]) -> Result<(), String> {
     require()?;
-    // This succeeds without the server if the component is installed.
+    // For an installed component, `rustup component add` succeeds without the download server.
     let mut components = components.iter();
     components
         .try_for_each(|component| rustup(["component", "add", "--toolchain", "nightly", component]))

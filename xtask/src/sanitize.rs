@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // The second call runs even if the first fails.
+        // `&` and not `&&`: the engine is tested even if the first tests found something.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {

@@ -15,7 +15,8 @@ const WORTH: f64 = 1.1;
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// A result repeated within this time after the last one ended applies twice as long.
+/// If a trial repeats the previous result within this time after that result expired, the new
+/// result applies twice as long as the previous one.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

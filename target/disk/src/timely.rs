@@ -5,8 +5,8 @@
 //! after more than `TICKS_MAX` ticks. From the second reading on, the thread is in a restartable
 //! sequence (rseq(2), Linux 4.18, glibc 2.35): if interrupted before the `syscall` instruction, it
 //! skips the call. Without rseq, a window of about ten nanoseconds remains. A hypervisor's pause
-//! between that reading and the call is not detected. Processors other than x86-64 always make the
-//! call.
+//! between the second reading and the call is not detected. Processors other than x86-64 always
+//! make the call.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

@@ -28,7 +28,7 @@ pub enum StartError {
     NoProvider {
         /// Address of the listener.
         address: Trid,
-        /// Configured and available providers.
+        /// Reason.
         reason: String,
     },
     /// A disk cannot be opened.

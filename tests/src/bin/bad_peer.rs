@@ -18,7 +18,7 @@ use nvme_proto::wire::Nqn;
 /// Data in the namespace is overwritten. The namespace must have 64 MiB and blocks of 512 bytes.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// RDMA provider; in-process runs belong to `cargo test`
+    /// RDMA provider; `loopback` reaches only targets in the same process
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
     /// Address of the target

@@ -213,7 +213,6 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
     let ticket = disk.submit(command::flush(1), Data::None).unwrap();
-    // The simulated clock jumps first, then follows the real clock, because the host reads CSTS at intervals.
     let poll_until =
         |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
             let patience = Instant::now() + Duration::from_secs(20);
@@ -234,6 +233,8 @@ fn a_transition_that_never_ends_resets_the_controller() {
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);
     now += Duration::from_secs(2);
     let jumped = Instant::now();
+    // After the jump the clock follows the real one: the host reads CSTS at intervals, which would
+    // not pass if the clock stood still.
     let going_on = || now + jumped.elapsed();
     poll_until(&mut disk, &going_on, &is_live);
     assert_eq!(disk.waiting(), 1, "the command waits for what comes of it");

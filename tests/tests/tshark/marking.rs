@@ -1,7 +1,7 @@
 //! Traffic class and hop limit of a target's packets, by the marking rules for the host.
 //!
-//! The kernel reports the traffic class of received packets (capture at the host), but not the hop limit (capture at
-//! the target).
+//! Traffic classes are checked in the host's capture. Hop limits are checked in the target's
+//! capture, because the kernel does not report the hop limit of received packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

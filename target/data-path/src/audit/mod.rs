@@ -72,7 +72,8 @@ pub struct Counts {
 }
 
 impl Audit {
-    /// Reopens known destinations. Keeps the former ones if a thread cannot start.
+    /// Changes to the configured destinations, and reopens those already in use. If the thread of a
+    /// new destination cannot start, nothing changes.
     pub fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();

@@ -114,7 +114,7 @@ impl<T> Default for StepQueue<T> {
 
 #[derive(Debug, Clone, Default)]
 pub struct Authenticator {
-    /// Consistent after a panic, which cannot occur between changes.
+    /// Consistent after a panic: none can occur from the first change of a push to its last one.
     queue: Arc<Mutex<StepQueue<Job>>>,
     /// Wakes the thread, once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,

@@ -29,7 +29,8 @@ impl LockedFile {
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // The failed upgrade has released the shared lock, and other processes hold one too.
+            // The failed upgrade has released the shared lock. Retaking the lock normally succeeds:
+            // the upgrade failed because other processes hold shared locks.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
@@ -206,7 +207,7 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// Keeps a descriptor open like the pending write of a killed process.
+    /// `file` stays open, as a pending write of a killed process keeps its descriptor open.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();

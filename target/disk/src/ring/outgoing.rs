@@ -22,7 +22,8 @@ struct Change {
 
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// End of the lease, or of the reactor's recent view of connections, in nanoseconds.
+    /// Time at which the entry must no longer be submitted, in nanoseconds: end of the lease, or
+    /// [`ROUND_GAP`] after the round's start, if earlier.
     pub(super) until_ns: u64,
     /// Number of earlier entries, modulo 2^32.
     pub(super) place: u32,
@@ -35,7 +36,8 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// End of the reactor's recent view of connections, in nanoseconds; `u64::MAX` without rounds.
+    /// [`ROUND_GAP`] after the start of the round, in nanoseconds: until then, the reactor's
+    /// knowledge of closed connections counts as current. `u64::MAX` without rounds.
     known_until_ns: u64,
     /// Whether a full submission queue left changes in the list.
     lacks_room: bool,

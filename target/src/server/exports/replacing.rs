@@ -44,8 +44,8 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses other settings for an open Ceph image that is neither read-only nor shared: only one
-/// client can have its lock.
+/// Refuses changed settings of an open Ceph image that is, before or after the change, neither
+/// read-only nor shared: the image would be opened again, but only one client can have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,

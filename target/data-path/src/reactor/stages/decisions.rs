@@ -38,8 +38,8 @@ pub(in crate::reactor) fn parse(
     IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }
 
-/// Decides again on a command of an older epoch, and updates the epoch. The error is the command's
-/// status; its disk must not receive it.
+/// Decides again on a command of an older epoch, and updates the epoch. An error is the status of
+/// the command, which must then not reach its disk.
 #[cold]
 pub(in crate::reactor) fn renew(
     request: &mut Request,

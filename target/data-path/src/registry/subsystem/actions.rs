@@ -94,7 +94,8 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // A command that waits for a removed namespace completes with the removal.
+        // If the namespace was removed, nothing remains to do: its removal has completed the Set
+        // Features command.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;
