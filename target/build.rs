@@ -1,7 +1,7 @@
 //! Commit of a release build, for `--version`, `status` and the metrics.
 //!
-//! Development builds have none: each commit would rebuild them. `CAIRN_COMMIT` sets the commit for
-//! sources without git.
+//! Development builds have no commit, because each commit would rebuild them. `CAIRN_COMMIT` sets
+//! the commit for sources without git.
 
 use std::process::Command;
 
@@ -15,7 +15,8 @@ fn main() {
 }
 
 pub(crate) fn of_repository() -> Option<String> {
-    // Each commit and branch change adds a line to this file.
+    // Cargo runs this script again after each commit and branch change: both add a line to this
+    // log.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
     println!("cargo:rerun-if-changed=src");

@@ -382,7 +382,7 @@ pub(crate) struct NamespaceTable {
     /// Whether hosts may set and clear write protection of the namespace (feature 84h).
     #[schemars(extend("default" = false))]
     pub(crate) write_protection: Option<bool>,
-    /// Absolute path of a file that keeps this protection across restarts.
+    /// Absolute path of a file that keeps the write protection across restarts.
     pub(crate) write_protection_file: Option<String>,
     /// Whether other programs or machines export the disk, so that the target does not lock it.
     #[schemars(extend("default" = false))]

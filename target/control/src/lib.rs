@@ -1,9 +1,9 @@
 //! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket, and the types of its
 //! configuration changes.
 //!
-//! Values have no length prefix and, from SPDK's clients, no line end. Clients are untrusted:
-//! request size, connections and waits are bounded, and clients do not wait for each other's
-//! requests.
+//! A value ends at its last bracket: it has no length prefix and, from SPDK's clients, no line end.
+//! Clients are untrusted: request size, connections and waits are bounded, and clients do not wait
+//! for each other's requests.
 
 mod budget;
 mod change;

@@ -14,7 +14,7 @@ pub fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T, Error>
 pub fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Beyond 2^53, floats cannot represent every integer.
+            // Larger floats stay floats, because they do not represent every integer.
             const MOST: f64 = (1u64 << 53) as f64;
             let float = number.as_f64().filter(|_| number.is_f64());
             if let Some(float) = float.filter(|float| float.fract() == 0.0 && float.abs() <= MOST) {

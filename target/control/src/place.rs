@@ -81,7 +81,7 @@ impl Plan {
             path: path.to_owned(),
             source,
         };
-        // sun_path of unix(7) has 108 bytes.
+        // Fails if the longest path used by `bind` exceeds the 108 bytes of sun_path (unix(7)).
         SocketAddr::from_pathname(beside(path, ".new").join("socket")).map_err(system)?;
         check_folder(path).map_err(system)?;
         match std::fs::symlink_metadata(path) {

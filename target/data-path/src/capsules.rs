@@ -41,7 +41,7 @@ pub(crate) struct ReceiveSlots {
 
 impl ReceiveSlots {
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
-        // Parsing adjacent SQEs touches fewer cache lines and pages.
+        // SQEs are adjacent, so that parsing touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
         // Direct I/O requires page-aligned data.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);

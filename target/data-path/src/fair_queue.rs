@@ -221,7 +221,7 @@ impl<K: Key, T> FairQueue<K, T> {
     }
 
     /// Minimum use of a key that begins to wait. With claims: `lag_max` below the largest use among
-    /// competing keys, or else below the smallest of all keys that wait.
+    /// competing keys that wait; without such keys, below the smallest use of all keys that wait.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;

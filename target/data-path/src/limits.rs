@@ -81,7 +81,8 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // [`crate::depth`] counts commands under a limit of `outstanding`, outside the fast path.
+        // A limit on `outstanding` counts too: its commands leave the fast path, where
+        // [`crate::depth`] counts them.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();

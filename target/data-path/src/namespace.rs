@@ -282,7 +282,7 @@ mod tests {
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };
         assert!(table.flush());
-        // A failed flush marks the backend, which shows that it was tried.
+        // A failed flush marks its backend: the mark shows that the flush was tried.
         for number in [0, 2] {
             disks[number].set_habits(Habits {
                 flush_error: 1000,

@@ -181,7 +181,8 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// Passes changes that may wait for this one to `wake`: they must [arrive](Self::arrive) again.
+    /// Calls `wake` for each change that may wait for this one: each must [arrive](Self::arrive)
+    /// again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();

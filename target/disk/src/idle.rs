@@ -2,9 +2,9 @@
 //!
 //! The window is twice the last gap between work if the last two gaps were shorter than
 //! `poll_idle`, else zero: a single short gap may precede silence, as with keep alive. `poll_idle`
-//! must exceed the wake-up time of both peers (about 100 us on a dedicated processor), or they keep
-//! each other asleep. After [`CORE_KEPT`], each poll yields the core to threads that produce work.
-//! On a busy core, the reactor also tries sleeping ([`SleepTrial`]).
+//! must exceed the wake-up time of both peers (about 100 us on a dedicated processor), or the peers
+//! keep each other asleep. After [`CORE_KEPT`], each poll yields the core to threads that produce
+//! work. On a busy core, the reactor also tries sleeping ([`SleepTrial`]).
 
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 //!
 //! io_uring tries each operation without blocking, then passes it to a kernel thread. Some file
 //! systems block the reactor in spite of the non-blocking flag: FUSE, and before Linux 6.12 any
-//! with frozen writes. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
-//! which first check leases (`Ring::set_lease`). The same applies to files on slow disks: a
-//! hanging commit of ext4's journal blocks the next write.
+//! frozen file system. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
+//! which first check leases (`Ring::set_lease`). The same applies to files on slow disks: a hanging
+//! commit of ext4's journal blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;

@@ -146,7 +146,7 @@ fn an_image_from_its_making_to_its_removal() {
     assert_eq!(rig.run(&image, &Work::Flush), Ok(0));
     image.flush().unwrap();
 
-    // A discard keeps ranges below its granularity; zeroing never does.
+    // A discard keeps ranges below its granularity; zeroing zeroes them too.
     let zeroes = |offset, allocated| Work::WriteZeroes {
         offset,
         length: PIECE,

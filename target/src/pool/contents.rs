@@ -86,7 +86,7 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // Open files work while their directory is unreadable.
+            // Unchanged while the directory is unreadable: its open files still work.
             let before = if is_gone {
                 Contents::default()
             } else {

@@ -233,7 +233,7 @@ impl Flushes {
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
         let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flush.waiting);
-        // The CNTLID may be reused by a new controller, which waits for the next flush.
+        // Without CNTLIDs that wait for the next flush: a new controller has reused them.
         for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
             flush.subsystem.flushed(cntlid, intact);
         }

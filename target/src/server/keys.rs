@@ -190,7 +190,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         return Err(fail(io::Error::other("not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    // systemd protects the folder of the credentials; group bits may show a credential's ACL.
+    // Credentials are exempt: systemd protects their folder, and their group bits may show an ACL.
     if !is_credential && mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(KeyError::Open { path, mode });

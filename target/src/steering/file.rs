@@ -259,8 +259,8 @@ impl FileLocation {
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
             let kept = fchown(&file, Some(like.uid()), Some(like.gid()));
-            // Without privileges, the target's user becomes the owner of another user's (root's)
-            // file.
+            // Without privileges, the new file belongs to the target's user, even if the old one
+            // belongs to another user (root).
             kept.or_else(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Ok(()),
                 _ => Err(error),

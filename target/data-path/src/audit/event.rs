@@ -86,7 +86,7 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // Terminals and log readers may misinterpret characters beyond printable ASCII.
+        // Other characters are escaped: terminals and log readers may misinterpret them.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -113,8 +113,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns (year, month, day) of a day counted from 1970-01-01. Years begin in March here: the leap
-/// day is the last.
+/// Returns (year, month, day) of a day counted from 1970-01-01. Computes with years that begin in
+/// March, so that the leap day is the last day of a year.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

@@ -13,7 +13,7 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Maximum lines that wait for the destination; others stay in the queue.
+/// Maximum lines that wait for the destination; further events stay in the queue.
 const LINES_MAX: usize = 64;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ impl Writer {
 
     fn write(&mut self) {
         let opened = self.open();
-        // The old file serves until a new one is open.
+        // If the new file cannot be opened, lines go to the old one.
         let written = self.write_lines();
         self.shared.end_call();
         let destination = &self.destination;
@@ -121,7 +121,7 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// A partly written line is written again.
+    /// Opens the destination if necessary. A partly written line is then written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {

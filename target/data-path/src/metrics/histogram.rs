@@ -156,7 +156,8 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Counts and sum are read at different times; times beyond all bounds have no position.
+        // Clamped: counts and sum are read at different times, and the sum has the excess of times
+        // beyond all bounds.
         (above / width).clamp(0.0, 1.0)
     }
 

@@ -82,7 +82,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
-            // The parser refused the command, so its NSID gives the disk.
+            // The command was refused before it had a disk, so its NSID gives the disk.
             if association.qid != 0
                 && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {

@@ -290,7 +290,7 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // A panicked reactor may have left these values.
+        // Resets values that a panicked reactor may have left.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);

@@ -179,7 +179,7 @@ pub(super) fn enter_lost(
 ) {
     let Some(block) = &request.block else { return };
     if request.ordered.is_none() && block.op.changes() {
-        // A panicked reactor starts no further range of its command.
+        // Enters only the current range: a panicked reactor starts no further range of its command.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, true, ranges);
     }

@@ -102,7 +102,7 @@ impl Reactor {
         }
     }
 
-    /// Strays are queues whose Connect a panic interrupted: only a subsystem has them.
+    /// Ends queues whose Connect a panic interrupted: their subsystem has them, but no reactor.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control

@@ -36,7 +36,7 @@ impl Stock {
     }
 
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // A host or namespace holds at most `total - free`, which from here on is within its share.
+        // With this many free, even a host or namespace that holds all others is within its share.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }

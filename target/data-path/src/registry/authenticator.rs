@@ -79,7 +79,8 @@ struct StepQueue<T> {
 }
 
 impl<T> StepQueue<T> {
-    /// Without room, returns the step, or the last step of the payer with the most.
+    /// Queues a step. Without room, returns this step, or the displaced last step of the payer with
+    /// the most steps.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.count(&payer);
         if own >= JOBS_OF_PAYER_MAX {
@@ -161,7 +162,7 @@ impl Authenticator {
         }
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wake) = &*wake {
-            // The thread runs until this sender is dropped.
+            // Cannot fail: the thread receives until this sender is dropped.
             let _ = wake.send(());
         }
     }

@@ -214,7 +214,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// Resets the wake-up before it returns the remaining input, so that none is lost.
+    /// Resets the wake-up, then checks for remaining input: in this order, no input is missed.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

@@ -226,7 +226,7 @@ impl AdmissionTable {
         Ok((id, evicted))
     }
 
-    /// With `within`, displaces a connection of the same network.
+    /// Displaces a stranger's connection; if `within`, one in the network of `address`.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)

@@ -119,7 +119,7 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// A device may return any data for discarded blocks.
+    /// True for files; a device may return any data for discarded blocks.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         self.can_grow
     }
@@ -370,7 +370,8 @@ impl BlockFile {
             }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
             Ok(_) if io.op == BlockOp::Flush || io.syncing => {
-                // The system reports a loss to only one of the waiting operations.
+                // Also fails if another operation found a loss: the system reports a loss only
+                // once.
                 let refused = self.health.refuses(io.op);
                 return Progress::Done(if refused {
                     Err(Errno(libc::EIO))

@@ -35,7 +35,7 @@ impl LockedFile {
         })
     }
 
-    /// A shared lock is released in between.
+    /// Replaces the lock by an exclusive lock through `file`. In between, no lock is held.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -49,8 +49,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to a file's lock; the last one releases it. Must not be dropped during kernel
-/// operations on the file.
+/// Reference to a file's lock; the last reference releases the lock. Must not be dropped during
+/// kernel operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,

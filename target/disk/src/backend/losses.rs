@@ -10,7 +10,7 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            // These disks report errors to the affected commands.
+            // Nothing to recover: these disks report errors only to the affected commands.
             Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }

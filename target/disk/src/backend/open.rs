@@ -120,8 +120,8 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Refuses a device that is mounted or part of another one: hosts' writes would damage it. Targets
-/// that share a device hold `O_EXCL` only during this check.
+/// Refuses a device that is mounted or part of another device: hosts' writes would damage the file
+/// system or that device. Targets that share a device hold `O_EXCL` only during this check.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
@@ -254,7 +254,8 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Returns the file to use. Two writers would destroy the data unless both declare it as shared.
+/// Locks the file, because two writers would destroy the data unless both declare it as shared.
+/// Returns the file to use.
 fn lock(
     path: &Path,
     file: File,

@@ -103,7 +103,8 @@ fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     Some(Unit { bytes, offset })
 }
 
-/// Stacked devices report the largest physical block of the devices below them.
+/// Smallest physical block of a device and the devices below it, of which a stacked device reports
+/// the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {

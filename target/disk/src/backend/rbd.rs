@@ -239,7 +239,7 @@ fn piece(io: &BlockIo) -> u64 {
         }
         BlockOp::Verify => rest.min(u64::from(io.memory().length)),
         BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => {
-            // No discard splits an object: pieces end at multiples of `PIECE_MAX`.
+            // Pieces end at multiples of `PIECE_MAX`, so that no discard splits an object.
             let (offset, _) = io.rest();
             rest.min(PIECE_MAX - offset % PIECE_MAX)
         }

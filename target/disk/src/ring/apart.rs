@@ -2,8 +2,8 @@
 //! would execute a blocked write however late.
 //!
 //! A worker reads the clock directly before the system call, which is made soon or not at all
-//! ([`timely`]). At most [`WITH_WORKERS_MAX`] changes per file are at workers; others wait here
-//! until cancelled at the end of their lease. After a gap ([`ROUND_GAP`]), changes not begun wait
+//! ([`timely`]). At most [`WITH_WORKERS_MAX`] changes per file are at workers; further changes wait
+//! here, and are cancelled if their lease ends. After a gap ([`ROUND_GAP`]), changes not begun wait
 //! until the reactor has processed closed connections. On FUSE and NFS, where waiting may keep the
 //! file locked, workers submit by AIO ([`Aio`]).
 //!
@@ -98,7 +98,8 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds until which the reactor's view of connections counts as recent.
+    /// Time in nanoseconds until which the reactor's knowledge of closed connections counts as
+    /// current.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -316,8 +317,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Workers may begin the changes until `known_until_ns`. Changes with expired leases go to
-    /// `refuse`.
+    /// Passes changes to workers, which may begin them until `known_until_ns`, and the tags of
+    /// changes with expired leases to `refuse`.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {

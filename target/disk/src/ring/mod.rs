@@ -507,8 +507,8 @@ impl Drop for Ring {
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring asynchronously; until then block devices stay
-        // claimed, and memory counts as locked.
+        // Unregistered now, because the kernel tears down a closed ring later: until then block
+        // devices stay claimed, and memory counts as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

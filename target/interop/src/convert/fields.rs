@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Notes;
 
 /// Reader of a JSON object. Notes invalid members, which exclude the object from the conversion
-/// ([`are_readable`](Self::are_readable)), and when dropped the unread members, unless
-/// the object was [left out](Self::leave_out).
+/// ([`are_readable`](Self::are_readable)). A drop notes the unread members, unless the object was
+/// [left out](Self::leave_out).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -139,7 +139,7 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Leaves the object out, for a reason of which its members are a part.
+    /// Leaves the object out; the note has its name and the reason `why`.
     pub(super) fn leave_out(&self, why: impl Display) {
         self.leave_out_whole(format!("{} is left out: {why}", self.what));
     }
@@ -150,7 +150,7 @@ impl<'v> Fields<'v> {
         self.is_left_out.set(true);
     }
 
-    /// Leaves the object out, whose absence lets hosts do more.
+    /// Leaves out an object without which hosts may do more.
     pub(super) fn leave_out_open(&self, note: impl Into<String>) {
         self.notes.opens(note);
         self.is_left_out.set(true);

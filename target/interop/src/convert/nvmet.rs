@@ -126,7 +126,7 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         .collect();
     let subsystems = fields.texts("subsystems");
     note_treq(notes, &addr);
-    // Its unread members are named.
+    // Dropped unread, so that the notes name all its members.
     drop(fields.object("param").named(format!("{what}, param")));
     if !fields.are_readable(&[&addr]) {
         return None;

@@ -418,7 +418,7 @@ impl Import {
             return;
         }
         let new = NewListener::at(at.address, at.port);
-        // A listener may serve several subsystems and always serves discovery.
+        // Added once: a listener may serve several subsystems, and always serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);

@@ -38,7 +38,7 @@ pub fn to_spdk(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Cairn answers discovery at every listener, SPDK where its discovery subsystem listens.
+/// Request that lets SPDK answer discovery at this listener, as Cairn does at every listener.
 fn of_discovery(listener: &Listener) -> Value {
     let params = json!({"nqn": Nqn::discovery().raw(), "listen_address": address(listener)});
     request("nvmf_subsystem_add_listener", params)
@@ -317,7 +317,8 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             ("bdev_aio_create", params)
         }
         Backing::Rbd(spec) => {
-            // Images with a namespace or a snapshot are left out, and `cluster` has the others.
+            // `namespace` and `snapshot` are not set here: such images were left out. `cluster` has
+            // the other ignored fields.
             let ImageSpec {
                 pool,
                 image,

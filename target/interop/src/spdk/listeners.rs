@@ -48,7 +48,8 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     let all: Vec<Trid> = all.collect();
     match method {
         "nvmf_subsystem_add_listener" => {
-            // A listener of the command line is not in the file.
+            // `draft.add_listener` would not find a listener of the command line, which is not in
+            // the file.
             let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
             // New listeners are optimized by default: that state is no change.
             let state = state.filter(|state| new.is_none() || *state != "optimized");

@@ -77,7 +77,7 @@ pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,
 ) -> bool {
-    // A pool file may have another name or size.
+    // A pool file that was renamed or resized is the same disk.
     let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
     let is_same_file = file(before).is_some() && file(before) == file(now);
     let stays = if is_same_file { now } else { before };

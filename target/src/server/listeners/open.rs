@@ -35,7 +35,7 @@ impl OpenListener {
         let address = config.trid();
         let resolved = address.resolve().map_err(|error| StartError::Listen {
             address,
-            // The interface may appear later.
+            // Counts as a missing device: the interface may appear later.
             source: FabricError::NoDevice {
                 address: config.address.ip(),
                 remedy: error.to_string(),
@@ -51,7 +51,7 @@ impl OpenListener {
         for provider in candidates(config, providers)? {
             let events = events.clone();
             let sink = Box::new(move |event| {
-                // Dropping the event refuses its request.
+                // Without a receiver, the event is dropped, which refuses its request.
                 let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {

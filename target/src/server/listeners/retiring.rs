@@ -59,7 +59,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // A drained listener is already retiring.
+        // Replaces the retirement of a drained listener.
         self.forget(listener.id);
         // A concurrent Connect sees this flag, or is found below.
         listener.removed.store(true, Ordering::Relaxed);
@@ -74,8 +74,8 @@ impl Retirements {
         });
     }
 
-    /// Disconnects the hosts of retired listeners that are idle or late. Returns each of these
-    /// listeners with its number of commands in flight.
+    /// Disconnects the hosts of each retired listener that is idle or late. Returns these
+    /// listeners, each with its number of commands in flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {

@@ -53,7 +53,7 @@ impl Reactor {
         {
             self.io.arena.write(buffer, &data_out);
         }
-        // Messages caused by the command precede its response.
+        // Messages caused by the command are handled before its response.
         self.read_inbox();
         match outcome {
             Outcome::Complete(completion) => self.finish(id, completion.status, completion.result),

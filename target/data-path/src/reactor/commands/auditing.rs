@@ -120,7 +120,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // Only associations with discovery are cheap to cause: namespaces require an allowed host
+        // Only associations with discovery are cheap to cause: all others require an allowed host
         // name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
@@ -149,7 +149,8 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // A discovery controller gets a new CNTLID for each connection.
+    // Left out for discovery, where a new CNTLID for each connection would make all events
+    // different.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }

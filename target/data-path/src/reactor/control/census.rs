@@ -97,7 +97,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // Older queues on this reactor register their changes when it next reads its messages.
+        // Otherwise the Connect waits until older queues have registered their changes.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

@@ -303,7 +303,8 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request has a better reason; if none failed, `closed` logs this one.
+            // A failed work request has a better reason; without one, `closed` reports that the
+            // transport gave up.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -442,7 +443,7 @@ impl Reactor {
             reactor = self.control.index,
             "device removed"
         );
-        // The ring keeps the pages while backends use them.
+        // Safe during I/O: the ring keeps the pages while backends use them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");

@@ -1,7 +1,7 @@
 //! Deadlines of commands: for the disk, and for the host to send data and to accept a response.
 //!
 //! A late command at a disk is cancelled, but completes only when the disk has ended it: until then
-//! its data may move.
+//! the disk may access its data.
 
 use std::time::Duration;
 

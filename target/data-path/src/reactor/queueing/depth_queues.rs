@@ -37,7 +37,7 @@ pub(in crate::reactor) struct DepthQueues {
 
 impl DepthQueues {
     pub(in crate::reactor) fn new(reactor: usize, depth: &Depth) -> Self {
-        // A panicked reactor may have left its counts.
+        // Resets counts that a panicked reactor may have left.
         depth.tell(reactor, 0, 0);
         Self {
             serial: SerialQueues::default(),

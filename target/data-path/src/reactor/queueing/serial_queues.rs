@@ -8,7 +8,8 @@ const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct SerialQueues {
-    /// Whether a flush is in progress. Later flushes wait; those in `joined` complete with it.
+    /// Whether a flush is in progress. Requests in `joined` complete with this flush; those in
+    /// `flushes` wait for the next.
     flushing: bool,
     joined: List,
     flushes: List,

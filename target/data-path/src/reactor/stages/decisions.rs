@@ -54,7 +54,7 @@ pub(in crate::reactor) fn renew(
         return Ok(());
     }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
-    // The command keeps its disk even if another disk has the NSID now.
+    // A command whose NSID now belongs to another disk fails, as without a namespace.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
     let disk = disk.map(|disk| &disks[disk]);

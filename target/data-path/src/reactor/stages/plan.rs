@@ -32,7 +32,7 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     }
 }
 
-/// True if the command may wait for a limit or is ordered.
+/// Plans the command. Returns true if the command may wait for a limit or is ordered.
 // Inlined to keep results in registers.
 #[inline(always)]
 fn plan(

@@ -40,7 +40,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for the most widely shared limiter last.
+/// Calls `each` for each limiter of the command, the most widely shared one last.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,

@@ -63,7 +63,7 @@ impl SubsystemState {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Under the lock, a later removal of the listener finds and disconnects the controller.
+        // The lock is held: a later removal of the listener finds and disconnects the controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }

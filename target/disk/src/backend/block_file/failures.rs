@@ -22,7 +22,8 @@ impl BlockFile {
         }
         match errno {
             libc::ECANCELED | libc::EBADF | libc::EINVAL => return false,
-            // With `O_DIRECT`, space is allocated before data is written.
+            // With `O_DIRECT`, a lack of space loses nothing: space is allocated before data is
+            // written.
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync(io) => {
                 return false;
             }

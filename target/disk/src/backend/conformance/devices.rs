@@ -12,7 +12,8 @@ impl Loop {
         attach(file, &[]).map(Self)
     }
 
-    /// The file system punches holes, and no earlier test stopped the device's discards.
+    /// Returns a device whose discards no earlier test stopped; `None` if the file system cannot
+    /// punch holes.
     fn that_discards(file: &Path) -> Option<Self> {
         if !full::has_holes(file.parent().unwrap()) {
             return None;

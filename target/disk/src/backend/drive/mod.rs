@@ -44,7 +44,8 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device. Declared before `file`, whose closer thread drops the last reference.
+    /// Block device. Declared before `file`, whose closer thread then drops the last reference to
+    /// the device.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,

@@ -112,7 +112,7 @@ pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// Linux 6.1 added polling of drives, too.
+/// True from Linux 6.1, which added both polling of drives and fixed buffers for their commands.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }
