@@ -199,7 +199,8 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories reserve many NSIDs, and must not shift those of other exports.
+        // Directories come last: they reserve many NSIDs, and must not shift those of other
+        // exports.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {

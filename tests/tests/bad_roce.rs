@@ -131,7 +131,7 @@ fn datagrams_of_strangers() {
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
-    // The target processes datagrams in order, so its response follows the earlier ones.
+    // The target processes datagrams in order: after its response, the earlier ones are counted.
     peer.ask(100);
     assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;

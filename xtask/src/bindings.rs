@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<()> {
         bindgen.args(["--allowlist-function", function]);
     }
     bindgen.args(["--allowlist-type", TYPES, "--allowlist-var", VARIABLES]);
-    // libc declares the locks inside C objects.
+    // Locks inside C objects stay opaque: libc declares them.
     bindgen.args(["--opaque-type", "pthread_(mutex|cond)_t"]);
     // Enums become integers: C may return values that the headers lack.
     bindgen.args(["--default-enum-style", "consts", "--no-prepend-enum-name"]);

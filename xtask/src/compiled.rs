@@ -66,7 +66,7 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
     recipe.push(process::output(&mut nightly).unwrap_or_default());
-    // cargo compiles a crate again if its sources moved.
+    // Part of the recipe: cargo compiles a crate again if its sources moved.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
     recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
@@ -93,7 +93,7 @@ fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     fs::create_dir_all(dir)?;
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
-    // cargo compares times in nanoseconds, which the POSIX format stores.
+    // cargo compares times in nanoseconds, which only the POSIX format stores.
     tar.args(["--format=posix", "-C"])
         .arg(tree.build())
         .arg("-cf");

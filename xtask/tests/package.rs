@@ -235,7 +235,7 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // These calls belong to @resources and @privileged, which the unit excludes as groups.
+    // The unit excludes @resources and @privileged as groups, so it must list these calls of them.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }

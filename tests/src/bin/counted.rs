@@ -23,8 +23,8 @@ use clap::{Parser, ValueEnum};
 
 const BLOCK: u32 = 512;
 
-/// Minimum simulated time of a turn, which sets the rate of periodic checks, and time of each
-/// outstanding command.
+/// Minimum simulated time of a turn, which sets the rate of periodic checks, and time added for
+/// each outstanding command.
 const TURN: Duration = Duration::from_micros(10);
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 

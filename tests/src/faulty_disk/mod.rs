@@ -243,7 +243,7 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // The caretaker could later unmount the next disk at this path.
+        // A remaining caretaker could later unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

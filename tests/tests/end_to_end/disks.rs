@@ -144,8 +144,8 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
 
 #[test]
 fn more_disks_than_a_thousand_work() {
-    // A subsystem has at most 1,024 namespaces. Each disk needs one or two descriptors, so a low limit on open files
-    // reduces the count.
+    // Two subsystems, because one has at most 1,024 namespaces. Each disk needs one or two
+    // descriptors, so a low limit on open files reduces the count.
     let disk = Scratch::in_memory("many", SIZE);
     let export = format!("{} read_only = true", disk.path().display());
     let mut toml = String::new();
@@ -278,7 +278,7 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // Two probes run concurrently, and the failing one may end last.
+    // Repeated, because two probes run concurrently, and the failing one may end last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

@@ -280,8 +280,8 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // The writes exceed the host's limit of RDMA READs. A busy target may receive them in small batches, which takes
-    // several rounds.
+    // The writes of a round exceed the host's limit of RDMA READs. The round is repeated if a busy
+    // target receives the writes in batches below that limit.
     let length = 16 * KIB;
     let blocks = length / BLOCK;
     let mut round = || {

@@ -62,7 +62,8 @@ const OTHER_VERBS: &[&str] = &[
     "fabric set-tos",
 ];
 
-/// Options with several values: a directory cannot replace a disk, and nvme-cli has the port elsewhere.
+/// Options whose values differ between commands: a directory cannot replace a disk, and nvme-cli
+/// has the port elsewhere.
 const AMBIGUOUS: &[&str] = &["export", "traddr"];
 
 pub(super) struct Found {

@@ -36,7 +36,7 @@ pub(crate) fn run(cable: Cable) {
     join(cable, |host, _, _| write_and_read_back(host));
 }
 
-/// Also checks that the discovery log names no interface of the target, because hosts lack it.
+/// Checks I/O, and that the discovery log names no interface of the target, which hosts lack.
 pub(crate) fn run_link_local(cable: Cable) {
     join(cable, move |host, provider, remote| {
         write_and_read_back(host);

@@ -167,7 +167,8 @@ wait_for() {
     shift 2
     until "$@" > /dev/null 2>&1; do
         [ "$SECONDS" -lt "$deadline" ] || fail "gave up waiting for $what"
-        # A try may start several processes, which takes an emulated processor as long as a pause.
+        # Longer pauses after ten tries: a try may start several processes, which takes an emulated
+        # processor as long as a pause.
         [ "$((++tries))" -lt 10 ] || pause=0.6
         sleep "$pause"
     done
@@ -186,7 +187,7 @@ mark_kernel_log() {
 }
 kernel_news() {
     local mark=${KERNEL_LOG_MARK:-mark_kernel_log was not called}
-    # bash would try each prefix of the log: seconds on an emulated processor.
+    # Not in bash, which would try each prefix of the log: seconds on an emulated processor.
     dmesg | awk -v mark="$mark" '
         found { print }
         index($0, mark) { found = 1 }

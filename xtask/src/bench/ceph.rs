@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     };
     let folder = programs::results().join(&run);
     create_dir(&folder)?;
-    // Paths of the cluster's sockets must be short.
+    // The cluster is not in `folder`, because the paths of the cluster's sockets must be short.
     let scratch = Scratch::new()?;
     let stage = Stage::new(&scratch.0, programs, args.seconds)?;
     let results = measure(args, &rows, &stage, &run)?;

@@ -124,8 +124,8 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the linker's files to the returned folder. Absolute symbolic links would lead out of the
-/// root.
+/// Copies the linker's files to the returned folder, because absolute symbolic links would lead out
+/// of the root.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

@@ -77,7 +77,8 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         scenarios.push(own_chore("real kernel", arguments)?);
     }
     if extent.has_main() {
-        // The main scenarios alone end before the tests; all scenarios end long after the tests.
+        // To the lane that ends first: the main scenarios alone end before the tests, all scenarios
+        // long after them.
         let ends_first = extent == Extent::Main && !scenarios.is_empty();
         let lane = if ends_first {
             &mut scenarios

@@ -85,7 +85,7 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            // nextest indents a failed test's output, which may contain a summary line.
+            // An indented summary line is part of a failed test's output.
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }
