@@ -59,8 +59,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores: those of near nodes in rotation, then the others. Each node starts
-/// with its highest core, because interrupts tend to use the lowest.
+/// Returns the allowed cores: cores of near nodes in rotation, then all other cores. Each node
+/// starts with its highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

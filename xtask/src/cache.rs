@@ -21,7 +21,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Dependencies to optimise. Optimising the others would take longer than it saves.
+    /// Dependencies to optimise. Optimising other dependencies would take longer than it saves.
     pub(crate) busy: &'static [&'static str],
 }
 

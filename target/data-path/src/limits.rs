@@ -320,7 +320,7 @@ mod tests {
             run(&limiter, &mut reactors, &sizes, begin + stretch, late_ns);
             let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
             let largest = *sizes.iter().max().unwrap();
-            // Per reactor: one slice, and tokens saved for its next command.
+            // Permitted excess of each reactor: one slice, and tokens saved for its next command.
             let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
             let burst_bytes = allowed(burst_ns);
             for part in [stretch, stretch / 7, stretch / 100] {
@@ -328,7 +328,7 @@ mod tests {
                 prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
             }
             let all = sum(&reactors, |bytes| bytes);
-            // A sleeping reactor catches up later.
+            // Without `late_ns`, which a sleeping reactor catches up later.
             let owed = allowed(stretch + begin.min(burst_ns) - late_ns);
             prop_assert!(all + beside >= owed * 95 / 100, "{all} of {owed}");
         }

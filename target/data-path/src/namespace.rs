@@ -62,7 +62,8 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // With a configured UUID, this is another disk than the drive's NGUID names.
+        // With a configured UUID, the namespace is another disk to hosts, without the drive's
+        // NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,

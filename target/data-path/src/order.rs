@@ -1,10 +1,10 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another, then sends newer ones; a late
-//! change of the lost association must not overwrite these. Changes of such a host therefore wait
-//! here for overlapping older ones of other associations. After `OVERTAKEN_AFTER`, a change
-//! overtakes an older one that has not reached the disk; the older one fails. Namespaces on the
-//! same file or device share a `DiskOrder`.
+//! A host that loses a connection repeats its writes over another, then sends newer writes; a late
+//! change of the lost association must not overwrite the newer data. Changes of such a host
+//! therefore wait here for overlapping older changes of other associations. After
+//! `OVERTAKEN_AFTER`, a change overtakes an older one that has not reached the disk; the older one
+//! fails. Namespaces on the same file or device share a `DiskOrder`.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -46,7 +46,7 @@ impl ProtectionFile {
         }
     }
 
-    /// Durable. Blocks. After a failure, the former protection stays.
+    /// Durable. Blocks. After a failure, the file keeps the former protection.
     pub fn write(&self, state: State) -> io::Result<()> {
         let word = match state {
             State::PROTECTED => PROTECTED,

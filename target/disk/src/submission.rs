@@ -87,7 +87,7 @@ mod tests {
             ..all
         };
         let (old, new) = (Some((6, 11)), Some((6, 12)));
-        // Flags of FUSE and NFS.
+        // FUSE and NFS do not support RWF_NOWAIT.
         assert_eq!(Handover::choose(false, true, false, new), all);
         assert_eq!(Handover::choose(true, true, false, new), none);
         assert_eq!(Handover::choose(true, true, false, old), writes);

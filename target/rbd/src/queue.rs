@@ -68,7 +68,7 @@ pub enum Work {
         /// Whether the space stays allocated.
         allocated: bool,
     },
-    /// Deallocates whole discard units; partial ones keep their data.
+    /// Deallocates whole discard units; partial units keep their data.
     Discard {
         /// Offset in the image.
         offset: u64,

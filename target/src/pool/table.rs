@@ -138,7 +138,7 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns NSIDs, former ones if possible. Returns the files that get none.
+    /// Assigns an NSID to each file, its former NSID if possible. Returns the files that get none.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],

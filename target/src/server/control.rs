@@ -285,7 +285,7 @@ impl ControlPlane {
     }
 
     fn try_missing(&mut self) {
-        // A reload and openings in progress retry all parts.
+        // Not during a reload or openings, which retry all parts.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -432,7 +432,8 @@ impl ControlPlane {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // A host that shuts down during the drain gets its flush.
+                // Other messages are handled too: a host that shuts down during the drain gets its
+                // flush.
                 Some(message) => self.message(message),
                 None => return,
             }

@@ -366,8 +366,8 @@ impl Running {
         }
     }
 
-    /// True if `task` must wait for this call, which has the same path, or is late and has the same
-    /// folder.
+    /// True if `task` must wait for this call: both have the same path, or the call is late and
+    /// both have the same folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

@@ -315,7 +315,7 @@ impl ChangeQueue {
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
-                // The former configuration is valid: it was in force until now.
+                // Back to the former configuration, which is valid: it was in force until now.
                 let back = self
                     .handle
                     .change(Arc::clone(before), ReloadScope::Text)
@@ -461,7 +461,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // The change succeeded on this text before.
+                    // Cannot fail: the change succeeded on this text before.
                     let _ = attempt(since, stage);
                 }
             }

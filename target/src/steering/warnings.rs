@@ -19,7 +19,8 @@ impl Warnings {
     fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
         // Consistent after a panic: each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // The weak reference prevents reuse of the address.
+        // Equal addresses mean the same configuration: the weak reference prevents reuse of the
+        // address.
         if !std::ptr::eq(known.0.as_ptr(), Arc::as_ptr(config)) {
             *known = (Arc::downgrade(config), config.warnings().into());
         }

@@ -252,7 +252,8 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     let _ = fs::remove_file(&toml);
 }
 
-/// The kernel reports a lost write to one flush only, so the target itself must fail the others.
+/// The kernel reports a lost write to one flush only, so the target itself must fail all other
+/// flushes.
 #[test]
 fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     let disk = Scratch::in_memory("flush", SIZE);

@@ -284,7 +284,7 @@ impl QueuePair {
 
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            // Only the host's time counts, not the authentication thread's.
+            // Only the host's time counts, not the time of the authentication thread.
             QpairState::Connecting { deadline }
                 if now >= deadline && self.has_claimant_at_rest() =>
             {

@@ -5,7 +5,7 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round in trains: a train is RDMA WRITEs followed by the other work.
+/// Work of a round in trains: a train is RDMA WRITEs followed by all other work.
 ///
 /// In a train, packets of equal size are adjacent: the network stack sends them as one batch, which
 /// the host processes while the next is built. A long transfer fills whole batches: its response

@@ -76,7 +76,7 @@ impl BlockFile {
             Alignment::NONE
         };
         let block_bytes = open::choose_block_bytes(path, block_bytes, alignment.offset)?;
-        // File systems split requests themselves.
+        // Files have no limit, because file systems split requests themselves.
         let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
         let limits = is_device.then(|| QueueLimits::of(&file)).flatten();
         let can_deallocate = !is_device || limits.is_some_and(|limits| limits.discard > 0);
@@ -312,7 +312,8 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // Punching a hole would zero the range, which many devices do by writing.
+                    // Not by a hole, for which the kernel would zero the range, which many devices
+                    // do by writing.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }

@@ -145,7 +145,8 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let files = self.files.take().expect("it is dropped once");
         let leaves = *self.leaves.get_mut();
-        // Simulations are single-threaded, and their files do not block.
+        // Simulated files are closed here: simulations are single-threaded, and their files do not
+        // block.
         if SimulatedDisk::find(files.file.as_raw_fd()).is_none() {
             close(files, leaves);
             return;

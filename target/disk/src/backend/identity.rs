@@ -137,7 +137,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // The configuration of the virtual machine or of the device mapper assigns these names.
+    // Local names: the configuration of the virtual machine or of the device mapper assigns them.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));

@@ -87,8 +87,8 @@ impl Backend {
         Self::open(&AdmittedPath::any(path)?, block_bytes, claim, formers)
     }
 
-    /// Opens a file, block device or NVMe character device, and takes over a former disk's lock or
-    /// claim.
+    /// Opens a file, block device or NVMe character device. Takes over the lock or claim of a disk
+    /// in `formers` at the same place.
     pub fn open(
         disk: &AdmittedPath,
         block_bytes: Option<u32>,

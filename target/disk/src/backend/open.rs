@@ -172,7 +172,7 @@ fn zoned(path: &Path) -> OpenError {
 
 /// Refuses a shared file behind the page cache, which misses writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
-    // File system type of tmpfs, whose files exist only in the page cache.
+    // `f_type` of tmpfs, which is coherent: its files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
     if system == Ok(TMPFS_MAGIC) {
@@ -301,7 +301,7 @@ impl Alignment {
     };
 
     pub(super) fn of(file: &File, is_device: bool) -> Self {
-        // Since Linux 6.1.
+        // Linux has STATX_DIOALIGN since 6.1.
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
         if let Ok(statx) = statx
             && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0

@@ -93,8 +93,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// True if `config` needs no reopening: the settings compared here are equal, and the others
-    /// can change while the listener is open.
+    /// True if `config` needs no reopening: the settings compared here are equal, and all other
+    /// settings can change while the listener is open.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()

@@ -104,7 +104,7 @@ impl Reactor {
         let options = QpOptions {
             send_work,
             initiator_depth: reads,
-            // Hosts send no RDMA READs to a target.
+            // Unused: hosts send no RDMA READs to a target.
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
@@ -133,8 +133,8 @@ impl Reactor {
             listener,
             place,
         };
-        // After a suspension, the round's outdated time would let the Connect's deadline expire at
-        // once.
+        // Not only the round's time, which may be outdated after a suspension: the Connect's
+        // deadline would expire at once.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]

@@ -197,8 +197,8 @@ impl PayerBuckets {
                     bucket.take(cost, price, round, now_ns);
                     return Some(self.waiting.pop(TURN));
                 }
-                // Late, but harmless: requests become free only in rounds with work, and these
-                // check again.
+                // A late time is harmless: requests become free only in rounds with work, and such
+                // rounds check again.
                 Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
             };

@@ -40,13 +40,14 @@ pub(in crate::reactor) fn may_go(
         return true;
     }
     queues.counters.request_waits.add(1);
-    // Only in-capsule data needs the slot: the SQE was copied.
     let port = queues.qpairs[qpair].port;
     let stuck = || {
         let queue = queues.capsule_queues.find(qpair, nsid);
         queue.is_some_and(|queue| is_stuck(queues, io, now, queue))
     };
     let stuck = receives_are_short(queues, port) && stuck();
+    // Frees the receive slot of a capsule without data, because the SQE was copied, and of a stuck
+    // one.
     if (capsule.data_bytes == 0 || stuck)
         && let Some(slot) = capsule.slot.take()
     {
@@ -193,7 +194,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleKey,
 ) -> bool {
-    // Connects and admin commands depend on no disk.
+    // Never stuck: Connects and admin commands depend on no disk.
     if queue.nsid == 0 {
         return false;
     }
