@@ -33,7 +33,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
-    /// Adds an entry. Fails if an earlier call for the path is late, or too many calls are.
+    /// Adds an entry. Fails if an earlier call for the path is late, or if too many calls are late.
     fn new(path: &Path) -> io::Result<Self> {
         let mut all = lock(&RUNNING);
         let mut late = 0;

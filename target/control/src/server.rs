@@ -122,7 +122,7 @@ pub async fn serve<H: Handler>(
     }
 }
 
-/// Sends the reason without blocking, if the socket buffer has room.
+/// Sends the reason of a refusal without blocking, if the socket buffer has room.
 fn refuse(stream: &UnixStream) {
     let error = Error::errno(
         rustix::io::Errno::AGAIN,
@@ -222,7 +222,8 @@ impl Client {
         }
     }
 
-    /// Sends each response before the next execution: a connection holds at most one response.
+    /// Executes the requests of a frame. Sends each response before the next execution: a
+    /// connection holds at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

@@ -153,7 +153,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// If `late`, after [`OVERTAKEN_AFTER`], the change overtakes older ones not yet at the disk.
+    /// Decides whether a change may begin. If `late`, after [`OVERTAKEN_AFTER`], it overtakes older
+    /// changes not yet at the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;

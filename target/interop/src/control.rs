@@ -30,7 +30,7 @@ pub trait Control: Sync {
     /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)) from number `id`.
     fn notices(&self, id: u64, max: u64) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Fails if the file system does not answer.
+    /// Returns the metadata of a file. Fails if the file system does not answer.
     fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
 
     /// Most verbose level that is logged.

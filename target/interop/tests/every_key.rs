@@ -338,7 +338,7 @@ fn parse(text: &str) -> Config {
     parsed.unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Replaces settings that are written in several ways by one of these.
+/// Writes each setting that has several notations in one of them.
 fn plain(mut config: Config) -> Config {
     let listeners = config.listeners.clone();
     for subsystem in &mut config.subsystems {

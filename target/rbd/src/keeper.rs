@@ -54,7 +54,7 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// A watch of the header object `watched` detects blocklisting.
+/// Starts a keeper. A watch of the header object `watched` detects blocklisting.
 pub(crate) fn start(
     open: Open,
     name: String,

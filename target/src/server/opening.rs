@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// A panic closes the disk and becomes an error.
+    /// Makes the call. A panic closes the disk and becomes an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -131,8 +131,8 @@ impl Openings {
         }
     }
 
-    /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others. A
-    /// failed disk does not fail the others if `may_fail` holds for it.
+    /// Opens the disks that `config` adds or replaces and, if `measures`, measures all other disks.
+    /// A disk for which `may_fail` holds may fail without failing the others.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

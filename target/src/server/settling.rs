@@ -53,8 +53,8 @@ impl<O> Waits<O> {
         self.waiting.iter().any(|wait| wait.id == id)
     }
 
-    /// Registers a continuation, which [`Self::end`] returns, or after [`SETTLE_TIMEOUT`]
-    /// [`Self::late`]. Returns the wait's ID.
+    /// Registers a continuation, and returns the wait's ID. [`Self::end`] returns the continuation,
+    /// or [`Self::late`] after [`SETTLE_TIMEOUT`].
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;

@@ -33,7 +33,7 @@ impl Gauge {
     }
 }
 
-/// Counters by status code; codes beyond `PLACES` share one. Too slow for every I/O.
+/// Counters by status code; codes beyond `PLACES` share a counter. Too slow for every I/O.
 #[derive(Debug)]
 pub struct CodeCounts<const PLACES: usize> {
     places: [CodeCount; PLACES],

@@ -17,7 +17,7 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Maximum by which the stored time of the last command exceeds the real one, which saves writes to
+/// Maximum by which the stored time of the last command exceeds the real time, to save writes to
 /// shared memory. An association may outlive KATO by as much.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 

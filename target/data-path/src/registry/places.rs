@@ -113,8 +113,8 @@ impl Places {
         }
     }
 
-    /// Returns the connection displaced by the new one. If `is_short`, no queue pair is free for
-    /// strangers: a stranger displaces another stranger.
+    /// Takes a place for a connection. Returns the connection that it displaced, if any. If
+    /// `is_short`, no queue pair is free for strangers: a stranger displaces another stranger.
     pub fn take(
         self: &Arc<Self>,
         address: IpAddr,

@@ -88,8 +88,8 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the stage's queue; in [`Stage::Sending`], the one whose SEND completes with
-    /// this one's.
+    /// Next request in the stage's queue; in [`Stage::Sending`], the request whose SEND completes
+    /// with the SEND of this request.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,

@@ -242,7 +242,8 @@ impl BlockFile {
         self.handover
     }
 
-    /// The file system's journal on a slow disk may block.
+    /// Returns the operations for other threads while the disk is slow: the file system's journal
+    /// may then block them.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL

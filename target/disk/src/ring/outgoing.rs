@@ -186,7 +186,7 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Also returns the nanoseconds since the target's start.
+    /// Reads the clock again, and also returns the nanoseconds since the target's start.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())

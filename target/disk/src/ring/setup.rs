@@ -28,7 +28,7 @@ fn open_files_max() -> usize {
     limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Linux before 5.19 requires the empty slots as a list.
+/// Registers empty slots for fixed files; Linux before 5.19 requires them as a list.
 pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
 where
     S: squeue::EntryMarker,

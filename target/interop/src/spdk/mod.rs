@@ -118,7 +118,7 @@ fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// As in SPDK, a missing object gives -32602.
+/// Converts an edit's error; as in SPDK, a missing object gives -32602.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),

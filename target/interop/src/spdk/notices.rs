@@ -74,8 +74,8 @@ impl Notices {
         }
     }
 
-    /// Returns false if [`Notices::note`] must compare all, because an added disk shares its name
-    /// with one of another size.
+    /// Records added disks. Returns false if [`Notices::note`] must compare all, because an added
+    /// disk shares its name with a disk of another size.
     pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
@@ -90,7 +90,7 @@ impl Notices {
         true
     }
 
-    /// Returns false like [`Notices::note_added`].
+    /// Records removed disks. Returns false like [`Notices::note_added`].
     pub fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::parameters::QosLimit;
 
-/// SPDK rounds up to multiples of 1000.
+/// Unit of IOPS limits: SPDK rounds them up to multiples of 1000.
 pub(crate) const IOS_UNIT: u64 = 1000;
 pub(crate) const MBYTE: u64 = 1 << 20;
 

@@ -95,7 +95,7 @@ impl Thread {
     }
 }
 
-/// The name, in parentheses, may contain parentheses.
+/// Parses a thread's `stat` (proc(5)). The name, in parentheses, may contain parentheses.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;

@@ -101,8 +101,8 @@ impl Exports {
     /// Exports a subsystem with its opened disks, except those for which `is_missing` holds.
     ///
     /// # Errors
-    /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons are
-    /// returned instead.
+    /// A namespace cannot be exported. If `is_patient`, all other namespaces are exported, and the
+    /// reasons are returned instead.
     pub(crate) fn export(
         &mut self,
         (control, config): (&ControlSettings, &cairn_config::Subsystem),

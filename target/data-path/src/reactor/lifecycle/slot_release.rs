@@ -34,8 +34,8 @@ pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &
     }
 }
 
-/// Overdue capsules may take requests beyond their host's share, up to three quarters of all
-/// requests.
+/// Removes and returns overdue capsules. They may take requests beyond their host's share, up to
+/// three quarters of all requests.
 pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.capsule_queues.is_empty() {
         return Vec::new();

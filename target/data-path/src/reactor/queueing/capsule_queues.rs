@@ -116,7 +116,7 @@ impl CapsuleQueues {
         of_qpair.any(|(_, capsules)| capsules.iter().any(|capsule| capsule.seen_ns <= ns))
     }
 
-    /// Returns the receive slots.
+    /// Removes the capsules of a queue pair, and returns their receive slots.
     pub(in crate::reactor) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
         self.take_out(

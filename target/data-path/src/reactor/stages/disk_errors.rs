@@ -5,7 +5,7 @@ use nvme_proto::wire::status::SCT_PATH;
 /// A newer change of the same blocks was executed.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
-/// Leaves out Do Not Retry if a retry or another path may succeed.
+/// Returns the status of an error, without Do Not Retry if a retry or another path may succeed.
 pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));

@@ -8,7 +8,7 @@
 //! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | in turn | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
 //! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
-//! | flushes and allocations ([`disk`]) | none, by disk | arrival | the previous one |
+//! | flushes and allocations ([`disk`]) | none, by disk | arrival | the end of the previous operation |
 //! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!

@@ -76,7 +76,8 @@ impl SubsystemState {
 }
 
 impl SubsystemShared {
-    /// If the host must authenticate, returns a claim without effect.
+    /// Makes a connection a queue; if its host must authenticate, only returns a claim without
+    /// effect.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,

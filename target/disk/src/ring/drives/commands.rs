@@ -191,7 +191,7 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Passes the tags of waiting commands to `refuse`.
+    /// Removes a drive, and passes the tags of its waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
@@ -220,7 +220,7 @@ impl Drives {
         Ok(())
     }
 
-    /// On failure, commands use addresses.
+    /// Registers a fixed buffer. On failure, commands use addresses.
     pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
         if self.can_pin {
             let iovec = libc::iovec {
