@@ -36,7 +36,6 @@ impl Priorities {
         Self::of(source, route.source?, is_adapter)
     }
 
-    /// Returns the mapping of the VLAN's `egress-qos-map`; a missing service level has PCP 0.
     fn by_map(vlan: &Vlan) -> Self {
         let of_level = |level| vlan.egress.get(&level).copied().unwrap_or(0);
         Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))

@@ -74,7 +74,6 @@ fn each_other_command_of_a_page_is_one() {
             });
             ours && !span.contains(" FILE") && !span.contains(" ADDR")
         }) {
-            // The rest of a table cell or sentence is no part of the command.
             let command = span.split([',', '|', '#', ';']).next().unwrap_or_default();
             assert!(common::parses(command.trim()), "{page}: {command}");
             seen += 1;

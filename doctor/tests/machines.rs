@@ -138,7 +138,7 @@ fn half_of_a_machine_is_shown_and_the_other_half_explained() {
             .to_string()
             .contains("\"many\" is not the number expected")
     );
-    // Each rule must accept a machine with unreadable files.
+    // An unreadable file must not make any rule fail, and is itself reported.
     assert_found(
         &findings(&recorded("half-readable")),
         "unreadable",

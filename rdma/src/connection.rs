@@ -96,7 +96,7 @@ pub struct QpOptions {
     pub initiator_depth: u8,
     /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets; with `None`, that of the peer's connection request.
+    /// Traffic class of sent packets; with `None`, the class of the peer's connection request.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; with `None`, the provider's default.
     pub hop_limit: Option<u8>,

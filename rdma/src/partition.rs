@@ -102,7 +102,6 @@ impl FromStr for PKey {
 mod tests {
     use super::*;
 
-    /// Cases of the table in IBTA 10.9.3.
     #[test]
     fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [

@@ -144,8 +144,8 @@ pub struct EndpointOptions {
     pub receives: u32,
     /// Maximum completions not yet polled.
     ///
-    /// The caller must not exceed this limit when posting: receives count, and send work that is
-    /// signaled or fails.
+    /// The caller must not post more work than can complete within this limit. Each receive counts,
+    /// and each send request that is signaled or fails.
     pub completions: u32,
     /// Maximum queue pairs.
     pub queue_pairs: u16,

@@ -168,7 +168,7 @@ pub struct SendWork {
     pub id: u64,
     /// Operation to perform.
     pub op: Operation,
-    /// Local memory that is read, or written by an RDMA READ.
+    /// Local memory: the source of the bytes, or the destination of an RDMA READ.
     pub sges: SgeList,
     /// True if success is reported by a completion. Failure is always reported.
     pub signaled: bool,
@@ -257,7 +257,6 @@ impl WorkStatus {
     }
 }
 
-/// Status numbers of libibverbs that reliable connections use.
 const KNOWN: [(u32, WorkStatus); 12] = [
     (0, WorkStatus::Success),
     (1, WorkStatus::LocalLength),

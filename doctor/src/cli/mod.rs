@@ -28,7 +28,7 @@ use crate::facts::{Fabric, RoceVersion};
 use crate::rules::{Choice, Intent};
 use crate::source::{Live, Recorder, Recording, Source};
 
-/// Exit code of a doctor without a verdict.
+/// Exit code if `doctor` itself failed.
 const FAILED: u8 = 3;
 
 /// Devices and settings of RoCE on this machine.
@@ -41,7 +41,7 @@ pub struct FabricArgs {
     /// Also show counters that are zero
     #[arg(long)]
     all: bool,
-    /// File for a recording, which --root can show on another machine
+    /// File to write a recording to; --root FILE shows it on another machine
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }

@@ -414,7 +414,6 @@ fn optional(known: &Known<Option<String>>) -> String {
     }
 }
 
-/// Returns the text of a fact in a table cell, "?" if unknown; only JSON has the reason.
 fn word(known: &Known<impl ToString>) -> String {
     known.get().map_or("?".to_owned(), ToString::to_string)
 }

@@ -7,7 +7,7 @@ use crate::source::{Source, Unknown};
 /// Counters by name.
 pub type Counters = BTreeMap<String, u64>;
 
-/// File in the directory that is no counter: time for which the driver caches the values.
+/// Name of a file that contains no counter, but the time for which the driver caches the values.
 const LIFESPAN: &str = "lifespan";
 
 /// Reads all files of a directory that contain a number.

@@ -12,7 +12,7 @@ pub struct Device {
     pub name: String,
     /// Directory in sysfs.
     pub path: String,
-    /// Driver, or `rdma_rxe`, whose devices have no hardware.
+    /// Name of the driver; `rdma_rxe` for a device without hardware.
     pub driver: Known<String>,
     /// Firmware version.
     pub firmware: Known<Option<String>>,
@@ -57,7 +57,7 @@ pub enum Function {
     Software,
 }
 
-/// Kernel module; its devices have no PCI function in sysfs.
+/// Kernel module for RoCE in software. Its devices have no PCI function in sysfs.
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {

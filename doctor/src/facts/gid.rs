@@ -111,7 +111,6 @@ fn version(source: &dyn Source, path: &str) -> Known<RoceVersion> {
         .into()
 }
 
-/// Returns the IP address of a GID; a link-local GID, derived from the MAC address, has none.
 fn address(gid: Ipv6Addr) -> Option<IpAddr> {
     match gid.to_ipv4_mapped() {
         Some(v4) => Some(v4.into()),

@@ -77,8 +77,8 @@ impl Peer {
     }
 }
 
-/// Returns the route with the netdev of the peer's address if the peer is this machine: the kernel
-/// uses the loopback device, RDMA the adapter.
+/// Returns `route`, but with the netdev of the peer's address if the peer is this machine. The
+/// kernel then routes over the loopback device, but RDMA uses the adapter.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {

@@ -123,7 +123,6 @@ impl Finding {
     }
 }
 
-/// Formats bytes in the largest unit that does not exceed them, rounded up.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

@@ -82,7 +82,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
         {
             continue;
         }
-        // All adapters of mlx drivers support RDMA; of other drivers, only some do.
+        // Each adapter with an mlx driver supports RDMA. With other drivers, only some adapters do.
         let is_sure = core.starts_with("mlx") && !examination.intent.is_soft;
         let severity = if is_sure {
             Severity::Error

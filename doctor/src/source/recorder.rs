@@ -28,7 +28,7 @@ impl<'a> Recorder<'a> {
         self.moment.borrow().to_string()
     }
 
-    /// Records a result; the absence of a path is not recorded.
+    /// Records a result, unless the path is absent.
     fn keep<T>(
         &self,
         path: &str,

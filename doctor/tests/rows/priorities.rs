@@ -17,7 +17,7 @@ fn tos_is_explained_where_it_becomes_a_vlan_priority() {
         "egress map 0:3",
     ];
     assert_found(&findings, "tos", &parts);
-    // PFC protects priority 3, which the tag has.
+    // The tag has priority 3, which PFC protects.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -50,7 +50,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     // This address is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
-    // Without a ToS of the program, hosts choose it.
+    // If the program sets no ToS, hosts choose it.
     intent.addresses.clear();
     intent.tos.clear();
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
@@ -162,7 +162,7 @@ fn a_forced_traffic_class_is_shown_and_beats_ours() {
         "tos",
         &["note", "mlx5_1 port 1", "2 rules", rule],
     );
-    // DSCP 26 has priority 3 by its upper bits, which PFC protects.
+    // The upper bits of DSCP 26 give priority 3, which PFC protects.
     assert!(
         findings
             .iter()

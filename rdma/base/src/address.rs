@@ -4,9 +4,9 @@ use core::net::IpAddr;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// A host has a connection, or had one recently: its address counts by itself. Any other address is
-/// a stranger, and counts with its network (IPv4 /32, IPv6 /64), because one machine may own an
-/// IPv6 /64.
+/// An address with a current or recent connection is a host, and counts by itself. Any other
+/// address is a stranger. Strangers in one IPv6 /64 count together, because one machine may own all
+/// its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,

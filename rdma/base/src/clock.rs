@@ -76,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// Returns the current time, without a read that [`Self::stop_after`] counts.
+    /// Returns the current time. [`Self::stop_after`] does not count this read.
     #[must_use]
     #[inline]
     pub fn glance(&self) -> Instant {
@@ -106,11 +106,11 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a simulated stop of the program: the clock jumps by `time` after `looks` more
-    /// reads.
+    /// Schedules a simulated stop of the program: after `looks` more reads, the clock jumps by
+    /// `time`.
     ///
-    /// A program notices a stop only by reading the clock, so runs with each value of `looks` test
-    /// a stop at each point.
+    /// A program notices a stop only when it reads the clock. A test that runs with each value of
+    /// `looks` therefore covers a stop at each point of the program.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

@@ -44,8 +44,8 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Returns a descriptor that is readable while there are messages, and from [`Self::nudge`] to
-    /// [`Self::rest`].
+    /// Returns a descriptor that is readable while the mailbox has messages, and between
+    /// [`Self::nudge`] and [`Self::rest`].
     #[must_use]
     #[inline]
     pub fn fd(&self) -> RawFd {
@@ -165,7 +165,6 @@ mod loom_models {
         });
     }
 
-    /// `nudged` represents data stored elsewhere, such as a reactor's backlog.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {

@@ -12,9 +12,9 @@ use std::io;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Size in bytes from which a mapping fits in no cache.
+/// Minimum size in bytes of a mapping that fits in no cache.
 const LARGE: usize = 32 << 20;
-/// Length in bytes from which a write is faster if it bypasses the caches.
+/// Minimum length in bytes of a write that is faster if it bypasses the caches.
 const LONG: usize = 1 << 10;
 
 /// Memory at a fixed address: page-aligned and owned, or borrowed. Access outside the memory
@@ -143,8 +143,6 @@ impl Mapping {
     }
 
     /// Prefetches up to `length` bytes at `offset` into the caches.
-    ///
-    /// Hardware prefetchers stop at the end of a page.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(offset));
         #[cfg(target_arch = "x86_64")]

@@ -36,7 +36,7 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Last confined panic, which the hook does not print and `end_process` logs.
+/// Text of the last confined panic, for the log line of `end_process`.
 ///
 /// A poisoned lock is harmless: the value is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -64,7 +64,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // The location is missing if another panic hook has replaced ours; that hook prints it.
+            // Another panic hook has replaced ours and prints the location, which is unknown here.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
@@ -130,14 +130,14 @@ impl Part {
 
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job on a thread without a target, such as a provider's thread.
+/// Runs a job on a thread that belongs to no target, such as a provider's thread.
 ///
 /// Returns `None` after a panic, which is logged and counted.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
 
-/// Logs and counts a panic on a thread without a target.
+/// Logs and counts a panic on a thread that belongs to no target.
 pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
@@ -161,7 +161,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// Counters of confined panics, of one target, or of threads without a target.
+/// Counters of the confined panics of one target, or of all threads that belong to no target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,

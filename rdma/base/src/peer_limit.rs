@@ -28,8 +28,8 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Returns permission for a line about `payer`, with the number of lines suppressed since the
-    /// last one.
+    /// Returns the permission to log a line about `payer`. The permission contains the number of
+    /// lines suppressed since the last permitted line.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<LogLine> {
         let peer = self.due(payer, now)?;
         let Some(line) = LogLine::about(topic) else {

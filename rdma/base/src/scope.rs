@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScopedAddr {
     ip: IpAddr,
-    /// Index of the interface; 0 without one.
+    /// Index of the interface, or 0.
     scope_id: u32,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn index_of(interface: &str) -> Option<u32> {
 /// Returns the index of an interface of this network namespace by its name.
 ///
 /// # Errors
-/// The operating system's error: `ENODEV` without such an interface.
+/// The operating system's error, which is `ENODEV` if no interface has this name.
 pub fn index_of_name(interface: &str) -> io::Result<u32> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     Ok(name_to_index(&any, interface)?)

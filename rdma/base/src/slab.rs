@@ -195,7 +195,7 @@ impl<T, G: Generation> Slab<T, G> {
         value.filter(|_| slot.generation == key.generation)
     }
 
-    /// Returns the value in a slot now, with its key.
+    /// Returns the current value of a slot, with its key.
     #[must_use]
     #[inline]
     pub fn at(&self, index: u32) -> Option<(Key<G>, &T)> {
@@ -205,7 +205,7 @@ impl<T, G: Generation> Slab<T, G> {
         Some((Key { index, generation }, value))
     }
 
-    /// Returns the value in a slot now, with its key.
+    /// Returns the current value of a slot, with its key.
     #[must_use]
     #[inline]
     pub fn at_mut(&mut self, index: u32) -> Option<(Key<G>, &mut T)> {
@@ -263,7 +263,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Insert,
-        /// Removes by one of all keys ever returned, most of which are stale.
+        /// Removes the value of any key that was ever returned. Most of these keys are stale.
         Remove(prop::sample::Index),
     }
 

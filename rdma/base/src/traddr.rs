@@ -160,7 +160,7 @@ impl Trid {
         Ok(Self { address, port })
     }
 
-    /// Returns the socket address, unless its interface must be looked up.
+    /// Returns the socket address, or `None` if its interface must first be looked up.
     #[must_use]
     pub fn unscoped(self) -> Option<SocketAddr> {
         let is_complete = self.address.scope.is_none();
@@ -196,7 +196,7 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
         }
     } else {
         match text.split_once(':') {
-            // IPv6 has several colons.
+            // Text with several colons is an IPv6 address without a port.
             Some((address, port)) if !port.contains(':') => (address, Some(port)),
             _ => (text, None),
         }
@@ -310,7 +310,6 @@ mod tests {
         assert_eq!(by_index.resolve(), Ok(resolved));
         assert_eq!(Trid::from(resolved.at(9)), Trid::new(parsed, 9));
         assert!(!parsed.lacks_scope() && traddr("fe80::1").unwrap().lacks_scope());
-        // The interface may appear later.
         let missing = traddr("fe80::1%no-such-dev").unwrap();
         let error = missing.resolve().unwrap_err();
         assert!(error.to_string().contains("\"no-such-dev\""), "{error}");

@@ -1,4 +1,4 @@
-//! Counters of an endpoint. A counter of RDMA drivers is named as in their
+//! Counters of an endpoint. Counters that also exist in RDMA drivers have the names of
 //! `/sys/class/infiniband/*/ports/*/hw_counters`.
 
 macro_rules! counters {

@@ -7,7 +7,7 @@ use cairn_base::allowance::Moment;
 
 /// Point in time, relative to a start chosen by the owner of the state machines.
 ///
-/// The standard library's type needs the operating system's clock.
+/// The standard library's `Instant` is not used, because it needs the operating system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -34,7 +34,7 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// As [`Self::saturating_duration_since`].
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {

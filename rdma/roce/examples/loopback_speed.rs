@@ -74,8 +74,8 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// For comparison, two polling threads exchange UDP datagrams of a capsule's and a block's length.
-/// Returns exchanges per second.
+/// Lets two polling threads exchange UDP datagrams as long as a capsule and a block, for
+/// comparison. Returns the number of exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {
     const CAPSULE: usize = 92;
     const BLOCK: usize = 4200;

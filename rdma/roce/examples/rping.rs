@@ -185,7 +185,8 @@ impl End {
         self.post(Operation::Send, SENT, 16)
     }
 
-    /// Returns buffer and length in the next message, or `None` if the peer has disconnected.
+    /// Returns the buffer and the length in the next message, or `None` if the peer has
+    /// disconnected.
     fn receive(&mut self) -> Result<Option<(RemoteBuffer, u32)>> {
         if !self.wait(Progress::Done(CompletionKind::Recv))? {
             return Ok(None);
@@ -198,7 +199,7 @@ impl End {
         Ok(Some((RemoteBuffer { addr, rkey }, message as u32)))
     }
 
-    /// Returns true at the wanted progress, false if the peer disconnects first.
+    /// Waits for the wanted progress. Returns false if the peer disconnects first.
     fn wait(&mut self, wanted: Progress) -> Result<bool> {
         loop {
             match self.next()? {

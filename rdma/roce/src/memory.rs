@@ -45,8 +45,8 @@ struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// Regions by the low bits of their remote keys.
     ///
-    /// The length is a power of two, and at most half of the entries are used: drawing random keys
-    /// soon finds a free entry.
+    /// The length is a power of two. At most half of the entries are used, so that a randomly drawn
+    /// key soon finds a free entry.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,

@@ -21,9 +21,7 @@ use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA,
 
 const ACTIVE_PORT: u16 = 49151;
 
-/// CM reject reason for a missing listener.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
-/// CM reject reason for a request whose partition is not the listener's.
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
 pub(super) struct LoopbackEndpoint {
@@ -99,8 +97,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On an error, the dropped `handle` sends a REJ. This statement's lock is released first,
-        // because the REJ needs it.
+        // Dropping `handle` after an error sends a REJ. The drop takes the network's lock, which
+        // this statement therefore releases first.
         let qp = self
             .device
             .shared

@@ -70,7 +70,6 @@ fn next_completion(endpoint: &mut LoopbackEndpoint) -> Completion {
     out[0]
 }
 
-/// The SEND may arrive before, between or after the receiver's poll, `arm` and sleep.
 #[test]
 fn a_sleeper_is_woken_for_what_arrives() {
     cairn_base::sync::loomed(|| {

@@ -123,8 +123,8 @@ impl Loopback {
 
     /// Removes the device with `address`.
     ///
-    /// Endpoints of the device receive [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their
-    /// peers a transport error, and listeners [`ListenerEvent::Down`].
+    /// Endpoints of the device receive [`Event::DeviceRemoved`](crate::Event::DeviceRemoved). Their
+    /// peers receive a transport error, and listeners receive [`ListenerEvent::Down`].
     pub fn unplug(&self, address: IpAddr) {
         let device = {
             let mut devices = self
@@ -334,7 +334,6 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// CM reject reason "consumer reject".
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);

@@ -565,7 +565,8 @@ impl Network {
     }
 
     fn domain_of(&self, at: QpAddress) -> u64 {
-        // Domain 0 has no regions, because domains are numbered from 1.
+        // An unknown endpoint yields domain 0, which has no regions because domains are numbered
+        // from 1.
         self.endpoints
             .get(&at.endpoint)
             .map_or(0, |endpoint| endpoint.domain)

@@ -113,8 +113,8 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs that the peer sends: the initiator depth in its message. The
-    /// kernel swaps the two fields.
+    /// Maximum outstanding READs that the peer sends; its message calls this number the initiator
+    /// depth. The kernel swaps the two fields.
     pub(crate) responder_resources: u8,
     /// Maximum outstanding READs that the peer answers: the responder resources in its message.
     pub(crate) initiator_depth: u8,

@@ -73,7 +73,6 @@ fn query(library: &Library, device: *mut ibv_device, port: u8) -> io::Result<Por
     })
 }
 
-/// Converts `enum ibv_mtu` to bytes: 1 is 256 bytes, 5 is 4096 bytes.
 fn bytes(mtu: u32) -> io::Result<u32> {
     match mtu {
         1..=5 => Ok(128 << mtu),

@@ -92,7 +92,6 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     message
 }
 
-/// Internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let words = message.chunks(2);
     let mut sum: u32 = words

@@ -94,7 +94,7 @@ mod fast {
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
 
-    /// Ranges may overlap.
+    /// Copies `length` bytes between ranges that may overlap.
     ///
     /// # Safety
     /// Both ranges are valid.

@@ -1,8 +1,8 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
-//! After a restart, Linux hosts refuse a GUID and queue pair number seen before as a stale
-//! connection (IBTA 12.9.8.3.1). REQs and REPs expose the GUID, so communication ids are drawn
-//! separately.
+//! Linux hosts refuse a connection as stale if an earlier connection had the same GUID and queue
+//! pair number (IBTA 12.9.8.3.1). A restarted target must therefore not repeat them. REQs and REPs
+//! expose the GUID, so communication ids are drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -456,7 +456,8 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Rate limited, because the message that causes the event may be forged.
+    /// Reports that the peer may have lost the connection. The rate is limited, because the message
+    /// that causes the event may be forged.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");

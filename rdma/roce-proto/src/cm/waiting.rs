@@ -3,9 +3,9 @@
 //!
 //! A source address can be forged; an RTU with the communication id of the REP proves it. Requests
 //! of unproven addresses share [`STRANGERS_MAX`] entries. When all are in use, a new request
-//! replaces the oldest of the [`Payer`] with most requests, in the network with most requests. A
-//! genuine peer sends its RTU within a round trip, before a flood replaces its request. Requests of
-//! proven addresses have separate entries.
+//! replaces an old one. It is the oldest of the [`Payer`] with the most requests, within the
+//! network with the most requests. A genuine peer sends its RTU within a round trip, before a flood
+//! replaces its request. Requests of proven addresses have separate entries.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

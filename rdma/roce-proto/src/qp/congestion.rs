@@ -22,7 +22,8 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window by losses; a longer round trip replaces it.
+/// Minimum time between two reductions of the window by losses. If the round trip is longer, it is
+/// the minimum.
 const ONE_LOSS: Duration = Duration::from_millis(2);
 /// Divisor: one eighth of the window is removed after a random loss, or a notification while
 /// packets queue.
@@ -36,7 +37,8 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between two effective notifications; a longer round trip replaces it.
+/// Minimum time between two effective notifications. If the round trip is longer, it is the
+/// minimum.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
 /// Lower bound of a cut, as a fraction of the rate allowed by window and round trip.
 const NOTICED_SHARE: f64 = 0.5;
@@ -87,7 +89,7 @@ struct Rate {
     noticed_at: Option<Instant>,
     raised_at: Instant,
     periods: u32,
-    /// Time at which the last byte sent leaves at this rate.
+    /// Time at which all bytes sent so far would have left at this rate.
     busy_until: Instant,
 }
 

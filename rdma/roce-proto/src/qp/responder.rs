@@ -198,7 +198,7 @@ impl Responder {
     fn take_send(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.check_length(packet)?;
         let (starts, ends) = (packet.opcode.starts_message(), packet.opcode.ends_message());
-        // Checked before a receive is consumed or a byte is copied.
+        // The key is checked before a receive is consumed or a byte is copied.
         if packet.ieth.is_some_and(|ieth| !cx.memory.knows(ieth.rkey)) {
             return Err(Stop::Refuse(NakCode::RemoteAccess));
         }

@@ -2,9 +2,9 @@
 //!
 //! A super-packet is a list of packets to one destination that the kernel receives in one call and
 //! splits into segments ("segmentation offload", udp(7)). All packets have equal length, except
-//! that the last may be shorter. The kernel counts the IPv4 identification of the segments from 0;
-//! the ICRC covers this field. Several queue pairs may share a super-packet; [`BatchPosition`]
-//! keeps the packets of each in order.
+//! that the last may be shorter. The ICRC of a packet covers the IPv4 identification, in which the
+//! kernel numbers the segments from 0. Several queue pairs may share a super-packet;
+//! [`BatchPosition`] keeps the packets of each in order.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
 /// Bytes after which complete super-packets are sent, while they are in the CPU cache.
 const ENOUGH: usize = 60_000;
-/// Excess length in bytes of the first packet of a WRITE, due to its RETH.
+/// Length in bytes of a RETH, by which the first packet of a WRITE is longer than the others.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
@@ -172,9 +172,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet closes the last group to other queue pairs. It is added only if no
-            // other queue pair sends, or if the group consists of first packets of WRITEs, whose
-            // length no other packet has.
+            // A shorter packet is added only if no packet of another queue pair can follow: either
+            // no other queue pair sends, or the group consists of first packets of WRITEs, which
+            // have their own length.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

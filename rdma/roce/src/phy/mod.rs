@@ -162,7 +162,8 @@ impl Network {
         }
     }
 
-    /// Returns a network of this RoCE version: this network, or the system's. Injected faults stay.
+    /// Returns this network if it has this RoCE version, otherwise the system's network of this
+    /// version. Injected faults are kept.
     #[must_use]
     pub fn with(&self, roce: Roce) -> Self {
         match (self, roce) {

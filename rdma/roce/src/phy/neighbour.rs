@@ -67,7 +67,8 @@ impl Neighbours {
         }
         let found = self.query_kernel(address);
         if found.is_none() {
-            // Makes the kernel verify its entry, which frames of packet sockets do not refresh.
+            // Asks the kernel to verify its entry, because frames of packet sockets do not refresh
+            // it.
             solicit(ScopedAddr::new(address, self.interface.index));
         }
         let mac = found.or(before.map(|(mac, _)| mac))?;

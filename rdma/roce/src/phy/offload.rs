@@ -56,7 +56,8 @@ impl Offload {
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Returns true if super-packets to the peer are disabled from now on.
+    /// Counts the loss of a packet in a super-packet. Returns true if super-packets to the peer are
+    /// disabled from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {
             return false;

@@ -21,8 +21,8 @@ use cairn_roce_proto::wire::icrc::Route;
 pub(crate) const BATCH: usize = 16;
 /// Maximum length of a datagram in bytes, including GRO.
 const BUFFER: usize = 65_536;
-/// Approximate bytes per call: data is processed while in the cache, and acknowledged before more
-/// is received.
+/// Approximate maximum of bytes per call. The bytes of a call are processed while they are in the
+/// cache, and are acknowledged before the next call.
 pub(crate) const ENOUGH: usize = 128 << 10;
 /// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;

@@ -150,7 +150,7 @@ impl Socket {
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
         }
-        // This filter reads from the BTH on, whose second word ends with DestQP.
+        // This filter reads from the BTH on. The second word of the BTH ends with DestQP.
         program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),

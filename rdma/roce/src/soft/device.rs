@@ -22,8 +22,8 @@ use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 
-/// Maximum endpoints, each with a value of the top bits of queue pair numbers; one value belongs to
-/// connection management.
+/// Maximum endpoints. Each endpoint has one value of the top bits of queue pair numbers, and
+/// connection management has another.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 

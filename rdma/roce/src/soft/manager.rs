@@ -149,8 +149,8 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // All parts are created before the lock is cleared: after another panic, the lock stays
-            // poisoned.
+            // All parts are created before the poison is cleared, so that a panic here leaves the
+            // lock poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -340,8 +340,8 @@ pub(super) enum Rest {
 
 impl ManagerState {
     /// Replaces all state that a panic may have left inconsistent, and reports to owners that their
-    /// connections are lost. Owners and counters are consistent: each of their changes is a single
-    /// step.
+    /// connections are lost. Owners and counters are always consistent, because each of their
+    /// changes is a single step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,

@@ -149,7 +149,7 @@ impl Soft {
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // Cloned, because a turn may release the last reference to the device.
+            // Cloned, because `turn` may drop the last reference to the device.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -269,8 +269,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // Another process of this machine uses the port of this address, so the connection needs
-        // another loopback address.
+        // If the peer is on this machine, its process uses the RoCE port of this address, so the
+        // connection needs another loopback address.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -27,10 +27,11 @@ const PACKETS_MAX: usize = 4096;
 /// Maximum flows of a device bound to sockets; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time without a read after which other endpoints read a socket for its connection messages.
+/// Time since the last read of a socket after which other endpoints read it for its connection
+/// messages.
 ///
-/// An endpoint in use reads its socket more often. The time is below 50 ms, the pause after which a
-/// reactor requires all connection messages ([`cairn_rdma::Endpoint::drain_connections`]).
+/// An endpoint in use reads its socket more often. A reactor that has paused for 50 ms needs all
+/// connection messages ([`cairn_rdma::Endpoint::drain_connections`]), so this time must be shorter.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

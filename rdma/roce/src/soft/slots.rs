@@ -27,8 +27,8 @@ const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
 /// Numbers drawn at a time, so that the kernel's filter changes once per this many connections.
 const DRAWN: usize = 64;
-/// Maximum ended queue pairs that the kernel's filter still passes: GRO may combine last packets of
-/// their peers with packets for other queue pairs.
+/// Maximum ended queue pairs whose packets the kernel's filter still passes, because GRO may
+/// combine these packets with packets for other queue pairs.
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by the endpoints of one index.
@@ -78,8 +78,7 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// A passive end creates the queue pair when the peer has proven its address, or when the owner
-    /// posts work.
+    /// At a passive end, `None` until the peer has proven its address, or the owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -104,8 +103,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `admitted` is true if a kernel filter passes only known numbers; many are then drawn at
-    /// once.
+    /// `admitted` is true if a kernel filter passes only known numbers. Several numbers are then
+    /// drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -125,8 +124,8 @@ impl Slots {
         }
     }
 
-    /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may
-    /// have, sorted.
+    /// Returns a free id and its queue pair number. After new numbers were drawn, `admit` receives
+    /// the sorted list of all numbers that packets may have.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

@@ -103,7 +103,6 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// A copy of an old request, and a request that reveals a gap, arrive before a response is sent.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -248,7 +247,8 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// An infinite timeout (IBTA 9.7.6.1.3) still repeats packets, at bounded intervals.
+/// With an infinite timeout (IBTA 9.7.6.1.3), packets are still repeated at bounded intervals, but
+/// the queue pair never breaks.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;
@@ -321,7 +321,8 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// After a fatal NAK, an adapter is silent, and Cairn repeats the NAK.
+/// After a fatal NAK, an adapter stays silent, but a Cairn peer repeats the NAK. Silence and
+/// repetition both confirm the NAK.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];

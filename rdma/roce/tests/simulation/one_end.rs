@@ -98,7 +98,6 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// Pairs of P_Keys, and whether they accept each other (IBTA 10.9.3).
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;
@@ -215,8 +214,8 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// READs with an old PSN and a valid key: an answer would let an attacker test keys without
-/// breaking the queue pair.
+/// Only READs that were executed before are answered again. Otherwise, an attacker could test keys
+/// without breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;
@@ -316,7 +315,6 @@ fn a_repeated_atomic_is_carried_out_once() {
     }
 }
 
-/// A message with immediate data completes a receive, but its immediate data is not reported.
 #[test]
 fn immediate_data_takes_a_receive() {
     let now = Instant::START;

@@ -18,7 +18,7 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Time after which a close ends without the device's report that it uses no more receives.
+/// Maximum time for which a close waits for the device's report that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
@@ -117,8 +117,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if the queue pair can be destroyed; if `overdue`, without the device's report about
-    /// receives.
+    /// True if the queue pair can be destroyed. If `overdue` is set, the device's report about
+    /// receives is not required.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

@@ -18,8 +18,8 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Inline data of a SEND in bytes: responses and capsules without data need no DMA read by the
-/// adapter.
+/// Maximum inline data of a SEND in bytes. It is enough for responses and for capsules without
+/// data, which the adapter then need not read by DMA.
 const INLINE: u32 = 64;
 
 /// Minimum interval between reads of connection events; each read is a system call.
@@ -311,7 +311,7 @@ impl VerbsEndpoint {
     }
 
     /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux
-    /// takes it from the route (`ib_resolve_unicast_gid_dmac`).
+    /// takes the hop limit from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

@@ -96,8 +96,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts up to `RECEIVE_BATCH` receives; receives accepted before a refused receive complete
-    /// later.
+    /// Posts up to `RECEIVE_BATCH` receives. If the device refuses one, the receives before it stay
+    /// posted.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();

@@ -17,8 +17,8 @@ pub(super) struct Qp {
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled; set when
-    /// the device uses no more of them.
+    /// Value of `Staged::rounds` from which all receives of the queue pair have been polled. It is
+    /// set when the device uses no more of them.
     pub(super) receives_end: Option<u64>,
 }
 

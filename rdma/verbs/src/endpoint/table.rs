@@ -66,8 +66,7 @@ impl QpTable {
     }
 }
 
-/// Hasher for queue pair numbers, which devices choose, not peers: no protection against chosen
-/// collisions is needed.
+/// Hasher for queue pair numbers. Devices choose these numbers, so peers cannot cause collisions.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 

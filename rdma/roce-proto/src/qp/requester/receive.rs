@@ -102,7 +102,7 @@ impl Requester {
         if self.broken {
             return;
         }
-        // A READ before the refused work lacks data, so its failure comes first.
+        // A READ before the refused work lacks data, so the READ fails first.
         if self.unacked != sequence {
             return self.give_up(cx);
         }
