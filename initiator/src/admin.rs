@@ -86,7 +86,7 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// Reads a namespace's log page, otherwise as [`log_page`](Self::log_page).
+    /// Like [`log_page`](Self::log_page), but reads the log page of a namespace.
     pub fn log_page_of(
         &mut self,
         nsid: u32,

@@ -67,7 +67,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Has the controller read `blocks` logical blocks from `slba` without a transfer.
+    /// Reads `blocks` logical blocks from `slba` in the controller, without a data transfer.
     pub fn verify(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
         let verify = self.verify_command(slba, blocks);
         host.run(verify, Data::None).map(drop)

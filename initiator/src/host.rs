@@ -38,7 +38,7 @@ impl Host {
         Self::connect_on(&device, options)
     }
 
-    /// Connects through `device`, otherwise as [`connect`](Self::connect).
+    /// Like [`connect`](Self::connect), but through `device`.
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -83,7 +83,7 @@ impl Host {
         self.timeout = timeout;
     }
 
-    /// Does pending work without waiting; returns whether there was any.
+    /// Does pending work without waiting. Returns true if there was work.
     pub fn poll(&mut self) -> bool {
         self.controller.poll(Instant::now())
     }
@@ -98,7 +98,7 @@ impl Host {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(ended) => return ended,
-                // A live controller holds the command and will send it.
+                // The command is not in flight. The live controller will send it.
                 Err(HostError::Timeout { .. }) if self.controller.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
@@ -116,7 +116,7 @@ impl Host {
         }
     }
 
-    /// As [`run_on`](Self::run_on), on the first I/O queue.
+    /// Like [`run_on`](Self::run_on), but on the first I/O queue.
     pub fn run(
         &mut self,
         command: impl Into<Command>,
@@ -141,7 +141,7 @@ impl Host {
         response.require_success(|| command_name(queue.qid(), &command.sqe))
     }
 
-    /// As [`run_on`](Self::run_on), on the admin queue.
+    /// Like [`run_on`](Self::run_on), but on the admin queue.
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
@@ -164,7 +164,7 @@ impl Host {
 
     /// Blocks until a command of an I/O queue ends; returns `None` after `patience`.
     ///
-    /// Poll again soon: acknowledgements may be pending.
+    /// The caller must poll again soon, because acknowledgements may be pending.
     pub fn wait_any(
         &mut self,
         queue: IoQueue,
@@ -252,7 +252,7 @@ impl Host {
 }
 
 impl Host {
-    /// As [`Controller::submit`].
+    /// See [`Controller::submit`].
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -266,7 +266,7 @@ impl Host {
         self.controller.submit(command, data)
     }
 
-    /// As [`Controller::submit_on`].
+    /// See [`Controller::submit_on`].
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -281,7 +281,7 @@ impl Host {
         self.controller.submit_on(queue, command, data)
     }
 
-    /// As [`Controller::submit_admin`].
+    /// See [`Controller::submit_admin`].
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -290,106 +290,106 @@ impl Host {
         self.controller.submit_admin(sqe, data)
     }
 
-    /// As [`Controller::take`].
+    /// See [`Controller::take`].
     #[inline]
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         self.controller.take(ticket)
     }
 
-    /// As [`Controller::reap`].
+    /// See [`Controller::reap`].
     #[inline]
     pub fn reap(&mut self, queue: IoQueue) -> Option<(Ticket, Ended)> {
         self.controller.reap(queue)
     }
 
-    /// As [`Controller::forget`].
+    /// See [`Controller::forget`].
     pub fn forget(&mut self, ticket: Ticket) {
         self.controller.forget(ticket);
     }
 
-    /// As [`Controller::io_queues`].
+    /// See [`Controller::io_queues`].
     #[must_use]
     pub fn io_queues(&self) -> impl ExactSizeIterator<Item = IoQueue> + use<> {
         self.controller.io_queues()
     }
 
-    /// As [`Controller::io_queue`].
+    /// See [`Controller::io_queue`].
     #[must_use]
     #[inline]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         self.controller.io_queue(turn)
     }
 
-    /// As [`Controller::depth`].
+    /// See [`Controller::depth`].
     #[must_use]
     pub fn depth(&self, queue: IoQueue) -> u16 {
         self.controller.depth(queue)
     }
 
-    /// As [`Controller::in_capsule_max`].
+    /// See [`Controller::in_capsule_max`].
     #[must_use]
     #[inline]
     pub fn in_capsule_max(&self, queue: IoQueue) -> usize {
         self.controller.in_capsule_max(queue)
     }
 
-    /// As [`Controller::prefers_capsule`].
+    /// See [`Controller::prefers_capsule`].
     #[must_use]
     #[inline]
     pub fn prefers_capsule(&mut self, queue: IoQueue, bytes: usize) -> bool {
         self.controller.prefers_capsule(queue, bytes)
     }
 
-    /// As [`Controller::state`].
+    /// See [`Controller::state`].
     #[must_use]
     pub fn state(&self) -> AssociationState {
         self.controller.state()
     }
 
-    /// As [`Controller::is_live`].
+    /// See [`Controller::is_live`].
     #[must_use]
     #[inline]
     pub fn is_live(&self) -> bool {
         self.controller.is_live()
     }
 
-    /// As [`Controller::take_event`].
+    /// See [`Controller::take_event`].
     #[inline]
     pub fn take_event(&mut self) -> Option<Event> {
         self.controller.take_event()
     }
 
-    /// As [`Controller::cntlid`].
+    /// See [`Controller::cntlid`].
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.controller.cntlid()
     }
 
-    /// As [`Controller::identity`].
+    /// See [`Controller::identity`].
     #[must_use]
     pub fn identity(&self) -> &IdentifyController {
         self.controller.identity()
     }
 
-    /// As [`Controller::transfer_max`].
+    /// See [`Controller::transfer_max`].
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         self.controller.transfer_max()
     }
 
-    /// As [`Controller::options`].
+    /// See [`Controller::options`].
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         self.controller.options()
     }
 
-    /// As [`Controller::device`].
+    /// See [`Controller::device`].
     #[must_use]
     pub fn device(&self) -> &Arc<dyn Device> {
         self.controller.device()
     }
 
-    /// As [`Controller::buffer`].
+    /// See [`Controller::buffer`].
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         self.controller.buffer(length)
     }

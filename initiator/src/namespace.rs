@@ -38,9 +38,9 @@ pub struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
-    /// Namespace of the SQE, which must be this disk.
+    /// The namespace with the SQE's NSID, if it still is this disk.
     Disk(Disk),
-    /// Namespace of the SQE, whatever its disk.
+    /// The namespace with the SQE's NSID, even if the disk was replaced.
     #[cfg(feature = "raw")]
     Anything,
 }

@@ -5,7 +5,6 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Maximum attempts to identify a namespace that keeps changing.
 const OPEN_TRIES: u32 = 8;
 
 impl Host {
@@ -71,7 +70,8 @@ impl Host {
     /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
     /// event. Blocks.
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        // While namespaces are open, `Controller` reads the page too: its changes are taken first.
+        // `Controller` also reads this log page while namespaces are open. Changes that it has read
+        // are taken first.
         let what = "the list of changed namespaces";
         let mut changes = self.wait_until(what, |host| host.controller_mut().take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;

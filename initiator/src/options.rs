@@ -60,12 +60,14 @@ pub struct HostOptions {
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
-    /// Whether commands wait for a lost controller to reconnect, instead of ending when their connection is closed.
+    /// True if commands wait for the reconnection of a lost controller. If false, commands end when
+    /// their connection is closed.
     pub requeue: bool,
-    /// Time from the close of a connection until its unanswered writes, and other writes of their blocks, are sent.
+    /// Time for which unanswered writes, and other writes of their blocks, are held back after a
+    /// connection closed.
     ///
-    /// `None`: until the lost target can no longer execute the write, by KATO and CQT. Zero: no wait, as in Linux; a
-    /// target that was only paused may then overwrite newer data.
+    /// `None` waits until KATO and CQT exclude that the lost target still executes the writes. Zero
+    /// does not wait, as in Linux; a target that was only paused may then overwrite newer data.
     pub write_hold: Option<Duration>,
 }
 
@@ -118,7 +120,8 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Entries of each I/O queue, at least 2; with secrets, one more for authentication.
+    /// Entries of each I/O queue, at least 2. With secrets, one more entry is reserved for
+    /// authentication.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Time without work until a wait sleeps, about the latency of a local target.
+/// Time of polling without work before a wait sleeps: about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
-    /// Does pending work without waiting; returns whether there was any.
+    /// Does pending work without waiting. Returns true if there was work.
     fn poll_now(&mut self) -> bool;
 
     /// Sleeps until a poll may find work, at most until `latest`.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends pending acknowledgements now: the caller's next poll may be late.
+    /// Sends pending acknowledgements now, because the caller may not poll again soon.
     fn settle(&mut self);
 }
 
-/// Polls once; without work, sleeps up to 10 ms.
+/// Polls once. If there was no work, sleeps for up to 10 ms.
 pub(crate) fn step(host: &mut impl Waiting) {
     const NAP: Duration = Duration::from_millis(10);
     if host.poll_now() {
@@ -41,7 +41,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// As [`wait_until`], but leaves acknowledgements pending for callers that poll again soon.
+/// Like [`wait_until`], but leaves acknowledgements pending, because callers poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

@@ -92,7 +92,7 @@ impl Driver {
         self.last_cid += 1;
         self.own_commands.insert(self.last_cid, command);
         for cqe in self.exchange(qid, sqe, &[]) {
-            // An Asynchronous Event Request completes in a later call.
+            // The completed command may be an Asynchronous Event Request of an earlier call.
             let command = self.own_commands.remove(&cqe.cid.get());
             let command = command.expect("the CID of a command in flight");
             let length = match command.payload {

@@ -195,7 +195,8 @@ impl Target {
                 // Deallocation is optional, but the ranges must be valid.
                 DatasetRanges::parse(&data, &view.expect("the parser requires it"))?;
             }
-            // Memory has no cache and no media errors; the namespace excludes Write Uncorrectable.
+            // Memory has no cache and no media errors. The namespace does not support Write
+            // Uncorrectable.
             Operation::Compare(_)
             | Operation::Verify(_)
             | Operation::Flush(_)
@@ -219,7 +220,7 @@ impl Target {
                     Action::FlushAll { cntlid } => {
                         self.subsystem.flushed(cntlid, true, now, &mut actions);
                     }
-                    // A command completes before the next is received.
+                    // Each command completes before the next is received, so none can be aborted.
                     Action::Abort {
                         cntlid, abort_cid, ..
                     } => self
@@ -229,7 +230,7 @@ impl Target {
                         self.subsystem
                             .protection_done(nsid, change, true, &mut actions);
                     }
-                    // The disk has no cache, and the namespace is visible to every host.
+                    // The disk has no cache, and every host may use the namespace.
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }
             }

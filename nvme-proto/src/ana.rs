@@ -58,7 +58,7 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// CHGCNT of the log: changes of states, groups or visible namespaces.
+    /// CHGCNT of the log, incremented when ANA states, groups or visible namespaces change.
     changes: u64,
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }
@@ -91,8 +91,8 @@ impl AnaView {
         }
     }
 
-    /// Replaces the states. Returns true, and increments CHGCNT, only if a changed group satisfies
-    /// `shown`.
+    /// Replaces the states. Returns true, and increments CHGCNT, only if `shown` returns true for a
+    /// changed group.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {

@@ -274,7 +274,6 @@ fn tsas_of(provider: RdmaProvider) -> RdmaTsas {
     tsas
 }
 
-/// Writes text, padded with `fill`. Panics if the text is too long.
 fn write_text(field: &mut [u8], fill: u8, text: core::fmt::Arguments<'_>) {
     struct Cursor<'a>(&'a mut [u8]);
     impl core::fmt::Write for Cursor<'_> {

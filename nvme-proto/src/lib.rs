@@ -1,8 +1,5 @@
 //! NVMe and NVMe over Fabrics protocol logic without I/O, for targets and hosts.
 //!
-//! The crate implements the protocol rules of both sides as state machines, usable with any
-//! transport, thread model and disk.
-//!
 //! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received
 //! capsule into SQE and in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It
 //! passes the first command of a queue to [`Subsystem::connect`](subsystem::Subsystem::connect) and

@@ -8,7 +8,7 @@ pub const PAGE_BYTES: u32 = 4096;
 
 /// Maximum of MDTS: 2^11 pages of 4 KiB, 8 MiB.
 ///
-/// 16 MiB, the next power of two, exceeds a keyed SGL descriptor by one byte.
+/// 16 MiB, the next power of two, exceeds the length field of a keyed SGL descriptor by one byte.
 pub const MDTS_MAX: u8 = 11;
 
 /// Size of an SQE in bytes.
@@ -23,10 +23,10 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Maximum NSID; lower for small transfers ([`namespaces_within`]).
+/// Maximum NSID of any subsystem. A small maximum transfer lowers it ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
-/// Maximum NSID with the smallest transfers.
+/// Maximum NSID that every maximum transfer allows.
 pub const NAMESPACES_ALWAYS: u32 = 1024;
 
 /// Maximum NSIDs in log page 04h (Base, 5.16.1.5).
@@ -75,10 +75,11 @@ pub const KAS: u16 = 1;
 /// No command is submitted to a disk after the expiry.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// Milliseconds without a command after which an association without a running keep alive timer ends.
+/// An association without a running keep alive timer ends after this time without a command, in
+/// milliseconds.
 ///
-/// Applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to controllers that are not
-/// ready.
+/// This applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to
+/// controllers that are not ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
 /// CAP.TO: maximum time from CC.EN to CSTS.RDY, in units of 500 ms.

@@ -27,11 +27,12 @@ pub struct Namespace {
     pub blocks: u64,
     /// Base-2 logarithm of the block size in bytes: 9 or 12.
     pub block_shift: u8,
-    /// True if writes never succeed.
+    /// True if every write fails.
     pub read_only: bool,
     /// True if hosts may change `protection`.
     pub protectable: bool,
-    /// True if `protection` survives a restart of the target, except "until power cycle".
+    /// True if `protection` survives a restart of the target. The state "until power cycle" never
+    /// does.
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
@@ -69,11 +70,11 @@ pub struct Atomic {
     pub normal: u32,
     /// NAWUPF: maximum write that is atomic if power fails.
     pub power_fail: u32,
-    /// NABSN: a write across a multiple of this is not atomic; 0 for none.
+    /// NABSN: a write that crosses a multiple of this value is not atomic; 0 for no boundary.
     pub boundary: u32,
     /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: `boundary` if power fails; 0 for none.
+    /// NABSPF: like `boundary`, but for writes during a power failure; 0 for no boundary.
     pub boundary_power_fail: u32,
 }
 
@@ -371,7 +372,7 @@ impl Namespaces {
         let attached = self.by_nsid.get_mut(&nsid);
         let attached = attached.filter(|_| seen.contains(nsid));
         let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
-        // One change at a time limits flushes, even if a disk hangs and hosts repeat the command.
+        // A host that repeats the command while a disk hangs must not start more flushes.
         if attached.change.is_some() {
             return Err(Status::COMMAND_INTERRUPTED);
         }

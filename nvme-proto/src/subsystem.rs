@@ -235,7 +235,8 @@ impl Subsystem {
 
     /// Creates the queue of a claim, after any authentication.
     ///
-    /// Repeats every check: of several claims with one CNTLID or QID, the first to join succeeds.
+    /// Checks the Connect again, because another claim of the same CNTLID or QID may have joined
+    /// since.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -341,9 +342,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// At least one CNTLID must be free.
+    /// Returns the first free CNTLID from `from` on; one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one: reuse as late as possible keeps delayed messages of an old
+    /// Callers pass the last assigned CNTLID plus one. Late reuse keeps delayed messages of an old
     /// association away from a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();

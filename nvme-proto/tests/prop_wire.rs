@@ -329,7 +329,6 @@ fn identifiers() -> impl Strategy<Value = u8> {
     prop_oneof![6 => Just(0x4f), 3 => Just(0x01), 2 => meaningful, 1 => any::<u8>()]
 }
 
-/// Commands with up to two errors and some random bytes.
 fn sqes() -> impl Strategy<Value = Sqe> {
     let opcodes = prop_oneof![
         8 => prop::sample::select(vec![0x00u8, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c]),

@@ -16,7 +16,6 @@ const CRC: std::ops::Range<usize> = 8..12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Offset in the namespace in bytes.
     pub(super) offset: u64,
     /// Number of writes to this unit by the run, including this one.
     pub(super) generation: u32,

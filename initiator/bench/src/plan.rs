@@ -21,7 +21,7 @@ impl Plan {
         self.region / self.job.bs_min
     }
 
-    /// Bytes to transfer, unless the time limit ends the job first.
+    /// Bytes to transfer if no time limit ends the job first.
     pub(super) fn amount(&self) -> u64 {
         self.region.saturating_mul(self.job.loops)
     }
@@ -46,7 +46,8 @@ pub(super) fn plans(job: &Job, format: Format) -> Result<Vec<Plan>, String> {
     Ok((0..job.numjobs).map(plan).collect())
 }
 
-/// Excludes, as in fio, a remainder smaller than a block.
+/// Returns the length of the region in bytes. As in fio, a remainder smaller than a block is left
+/// out.
 fn region(job: &Job, format: Format) -> Result<u64, String> {
     let whole = format.bytes();
     let block = u64::from(format.block_bytes);

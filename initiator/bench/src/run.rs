@@ -61,7 +61,7 @@ pub struct Glimpse {
     pub progress: Option<f64>,
 }
 
-/// Receiver of progress.
+/// Receiver of progress reports.
 pub trait Audience {
     /// Called every second during a run.
     fn glimpse(&mut self, glimpse: &Glimpse);

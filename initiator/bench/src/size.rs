@@ -18,7 +18,6 @@ impl Size {
         }
     }
 
-    /// Returns the size in bytes for a namespace of `whole` bytes.
     pub(super) fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,

@@ -83,7 +83,6 @@ impl<'a> Source<'a> {
 impl Iterator for Source<'_> {
     type Item = Operation;
 
-    /// Returns the next command; `None` after all bytes. A time-based job has no end.
     fn next(&mut self) -> Option<Operation> {
         if self.left == 0 && !self.plan.job.time_based {
             return None;

@@ -91,7 +91,7 @@ pub struct DirectionStats {
     /// Latency from the start of submission to the completion.
     pub(super) lat_ns: Series,
     pub(super) clat_histogram: Histogram<u64>,
-    /// In KiB/s.
+    /// Samples of the bandwidth in KiB/s.
     pub(super) bw_samples: Series,
     pub(super) iops_samples: Series,
     sample: Sample,

@@ -178,7 +178,6 @@ fn each_kind_of_damage_is_found_and_named() {
     assert!(mismatch(Fault::Lost).contains("offset 16384: expected generation 1"));
     assert!(mismatch(Fault::Lost).contains("got zeroes"));
     assert!(mismatch(Fault::Flipped).contains("first wrong byte 100"));
-    // The next block is overwritten later with correct content.
     assert!(mismatch(Fault::Misplaced).contains("offset 16384"));
 }
 
@@ -244,7 +243,6 @@ fn a_failing_command_ends_its_job_and_is_named() {
     assert!(!result.is_success());
 }
 
-/// Returns a report's figures of writes: commands per second and bytes per second.
 fn write_rates(json: &serde_json::Value) -> (f64, u64) {
     let write = &json["jobs"][0]["write"];
     let iops = write["iops"].as_f64().unwrap();
@@ -282,7 +280,7 @@ fn a_failed_job_reports_what_it_measured_as_incomplete() {
     let json = serde_json::from_str(&report::json(&result)).unwrap();
     let (iops, bandwidth) = write_rates(&json);
     assert!(iops > 0.0 && bandwidth > 0, "{json}");
-    // The first command fails: nothing was measured, and no figure is infinite.
+    // The first command fails, so nothing is measured. No figure may be infinite.
     memory.writes.store(4, Relaxed);
     let result = bench_on(&memory, &[("rw", "write"), ("size", "64k")]);
     let json = serde_json::from_str(&report::json(&result)).unwrap();

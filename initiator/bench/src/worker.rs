@@ -116,7 +116,6 @@ impl<'a> Worker<'a> {
         let ends = job.runtime.map(|runtime| counts_from + runtime);
         self.meter.set_phase(Phase::Ramp);
         let driven = self.drive(&mut Source::new(self.plan), counts_from, ends);
-        // Commands before an error count, too.
         let ran = Instant::now().saturating_duration_since(counts_from);
         self.stats.set_runtime(ran);
         driven

@@ -288,7 +288,6 @@ impl IoUnit {
         // SAFETY: the unit is valid, and only the calling fio thread accesses it.
         let transfer = unsafe { &mut *Self::transfer(unit) };
         transfer.error = errno as c_uint;
-        // A failed I/O transfers no bytes.
         transfer.resid = if errno == 0 { 0 } else { transfer.xfer_buflen };
     }
 

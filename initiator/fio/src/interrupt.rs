@@ -15,7 +15,6 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 const SIGNALS: [c_int; 2] = [libc::SIGINT, libc::SIGTERM];
 
 static IS_DUE: AtomicBool = AtomicBool::new(false);
-/// fio's handlers, in the order of [`SIGNALS`].
 static BEFORE: OnceLock<[Option<Handler>; SIGNALS.len()]> = OnceLock::new();
 
 type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);

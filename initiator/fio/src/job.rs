@@ -139,8 +139,8 @@ impl Job {
         }
     }
 
-    /// Waits for `min` ended I/Os, or for `patience`. Returns how many have ended, at most `max`; [`Self::event`]
-    /// returns them by index.
+    /// Waits until at least `min` I/Os have ended, or for `patience`. Returns the number of ended
+    /// I/Os, at most `max`; [`Self::event`] returns each by its index.
     pub(crate) fn wait(
         &mut self,
         min: usize,
@@ -171,8 +171,8 @@ impl Job {
         }
     }
 
-    /// Disconnects [`LAST_CALL`] after a signal: all I/Os in flight end with errors, and fio can
-    /// exit.
+    /// Closes the connection when [`LAST_CALL`] has passed since a signal. All I/Os in flight then
+    /// end with errors, so that fio can exit.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;
@@ -247,7 +247,6 @@ impl Job {
             })
     }
 
-    /// Refuses unaligned ranges, and more data than a command transfers.
     fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
         let block_bytes = u64::from(self.namespace.block_bytes);
         let (offset, length) = (request.offset, request.length);
@@ -269,7 +268,7 @@ impl Job {
         Err(Refused::Errno(libc::EINVAL))
     }
 
-    /// Returns the registration of fio's buffer, made at its first use.
+    /// Returns the registration of fio's buffer. The first I/O of a buffer registers it.
     fn region(&mut self, request: &Request) -> Result<Arc<Region>, Refused> {
         let (address, length) = (request.data as usize, request.length as usize);
         if let Some(region) = self.regions.get(&address)
@@ -337,7 +336,6 @@ enum Refused {
     Errno(libc::c_int),
 }
 
-/// Refuses a namespace beyond fio's signed 64-bit sizes.
 fn check_size(namespace: &Namespace) -> Result<(), String> {
     if namespace.bytes() > i64::MAX as u128 {
         return Err(format!(
@@ -361,7 +359,7 @@ fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     range
 }
 
-/// Returns the errno of a status, as Linux's block layer.
+/// Returns the errno that Linux's block layer uses for a status.
 fn errno(status: Status) -> libc::c_int {
     match status.code() {
         Status::SUCCESS => 0,

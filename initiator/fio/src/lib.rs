@@ -98,7 +98,6 @@ unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_in
     }
 }
 
-/// Records the job's namespace; returns the namespace size in bytes.
 fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);

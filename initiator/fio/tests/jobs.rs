@@ -49,8 +49,8 @@ fn engine() -> &'static PathBuf {
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // Building all libraries and one test enables the same features as the test build, whose
-        // compiled dependencies are then reused.
+        // With these arguments, Cargo enables the features of the test build and reuses its
+        // compiled dependencies.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {
@@ -186,7 +186,7 @@ fn a_signal_ends_a_job_without_answers() {
             .unwrap()
             .success()
     );
-    // The command timeout is 30 s: before that, the signal ends the job.
+    // The signal must end the job before the command timeout (30 s) does.
     let end = Instant::now() + Duration::from_secs(25);
     let ended = loop {
         match fio.try_wait().unwrap() {
@@ -264,7 +264,7 @@ fn a_limit_is_what_fio_measures() {
             assert!(share < 1.05, "{limits}: {share} of it");
             share
         };
-        // A busy machine may measure less; one good value of ten suffices.
+        // On a busy machine, fio may stay below the limit. One run of ten must reach it.
         assert!(
             (0..10).any(|_| measure() > 0.95),
             "{limits}: never all of it"

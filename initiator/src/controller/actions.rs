@@ -10,7 +10,7 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// Infinite RNR retries, which end because the controller posts a receive for each command.
+/// RNR retries without limit, because the controller will post a receive for each command.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
@@ -181,7 +181,6 @@ impl Controller {
         self.events.push(event);
     }
 
-    /// Returns the controller's last error, or [`HostError::NotShutDown`] if a requested shutdown was not confirmed.
     fn of_shutdown(&self, error: Option<HostError>) -> Option<HostError> {
         let error = match self.shutdown {
             None => return error,
@@ -200,7 +199,8 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // A reconnection may grant fewer I/O queues; commands parked for the other queues end.
+        // A reconnection may grant fewer I/O queues than before. Commands parked for the missing
+        // queues end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -213,7 +213,7 @@ impl Controller {
         }
     }
 
-    /// Makes the first loss and the latest error the result of later commands.
+    /// Later commands end with the first loss and the latest error.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {
@@ -225,7 +225,7 @@ impl Controller {
 
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // All attempts failed without a further error of the fabric.
+            // No attempt to reconnect has reported an error of the fabric.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }
@@ -240,7 +240,8 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // Without a new error of the fabric, the cause of `Event::Lost` applies.
+                    // The fabric reported no new error, so the cause of `Event::Lost` still
+                    // applies.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {

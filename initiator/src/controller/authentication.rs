@@ -15,7 +15,7 @@ const NO_RANDOM: &str = "the operating system has no random numbers";
 pub(super) struct Dialogue {
     /// T_ID, incremented for each authentication.
     transaction: u16,
-    /// SEQNUM of the last challenge, incremented, never 0.
+    /// SEQNUM of the last challenge. Each challenge increments it, and skips 0.
     seqnum: u32,
     state: DialogueState,
 }
@@ -44,7 +44,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the current step, with a remedy if the connection ends at this step.
+    /// Describes the current step for an error message, with a remedy if the connection ends here.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
             DialogueState::Begun

@@ -12,7 +12,7 @@ const TOO_SLOW: Cause = Cause::TooSlow {
 };
 
 impl Controller {
-    /// As [`submit_on`](Self::submit_on), on the first I/O queue.
+    /// Like [`submit_on`](Self::submit_on), but on the first I/O queue.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -66,7 +66,7 @@ impl Controller {
         self.submit_unchecked(0, sqe, data)
     }
 
-    /// As [`submit_on`](Self::submit_on), without a check of the disk.
+    /// Like [`submit_on`](Self::submit_on), but without a check of the disk.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"

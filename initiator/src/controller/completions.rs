@@ -101,7 +101,8 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // The message is processed at once: a target that refuses the host disconnects next.
+            // The authentication message is processed before the disconnect that follows if the
+            // target refuses the host.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -128,7 +129,7 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The target's reason may be among new completions.
+                // The message with the target's reason may still be among the new completions.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }

@@ -18,7 +18,7 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Maximum lost writes tracked by blocks; with more, all writes wait.
+/// Maximum number of lost writes whose blocks are recorded. If there are more, all writes wait.
 const DOUBTS_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -26,7 +26,6 @@ struct Opened {
     nsid: u32,
     disk: Disk,
     in_question: bool,
-    /// True if the namespace is missing or is another disk than the opened one.
     replaced: bool,
 }
 
@@ -61,7 +60,7 @@ pub(super) enum Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The namespace is opened and, as far as known, the command's disk.
+    /// The namespace is opened, and no other disk was found.
     Known,
     Replaced,
     Unknown,
@@ -98,7 +97,7 @@ pub(super) struct Guard {
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,
-    /// Number of reconnections and reports after which namespaces may have changed.
+    /// Counter of reconnections and of reported namespace changes.
     pub(super) changes: u64,
     /// True if log page 04h must be read, to re-arm its event.
     arms: bool,
@@ -187,7 +186,6 @@ impl Guard {
         self.doubts.deadline()
     }
 
-    /// True if an I/O command must wait for a lost write or for identification.
     pub(super) fn holds(&self, sqe: &Sqe) -> bool {
         if !self.doubts.is_empty() && self.doubts.hold(sqe) {
             return true;

@@ -56,12 +56,13 @@ impl Controller {
         }
     }
 
-    /// True if a live controller holds a command back: its disk is being identified, or a lost write may be executed.
+    /// True if the command waits although the controller is live: its disk is being identified, a
+    /// lost write may still be executed, or a retry delay runs.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }
 
-    /// Time until which the target may execute commands of a connection closing now.
+    /// Time until which the target may execute commands of a connection that closes now.
     pub(super) fn in_doubt_until(&self) -> Duration {
         let by_rule = || {
             let identity = self.association.identity();
@@ -92,8 +93,8 @@ impl Controller {
         true
     }
 
-    /// Sends permitted parked commands and the next identification command. Returns true if there
-    /// was work.
+    /// Sends parked commands that need not wait any longer, and the next identification command.
+    /// Returns true if there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != AssociationState::Live {

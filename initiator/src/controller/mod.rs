@@ -148,7 +148,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Does pending work without waiting; returns whether there was any.
+    /// Does pending work without waiting. Returns true if there was work.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let progress = self.poll_completions() | self.poll_events();
@@ -341,14 +341,14 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands without a result on a queue, the association's included.
+    /// Commands without a result on a queue, including commands of the association itself.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
         queue.map_or(0, Queue::outstanding)
     }
 
-    /// Commands without a result on the admin queue, the association's included.
+    /// Commands without a result on the admin queue, including commands of the association itself.
     #[must_use]
     pub fn admin_outstanding(&self) -> usize {
         self.queues.first().map_or(0, Queue::outstanding)
@@ -404,7 +404,8 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Returns false if the queue is not connected; the command then ends with the connection.
+    /// Sends a command. If the connection is broken, returns false; the command ends when the
+    /// connection is closed.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {
@@ -479,7 +480,6 @@ impl Controller {
         }])
     }
 
-    /// Aborts commands after the command timeout. If an aborted command does not end, the controller counts as lost.
     fn sweep(&mut self) {
         self.sweep_at = self.now + self.options.command_timeout / SWEEPS.into();
         let now = self.time();

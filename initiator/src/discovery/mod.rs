@@ -19,7 +19,6 @@ pub use entry::Route;
 pub use referral::{SERVICES_MAX, Service};
 
 const ENTRIES_MAX: u64 = 4096;
-/// Maximum attempts to read a log that keeps changing.
 const ATTEMPTS: u32 = 8;
 
 /// KATO of a persistent discovery connection, as in Linux.
@@ -55,7 +54,8 @@ impl Discovery {
         self.host.discovery_log()
     }
 
-    /// Blocks until the log may have changed or the host has reconnected (true), or the timeout is over (false).
+    /// Blocks until the log may have changed or the host has reconnected. Returns false after the
+    /// timeout.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
         let result = self

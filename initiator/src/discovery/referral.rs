@@ -102,7 +102,6 @@ mod tests {
         while let Some(next) = itinerary.next() {
             let port = next.address.port();
             asked.push(port);
-            // Each service refers to all three.
             itinerary.learn(&log([1, 2, 3, port]));
         }
         assert_eq!(asked, [1, 2, 3]);

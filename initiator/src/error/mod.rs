@@ -12,7 +12,7 @@ use nvme_proto::wire::cm::RejectStatus;
 /// Error of a host's operation.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The local fabric failed or refused.
+    /// The local fabric failed, or refused the operation.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The target rejected the connection for an NVMe/RDMA reason.
@@ -107,7 +107,8 @@ pub enum HostError {
         /// NSID.
         nsid: u32,
     },
-    /// No path is usable or expected back in time. The command may have been executed.
+    /// No path is usable, and none is expected to return in time. The command may have been
+    /// executed.
     #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
         /// Number of paths.
@@ -178,7 +179,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// True for losses that follow from an earlier, unnamed error.
+    /// True if the loss is only a consequence of an earlier error that it does not name.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,

@@ -115,7 +115,7 @@ impl AsyncHost {
         self.submit_on(self.next_queue(), command, data)
     }
 
-    /// Submits a command on an I/O queue, otherwise like [`submit`](Self::submit).
+    /// Like [`submit`](Self::submit), but on the given I/O queue.
     pub fn submit_on(
         &self,
         queue: IoQueue,
@@ -125,7 +125,7 @@ impl AsyncHost {
         self.submit_to(To::Io(queue, command.into()), data)
     }
 
-    /// Submits a command on the admin queue, otherwise like [`submit`](Self::submit).
+    /// Like [`submit`](Self::submit), but on the admin queue.
     pub fn submit_admin(&self, sqe: Sqe, data: Data<'static>) -> Completion {
         self.submit_to(To::Admin(sqe), data)
     }

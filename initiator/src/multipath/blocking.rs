@@ -39,8 +39,8 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // Controllers limit the duration of each step. A path slower than `patience` may join later
-        // if another is usable.
+        // The loop ends, because controllers limit the duration of each step. A path that is still
+        // connecting after `patience` may join later.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {
@@ -132,7 +132,8 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command ends; returns `None` after `patience`. Poll again soon: acknowledgements may be pending.
+    /// Blocks until a command ends; returns `None` after `patience`. The caller must poll again
+    /// soon, because acknowledgements may be pending.
     pub fn wait_any(
         &mut self,
         patience: Duration,

@@ -64,7 +64,8 @@ pub struct MultipathOptions {
     pub policy: Policy,
     /// Maximum commands without a result.
     pub depth: u16,
-    /// Time from the close of a connection until its unanswered writes are sent on another path.
+    /// Time for which unanswered writes are held back after a connection closed, before another
+    /// path sends them.
     ///
     /// `None` and zero have the meaning of [`HostOptions::write_hold`].
     pub write_hold: Option<Duration>,
@@ -190,7 +191,7 @@ impl Multipath {
         self.namespace.as_ref()
     }
 
-    /// Maximum data of a command in bytes, over all controllers that were live.
+    /// Maximum data of a command in bytes: the minimum over all controllers that have been live.
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         self.transfer_max
@@ -224,7 +225,8 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Commands not sent: without a path, or while a lost write may be executed.
+    /// Commands that are not sent yet, because no path is usable or a lost write may still be
+    /// executed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()

@@ -24,10 +24,9 @@ const ANA_LOG_MAX: usize = 4 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
 const TRIES_MAX: u8 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// Time between queries of a refused path.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// Minimum ANATT; smaller reported values are raised.
+/// Smallest ANATT used, even if the controller reports less.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +72,6 @@ pub(super) struct Path {
     scratch: Buffer,
     due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
-    /// Incomplete ANA log of a read in progress.
     ana_log: Option<Reading>,
     failures: u8,
     ask_at: Duration,
@@ -112,7 +110,6 @@ impl Path {
 
     pub(super) fn note(&mut self, event: &Event) {
         match event {
-            // Queries are repeated after a reconnection.
             Event::Live { .. } => {
                 self.due = [false, true, true, true];
                 (self.refused, self.ana_log) = (None, None);
@@ -215,13 +212,13 @@ impl Path {
                     Reading::new(page, 0, length, piece_max, false)
                 };
                 let reading = self.ana_log.get_or_insert_with(begin);
-                // `AnaLog::parse` accepts complete logs; here a part is missing.
                 reading.next().expect("a page that ends is parsed")
             }
         }
     }
 
-    /// Maximum ANA log in bytes, from NANAGRPID and MNAN, or NN (up to 1024) if larger.
+    /// Maximum size of the ANA log in bytes. The number of namespaces is MNAN, but at least NN up
+    /// to 1024.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
@@ -280,7 +277,6 @@ impl Path {
     /// The first part of the ANA log re-arms the event, so that a change during the read starts
     /// another read.
     fn read_ana_log(&mut self) -> Option<Answer> {
-        // A pending query restarts a discarded read.
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;
         reading.take(&self.scratch.bytes(0, piece as usize));
@@ -338,7 +334,7 @@ impl Path {
     }
 
     pub(super) fn reap(&mut self, queue: IoQueue) -> Option<(u16, Result<Response, HostError>)> {
-        // This handle of the buffer is dropped: the slot in `Ios` has another.
+        // This handle of the buffer is dropped here. `Ios` keeps another handle for the caller.
         let (ticket, Ended { answer, .. }) = self.controller.reap(queue)?;
         let slot = self.owners[queue.index() - 1][usize::from(ticket.cid())];
         Some((slot, answer))

@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::queue::Response;
 
 impl Multipath {
-    /// Does pending work without waiting; returns whether there was any.
+    /// Does pending work without waiting. Returns true if there was work.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut progress = false;
@@ -83,14 +83,16 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // The path is no longer refused; it is usable after its ANA state is read.
+                    // The path is no longer refused. Commands may use it once its ANA state is
+                    // read.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // While the namespace is in question, its ANA state is ignored. Without an ANA state, the path is unusable.
+            // The ANA state is ignored until the namespace is identified again. A path without ANA
+            // state is unusable.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
@@ -125,7 +127,8 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("the path leads to another namespace: the identifiers differ".into());
         }
-        // After a resize, paths report the new size at different times: growth is accepted.
+        // After a resize, the paths report the new size at different times, so a larger size is
+        // accepted.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(
@@ -203,7 +206,8 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // The chosen path failed in this poll, or none is available: a later poll retries.
+                // A later poll retries, because the chosen path failed in this poll or no path is
+                // available yet.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

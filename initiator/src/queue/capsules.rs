@@ -37,8 +37,8 @@ struct CapsuleSlot {
 }
 
 impl Capsules {
-    /// Returns the number of capsule slots for `commands` commands, also the maximum of posted
-    /// SENDs.
+    /// Returns the number of capsule slots for `commands` commands, and thus of SENDs that can be
+    /// posted.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }

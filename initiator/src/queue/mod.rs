@@ -53,7 +53,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands with a response that end after further SENDs complete.
+    /// Commands that have a response, but end only after further SENDs complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -266,9 +266,12 @@ impl Queue {
         Ok(Effect::No)
     }
 
-    /// A caller's command with a response ends with that response. If `park` is true, commands that may be sent again
-    /// are parked. The remaining commands of callers end with `loss`, other commands without a result. `unanswered` is
-    /// called for each I/O command that the controller may have executed.
+    /// Ends or parks all sent commands.
+    ///
+    /// A caller's command that has a response ends with that response. If `park` is true, commands
+    /// that may be sent again are parked; other commands of callers end with `loss`. Commands
+    /// without a caller are dropped. `unanswered` is called for each I/O command that the
+    /// controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -355,8 +358,8 @@ impl Queue {
         false
     }
 
-    /// Counts the age of commands in flight. Returns the CIDs of commands older than `age_max`,
-    /// with true if an abort was requested.
+    /// Increments the age of commands in flight. Returns the CIDs of commands older than `age_max`,
+    /// and whether an abort of each was requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()

@@ -6,10 +6,13 @@
 
 use std::time::Duration;
 
-/// Number of commands in flight from which a queue counts as deep.
+/// Minimum number of commands in flight for RDMA READ.
 const DEEP: usize = 7;
-/// Maximum round trip, divided by the commands in flight, at which RDMA READ is as fast as in-capsule data. A write by
-/// RDMA READ takes two round trips; in-capsule data reaches 203,000 writes/s (measured).
+/// Longest round trip, divided by the number of commands in flight, at which RDMA READ is as fast
+/// as in-capsule data.
+///
+/// RDMA READ takes two round trips for each write. With in-capsule data, 203,000 writes/s were
+/// measured.
 const NEAR: Duration = Duration::from_nanos(2500);
 /// Number of consecutive commands below [`DEEP`] or beyond [`NEAR`] that end the use of RDMA READ.
 const CALM: u8 = 64;
@@ -44,7 +47,6 @@ mod tests {
         let mut spread = Spread::default();
         assert!((0..DEEP).all(|unanswered| !spread.next(unanswered, AT_ONCE)));
         assert!(spread.next(DEEP, AT_ONCE));
-        // All commands complete before the queue is filled again.
         for _ in 0..10 {
             assert!((0..=DEEP).all(|unanswered| spread.next(unanswered, AT_ONCE)));
         }

@@ -80,7 +80,7 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // Ended commands occupy all capsule slots except three: depth 2, and one for the association.
+    // Three capsule slots are free: two for commands, and one for the association.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);

@@ -23,7 +23,7 @@ enum ExchangeState {
     Negotiating,
     Challenging(Hash, Group),
     Replying(Challenge),
-    /// Waits until the host reads the result; holds the response to the host's challenge, if any.
+    /// The host has not read the result yet. Holds the response to the host's challenge, if any.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
     Failing(Reason),
@@ -71,7 +71,7 @@ impl Authentication {
         }
     }
 
-    /// Result, once the authentication has ended. Close the connection after a failure.
+    /// Returns the result once the authentication has ended. After a failure, close the connection.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {

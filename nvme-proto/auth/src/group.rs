@@ -10,7 +10,8 @@ use zeroize::Zeroizing;
 use crate::Random;
 use crate::primes::{FFDHE2048, FFDHE3072, FFDHE4096, FFDHE6144, FFDHE8192};
 
-/// Bits of a private key, at least twice the strength of the largest group (RFC 7919, 5.2).
+/// Length of a private key in bits: at least twice the security strength of the largest group (RFC
+/// 7919, 5.2).
 const EXPONENT_BITS: u32 = 512;
 
 /// Diffie-Hellman group (figure 448; RFC 7919).
@@ -102,7 +103,7 @@ impl Exchange {
         group.prime()?;
         let mut bytes = Zeroizing::new(vec![0; EXPONENT_BITS as usize / 8]);
         random(&mut bytes);
-        // The top bit excludes small keys.
+        // A private key must not be small, so its top bit is always set.
         bytes[0] |= 0x80;
         Self::of(group, &bytes)
     }
@@ -134,7 +135,8 @@ impl Exchange {
 
     /// Returns the shared secret, padded to the length of the prime.
     ///
-    /// `None` for a public key outside 2 to p - 2: the secret would be predictable.
+    /// Returns `None` if the public key is not in 2 to p - 2, because the secret would be
+    /// predictable.
     pub(crate) fn common(&self, public_key: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let bits = self.prime.bits_precision();
         if public_key.len() * 8 > bits as usize {

@@ -20,13 +20,13 @@ use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 /// Failed authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Reason.
+    /// Reason of the failure.
     pub reason: Reason,
     /// AUTH_Failure2 to send before disconnecting; `None` after a failure reported by the controller.
     pub message: Option<Vec<u8>>,
 }
 
-/// Authentication until the controller's challenge.
+/// Authentication that waits for the controller's challenge.
 #[derive(Debug)]
 pub struct Negotiating {
     names: Names,
@@ -35,7 +35,7 @@ pub struct Negotiating {
     transaction: u16,
 }
 
-/// Authentication until the controller's result.
+/// Authentication that waits for the controller's result.
 pub struct Replied {
     /// DH-HMAC-CHAP_Reply to send.
     pub message: Vec<u8>,
@@ -54,7 +54,7 @@ impl core::fmt::Debug for Replied {
 /// Successful authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Success {
-    /// DH-HMAC-CHAP_Success2 to send, if expected.
+    /// DH-HMAC-CHAP_Success2 to send, if the controller authenticated too.
     pub message: Option<Vec<u8>>,
     /// Negotiated parameters.
     pub outcome: Authenticated,
@@ -165,7 +165,8 @@ impl Replied {
     /// Processes the controller's result (DH-HMAC-CHAP_Success1).
     ///
     /// # Errors
-    /// The controller reported a failure, or its required response is wrong or missing.
+    /// The controller reported a failure, or did not prove its identity although
+    /// [`Secrets::controller`] requires that.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {

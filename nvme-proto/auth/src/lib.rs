@@ -58,7 +58,7 @@ impl Default for Policy {
     }
 }
 
-/// NQNs of both ends, which enter every response.
+/// NQNs of both ends, from which every response is computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.

@@ -24,11 +24,12 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Protocol descriptor of AUTH_Negotiate in bytes: total, header, and hash list.
+/// Bytes of a protocol descriptor in AUTH_Negotiate, of its header, and of its list of hash
+/// functions.
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;
-/// Fixed bytes of Challenge, Reply and Success1.
+/// Bytes before the variable part of Challenge, Reply and Success1.
 const FIXED: usize = 16;
 pub(crate) const FAILURE_BYTES: usize = 8;
 /// Maximum bytes of a message (DH-HMAC-CHAP_Reply).
@@ -85,7 +86,7 @@ impl fmt::Display for Reason {
 /// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate, without unknown hashes and groups.
+    /// AUTH_Negotiate. Unknown hash functions and groups are left out.
     Negotiate {
         /// True if SC_C is 0 (no secure channel).
         without_channel: bool,
@@ -113,7 +114,7 @@ pub enum Message<'a> {
     Reply {
         /// RVAL: response.
         response: &'a [u8],
-        /// CVAL: challenge of the host, with CVALID.
+        /// CVAL: challenge of the host; `None` if CVALID is 0.
         challenge: Option<&'a [u8]>,
         /// SEQNUM.
         seqnum: u32,
@@ -124,7 +125,7 @@ pub enum Message<'a> {
     Success1 {
         /// HL: length of the hash in bytes.
         hash_len: u8,
-        /// RVAL: response of the controller, with RVALID.
+        /// RVAL: response of the controller; `None` if RVALID is 0.
         response: Option<&'a [u8]>,
     },
     /// DH-HMAC-CHAP_Success2.

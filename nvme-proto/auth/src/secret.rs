@@ -55,10 +55,10 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes: the smallest length that is at least `bytes`, else
-    /// 64.
+    /// Generates a secret of the smallest length (32, 48 or 64 bytes) that is at least `bytes`, or
+    /// of 64 bytes.
     ///
-    /// Without a transformation, one key serves every NQN.
+    /// Without a transformation, the secret itself is the key of every NQN.
     #[must_use]
     pub fn generate(bytes: usize, transformation: Option<Hash>, random: Random<'_>) -> Self {
         let length = LENGTHS.into_iter().find(|length| bytes <= *length);
@@ -70,7 +70,7 @@ impl Secret {
         }
     }
 
-    /// Text form, as secret as the key.
+    /// Returns the secret as text, which must be kept as secret as the key.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32fast::hash(&self.key).to_le_bytes();

@@ -16,7 +16,7 @@ fn names() -> Names {
     }
 }
 
-/// Generator of the bytes that `vectors.py` uses.
+/// Returns the generator of "random" bytes that `vectors.py` uses too.
 fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = seed;
     move |bytes| {
@@ -242,7 +242,7 @@ fn replies_cannot_be_replayed() {
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);
-    // Equal secrets of both ends favor the attack most.
+    // The attack has the best chance if both ends use the same secret.
     let same = Secrets {
         host: secret(0, 32, None),
         controller: Some(secret(0, 32, None)),
@@ -293,7 +293,8 @@ fn no_changed_message_succeeds() {
             },
         );
         let succeeded = exchange.host.is_ok() && matches!(exchange.controller, Some(Ok(_)));
-        // Changed reserved fields, and identifiers after the end of their list, have no effect.
+        // An authentication may succeed if only reserved fields, or list entries beyond the list's
+        // length, changed.
         let is_of_no_account = target != 2 && exchange.messages.len() == 5;
         assert!(!is_changed || !succeeded || is_of_no_account, "seed {seed}");
     }

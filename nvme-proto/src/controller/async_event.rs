@@ -62,7 +62,7 @@ impl AsyncEvents {
         self.pending |= bit_of(event);
     }
 
-    /// Clears and unmasks the events of log page `lid`, read with RAE = 0.
+    /// Clears and unmasks the events of log page `lid` after the page was read with RAE = 0.
     pub fn clear(&mut self, lid: u8) {
         self.pending &= !bits_of_page(lid);
         self.masked &= !bits_of_page(lid);

@@ -121,7 +121,6 @@ pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
 }
 
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
-    // Before a successful Connect, no other command is allowed (Base, 6.3).
     if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
         let at = if sqe.is_fabrics() {
             byte::NSID

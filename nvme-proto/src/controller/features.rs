@@ -55,7 +55,6 @@ const TMPSEL_ALL: u8 = 0xf;
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
-/// Temperature bit of CRITICAL WARNING and feature 0Bh.
 const WARNING_TEMPERATURE: u8 = 1 << 1;
 const WARNING_SPARE: u8 = 1 << 0;
 
@@ -118,7 +117,8 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // `health_changed` filters SMART reliability events.
+            // SMART_RELIABILITY is filtered by `health_changed`; hosts cannot disable the other
+            // events.
             _ => true,
         }
     }
@@ -270,7 +270,6 @@ impl Controller {
         match set.fid {
             Feature::ARBITRATION => self.features.arbitration = Arbitration(set.cdw11),
             Feature::POWER_MANAGEMENT => {
-                // Only power state 0 exists (NPSS is 0).
                 if PowerManagement(set.cdw11).ps() != 0 {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -279,8 +278,8 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // With an unknown old temperature, a temperature beyond the new threshold raises an
-                // event.
+                // The old temperature is passed as unknown, so that a temperature already beyond
+                // the new threshold raises an event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health
@@ -334,8 +333,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// A Fabrics queue is a submission and a completion queue: the smaller number counts (Base,
-    /// 5.27.1.5).
+    /// Each Fabrics queue uses one submission queue and one completion queue, so the smaller
+    /// requested number is granted (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,

@@ -31,12 +31,9 @@ const ANATT_S: u8 = 10;
 const RTD3E_US: u32 = 15_000_000;
 /// IORCSZ: response capsule in units of 16 bytes.
 const IORCSZ: u32 = 1;
-/// SGLS bits 1:0: no alignment requirement.
 const SGLS_UNALIGNED: u8 = 0b01;
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
-/// CNTID: the controller that executes the command.
 const CNTID_THIS: u16 = 0xffff;
-/// DLFEAT bits 2:0: deallocated blocks read as zeroes.
 const DLFEAT_ZEROES: u8 = 0b001;
 
 impl Controller {

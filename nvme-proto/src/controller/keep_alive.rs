@@ -1,7 +1,7 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The association ends KATO after the last command on any queue (CTRATT.TBKAS). After KATO and CQT
-//! without contact, a host may assume that its commands are no longer executed.
+//! The association ends if no command arrives on any queue for KATO (CTRATT.TBKAS). After KATO and
+//! CQT without contact, a host may assume that its commands are no longer executed.
 //!
 //! The timer runs only while the controller is ready; otherwise the association ends after
 //! [`limits::IDLE_ASSOCIATION_MS`] without a command.
@@ -88,7 +88,10 @@ impl KeepAlive {
         Some(self.last_command + self.limit()?)
     }
 
-    /// Checks the timer. If it seems expired, `last` returns the time of the last command on any queue.
+    /// Checks the timer.
+    ///
+    /// `last` is called only if the timer seems expired, and returns the time of the last command
+    /// on any queue.
     pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;

@@ -540,8 +540,7 @@ impl Controller {
         }
     }
 
-    /// Resets features, number of queues, events and changed namespaces (Base, 3.7.2); discards commands in flight on
-    /// the admin queue.
+    /// Commands in flight on the admin queue are discarded (Base, 3.7.2).
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

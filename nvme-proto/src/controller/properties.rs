@@ -34,11 +34,11 @@ const CC_BITS: u32 = 0x01ff_fff1;
 enum EnableState {
     Disabled,
     Ready,
-    /// CC.EN was cleared; I/O queues are connected, or caches are being flushed.
+    /// CC.EN was cleared. I/O queues are still connected, or caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set, and I/O queues are connected. If `flush`, a cache flush follows.
+    /// CC.SHN was set. I/O queues are still connected. If `flush` is true, a cache flush follows.
     Draining {
         flush: bool,
     },

@@ -48,7 +48,8 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// I/O is allowed before the event that shows the namespace, and until the event that hides it.
+    /// I/O is enabled before the event reports a new namespace, and disabled after the event
+    /// reports a removed one.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,
@@ -80,8 +81,7 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// Reports a changed ANA group, which is no attribute change of the namespace (Base, figure
-    /// 146).
+    /// Raises the ANA event, because a changed ANA group is no attribute change (Base, figure 146).
     pub(crate) fn ana_group_changed(
         &mut self,
         nsid: u32,

@@ -45,7 +45,7 @@ pub(super) enum Step {
     Authenticate(u16),
     Capabilities,
     Configure,
-    /// Reads CAP again, which CC.CSS may change (Base, 3.1.3.1).
+    /// Reads CAP again, because CC.CSS may change it (Base, 3.1.3.1).
     CapabilitiesAgain,
     /// Reads CRTO, if CAP.CRMS announces it.
     ReadyTimeouts,

@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, an interval with traffic only at its start needs no Keep Alive. Up to two
-        // intervals, half of KATO, may thus pass without traffic.
+        // With traffic-based keep alive, an interval with traffic sends no Keep Alive. Nearly two
+        // intervals, half of KATO, may therefore pass without traffic.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),
@@ -72,8 +72,8 @@ impl Association {
 
     /// Handles a user command on `qid` that exceeded its timeout.
     ///
-    /// Sends an Abort, or returns false if ACL allows none now. With `last`, an earlier Abort had no effect, and the
-    /// controller counts as lost.
+    /// Returns true if an Abort was sent, and false if ACL allows no further Abort now. `last`
+    /// means that an earlier Abort had no effect; the controller then counts as lost.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;

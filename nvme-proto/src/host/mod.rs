@@ -41,10 +41,11 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Maximum of the association's own commands in flight on the admin queue.
+/// Maximum number of commands that the association itself has in flight on the admin queue.
 ///
-/// One step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O queue, one Connect or
-/// authentication command may be in flight in addition to [`QueueSpec::depth`].
+/// These are one step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O
+/// queue, one Connect or authentication command may be in flight in addition to
+/// [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
 /// Request to the driver, which carries requests out in order.
@@ -215,7 +216,6 @@ pub struct Association {
     open: BTreeSet<u16>,
     /// QIDs in `open` whose connection [`Self::release_queue`] closes.
     released: BTreeSet<u16>,
-    /// Serial number of the last step.
     serial: u32,
     step_due: Option<Duration>,
     /// Time of the next read of CSTS.
@@ -484,8 +484,8 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The loss is reported before connections close, because the driver ends commands with its
-        // cause.
+        // The loss is reported before connections close, because the driver ends the commands with
+        // the cause of the loss.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

@@ -9,7 +9,7 @@ use crate::wire::{NvmOpcode, Sqe, Status};
 pub const RETRIES_MAX: u8 = 5;
 const CRDT_UNIT_MS: u64 = 100;
 
-/// True if a failed command may be repeated: without DNR, and safely.
+/// True if a failed command may be sent again: DNR is clear, and [`is_safe`] is true.
 #[must_use]
 pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
@@ -27,7 +27,8 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the command twice is the same as once, unless another command changes its blocks in between.
+/// True if executing the command twice has the same result as executing it once. Another command
+/// must not change the blocks in between.
 ///
 /// False for reservations, Copy (which may read its own output), vendor specific commands, and commands whose response
 /// invalidates a memory key.

@@ -326,7 +326,6 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlining keeps the result in registers.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;

@@ -116,7 +116,8 @@ impl Subsystem {
 
     /// Sets whether hosts may write-protect a namespace.
     ///
-    /// Without permission, hosts' protection is removed; the target must accept writes before this call.
+    /// If not, the protection set by a host is removed. The target must accept writes again before
+    /// such a call.
     pub fn set_protectable(
         &mut self,
         nsid: u32,

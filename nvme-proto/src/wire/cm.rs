@@ -33,7 +33,7 @@ impl core::error::Error for RejectStatus {}
 )]
 #[repr(C)]
 pub struct RequestData {
-    /// RECFMT; 0.
+    /// RECFMT: 0.
     pub recfmt: U16,
     /// QID; 0 for the admin queue.
     pub qid: U16,
@@ -79,7 +79,7 @@ impl RequestData {
 )]
 #[repr(C)]
 pub struct ReplyData {
-    /// RECFMT; 0.
+    /// RECFMT: 0.
     pub recfmt: U16,
     /// Receives posted by the controller, 1-based.
     pub crqsize: U16,
@@ -116,7 +116,7 @@ impl ReplyData {
 )]
 #[repr(C)]
 pub struct RejectData {
-    /// RECFMT; 0.
+    /// RECFMT: 0.
     pub recfmt: U16,
     /// STS: [`RejectStatus`].
     pub sts: U16,

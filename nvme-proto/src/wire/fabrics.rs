@@ -61,7 +61,7 @@ pub struct ConnectCommand {
     pub reserved5: [u8; 19],
     /// Location of the [`ConnectData`].
     pub sgl1: SglDescriptor,
-    /// RECFMT; 0.
+    /// RECFMT: 0.
     pub recfmt: U16,
     /// QID; 0 is the admin queue, whose Connect creates the controller.
     pub qid: U16,
@@ -213,7 +213,7 @@ pub struct DisconnectCommand {
     pub reserved5: [u8; 19],
     /// Unused.
     pub sgl1: SglDescriptor,
-    /// RECFMT; 0.
+    /// RECFMT: 0.
     pub recfmt: U16,
     /// Reserved.
     pub reserved42: [u8; 22],
@@ -353,7 +353,7 @@ pub struct AuthenticationCommand {
     pub spsp0: u8,
     /// SPSP1: 01h.
     pub spsp1: u8,
-    /// E9h (NVMe).
+    /// SECP: E9h (NVMe).
     pub secp: u8,
     /// TL or AL: length of message or buffer in bytes.
     pub length: U32,

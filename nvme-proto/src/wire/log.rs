@@ -393,7 +393,7 @@ pub struct DiscoveryLogHeader {
     pub genctr: U64,
     /// Number of entries.
     pub numrec: U64,
-    /// RECFMT; 0.
+    /// RECFMT: 0.
     pub recfmt: U16,
     /// Reserved.
     pub reserved18: [u8; 1006],

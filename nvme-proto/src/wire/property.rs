@@ -33,7 +33,7 @@ bitfields! {
         ams with_ams: u8 = 17..=18;
         /// Maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
         to with_to: u8 = 24..=31 (|halves, f| write!(f, "longest time to get ready: {} ms", halves * 500));
-        /// Supported I/O command sets; bit 0 NVM, bit 6 those of CNS 1Ch.
+        /// Supported I/O command sets: bit 0 for NVM, bit 6 for those listed by Identify CNS 1Ch.
         css with_css: u8 = 37..=44;
         /// Minimum host page, 2^(12 + MPSMIN) bytes.
         mpsmin with_mpsmin: u8 = 48..=51 (|power, f| page(power, f, "smallest "));
@@ -100,7 +100,7 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// I/O command sets; 000b NVM, 110b all of CNS 1Ch, 111b none.
+        /// I/O command sets: 000b for NVM, 110b for all of Identify CNS 1Ch, 111b for none.
         css with_css: u8 = 4..=6 ("I/O command sets" ["NVM", "", "", "", "", "", "all that are supported", "none"]);
         /// Host page, 2^(12 + MPS) bytes.
         mps with_mps: u8 = 7..=10 (|power, f| page(power, f, ""));
@@ -118,7 +118,7 @@ bitfields! {
             write!(f, "entry of a completion queue: {} bytes", 1u64 << power));
     }
     flags {
-        /// Enables the controller; clearing it is a reset.
+        /// Enables the controller. Clearing the bit resets the controller.
         en with_en = 0 ("disabled" | "enabled");
         /// Ready independent of media.
         crime with_crime = 24 ("ready with media" | "ready independent of media");

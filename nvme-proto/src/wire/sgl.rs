@@ -165,7 +165,8 @@ impl SglDescriptor {
         self.0[15] & 0xf
     }
 
-    /// Validates the descriptor, ignoring reserved bytes of unkeyed ones, in which Linux leaves old keys.
+    /// Validates the descriptor. Reserved bytes of an unkeyed descriptor are ignored, because Linux
+    /// leaves old keys there.
     ///
     /// # Errors
     /// SGL Descriptor Type Invalid: type or subtype is undefined for Fabrics over RDMA.

@@ -186,7 +186,7 @@ impl Sqe {
         self.opc == OPCODE_FABRICS
     }
 
-    /// FCTYPE, only of a Fabrics command.
+    /// FCTYPE; valid only for a Fabrics command.
     #[must_use]
     pub fn fctype(&self) -> FabricsType {
         FabricsType(self.nsid.get() as u8)

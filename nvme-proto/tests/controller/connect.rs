@@ -159,7 +159,8 @@ fn each_parameter_of_an_io_connect_is_checked() {
     ] {
         let refusal = refused(&connect, subsystem);
         assert_eq!(refusal.result, IN_DATA | parameter);
-        // No DNR: the controller may have ended, and another host may have its CNTLID.
+        // DNR is not set, because the controller may have ended, and another host may have its
+        // CNTLID.
         assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
     }
     let mut too_long = Connect::io(cntlid, 1);
@@ -269,7 +270,6 @@ fn a_claimed_name_does_not_keep_its_host_out() {
         connect("host", "192.0.2.1").map(|_| ()),
         busy.map(|_: ()| ())
     );
-    // More NQNs do not raise an address's limit.
     connect("another", stranger).unwrap();
     assert_eq!(connect("third", stranger).map(|_| ()), busy.map(|_: ()| ()));
     connect("third", "192.0.2.2").unwrap();
@@ -358,7 +358,7 @@ fn of_two_claims_to_one_thing_the_first_one_that_is_proven_has_it() {
     let controllers = [0, 1].map(|_| claim(&rig.subsystem, &admin(), 77).unwrap());
     assert_eq!([77; 2], controllers.map(|claim| claim.cntlid()));
     rig.subsystem.join(&controllers[0], &arrival(&ana)).unwrap();
-    // No DNR: the host retries.
+    // DNR is not set, so the host may retry.
     let late = rig.subsystem.join(&controllers[1], &arrival(&ana));
     assert_eq!(late.unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
 }

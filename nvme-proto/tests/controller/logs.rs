@@ -340,7 +340,7 @@ fn more_changes_than_the_list_can_name_are_one_entry() {
     let page = rig.log(0x04, 4096);
     assert_eq!(page[..4], [0xff; 4]);
     assert_eq!(page[4..], [0; 4092]);
-    // The former overflow was cleared by reading the page.
+    // The previous read reported and cleared the overflow.
     add(&mut rig, 10_240..=10_240);
     assert_eq!(rig.log(0x04, 4096)[..8], [0, 40, 0, 0, 0, 0, 0, 0]);
 }

@@ -81,7 +81,7 @@ fn a_namespace_is_protected_and_lifted() {
     assert!(rig.take_actions().is_empty());
     change(&mut rig, 1, NONE);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
-    // Hosts cannot leave the state "until power cycle"; to request it again succeeds.
+    // Hosts cannot leave the state "until power cycle", but may request it again.
     change(&mut rig, 1, PROTECTED);
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
@@ -229,7 +229,7 @@ fn a_permanent_protection_is_kept_and_never_lifted() {
     rig.take_actions();
     assert_eq!(nwpc(&mut rig), 0b111);
     assert_eq!(rig.fail(set(1, PERMANENT)), Status::INVALID_FIELD);
-    // The new state must be saved, although writes are rejected.
+    // Writes are already rejected, but the target must still save the new state.
     change(&mut rig, 7, PROTECTED);
     let (asked, number) = begin(&mut rig, 7, PERMANENT);
     assert_eq!(asked, PERMANENT);

@@ -146,7 +146,6 @@ fn our_host_goes_the_way_that_linux_went() {
             assert_eq!(replay.reports, [Report::Live { tries: 0 }]);
             replay.host.shutdown(NOW);
             replay.settle();
-            // CSTS is read as often as in the capture.
             while let Some(at) = replay.host.deadline() {
                 replay.host.tick(at);
                 replay.settle();

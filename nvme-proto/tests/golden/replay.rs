@@ -291,7 +291,6 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// Checks CSTS after enabling and shutdown; [`differs_on_purpose`] excludes reads of CSTS.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();

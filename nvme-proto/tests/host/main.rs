@@ -1,4 +1,4 @@
-//! Host with this crate's controller, and with random responses.
+//! Tests of the host against this crate's controller and against random responses.
 
 mod life;
 mod random;

@@ -152,7 +152,6 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
     let what = "the answer to a Keep Alive";
     let cause = Cause::TooSlow { what };
     assert_eq!(rig.take_reports(), [Report::Lost(cause)]);
-    // Without response, the attempt lasts for the step timeout.
     rig.pass(20 * SECOND);
     let what = "Connect";
     let cause = Cause::TooSlow { what };
@@ -165,7 +164,6 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let mut rig = Rig::live(settings());
-    // Ten commands time out, but ACL allows four Aborts.
     rig.mute = true;
     let now = rig.now;
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));
@@ -203,7 +201,7 @@ fn a_reset_that_fails_is_a_loss() {
 
 #[test]
 fn a_shutdown_that_fails_ends_all_the_same() {
-    // Without KATO, the target does not end the association first.
+    // KATO is 0, so that the target does not end the association before the host.
     let mut rig = Rig::live(Settings {
         kato_ms: 0,
         ..settings()
@@ -226,7 +224,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // SHST = complete and CFS: a flush failed.
+    // CSTS had SHST = complete and CFS set: a flush failed.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

@@ -168,8 +168,8 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // The timer of a mute target is not checked: it would end the association before the host
-        // does.
+        // The target's timer is not checked while `mute` is set, because the target would end the
+        // association before the host does.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);

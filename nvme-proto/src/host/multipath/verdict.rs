@@ -19,12 +19,14 @@ pub enum Verdict {
     Again,
 }
 
-/// Decides about a command that failed with `status`.
+/// Decides about a command that failed with `status`, as Linux does.
 ///
-/// `failovers` counts earlier failovers, except those by ANA state or loss, up to
-/// [`FAILOVERS_MAX`]. As in Linux, the command is sent on another path after a path related status
-/// (SCT 3h) or Command Aborted due to SQ Deletion, and on any path after another status. A command
-/// that may not be repeated ([`requeue::may_pass`]) returns to the caller.
+/// A command that may not be repeated ([`requeue::may_pass`]) returns to the caller. After a path
+/// related status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent on another
+/// path; after another status, on any path.
+///
+/// `failovers` counts earlier failovers, except after a loss or an ANA status. From
+/// [`FAILOVERS_MAX`] on, a command without an ANA status returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
