@@ -1,3 +1,5 @@
+//! JSON objects that keep the order of their keys.
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
