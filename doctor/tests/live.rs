@@ -88,7 +88,6 @@ fn addresses_ways_and_neighbours_are_those_of_the_namespace() {
     let statistics: BTreeMap<String, u64> =
         ask(&Question::Statistics("cable0".to_owned())).unwrap();
     assert!(statistics.contains_key("peer_ifindex"), "{statistics:?}");
-    // Both questions fail: the driver has no pause settings, or the netdev does not exist.
     assert!(matches!(
         ask::<Pause>(&Question::Pause("cable0".to_owned())),
         Err(Reason::Other(_))

@@ -40,7 +40,7 @@ impl PKey {
         Self(self.0 | FULL)
     }
 
-    /// True if both P_Keys are of one partition, whatever the memberships.
+    /// True if both P_Keys belong to one partition, regardless of membership.
     #[must_use]
     pub const fn is_same_partition_as(self, other: Self) -> bool {
         self.0 & !FULL == other.0 & !FULL

@@ -57,7 +57,7 @@ pub struct ConnRequest {
 impl ConnRequest {
     /// Sets traffic class and hop limit of the answer, also of a REJ.
     ///
-    /// To accept, also pass the marking in [`QpOptions`].
+    /// To accept a request with this marking, pass it in [`QpOptions`] too.
     pub fn mark(&mut self, marking: Marking) {
         self.handle.mark(marking);
     }
@@ -84,7 +84,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn listen(&self, options: &ListenOptions, sink: Sink)
     -> Result<Box<dyn Listener>, FabricError>;
 
-    /// Returns the device for connections to `remote`; the device owns `local` if given.
+    /// Returns the device for connections to `remote`. If `local` is given, the device owns it.
     fn device_for(
         &self,
         remote: SocketAddr,

@@ -15,7 +15,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns a program's exit code if this is its worst finding.
+    /// Returns the exit code of a program whose worst finding has this severity.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {

@@ -188,7 +188,8 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine, twice to compare counters, and the path to the peer.
+    /// Reads the machine and the path to the peer. Reads the machine again after `interval`, to
+    /// compare counters.
     #[must_use]
     pub fn of(
         source: &dyn Source,

@@ -66,7 +66,6 @@ fn an_address_leads_to_its_vlan() {
     let vlan = of("vlan", "198.51.100.1").expect("it is eth2.100's");
     assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
     assert_eq!(vlan.egress, [(0, 3)].into());
-    // No mapping: the address is outside of the VLAN or unknown, or the machine has no VLAN module.
     assert_eq!(of("vlan", "192.0.2.1"), None);
     assert_eq!(of("vlan", "203.0.113.1"), None);
     assert_eq!(of("healthy", "192.0.2.1"), None);

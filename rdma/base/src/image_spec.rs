@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Client options that the target sets itself, or for which the configuration has a key.
+/// Client options that an image must not set: the target sets them itself, or the configuration has
+/// a key for them.
 const RESERVED: [&str; 9] = [
     "client_mount_timeout",
     "key",

@@ -63,7 +63,7 @@ impl<T> Mailbox<T> {
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
-            // The lock is released first, because the drop of a message may take it again.
+            // The lock is released first, because dropping a message may take the lock again.
             drop(waiting);
             return drop(message);
         }
@@ -105,7 +105,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drops all messages, and each later message when it is put.
+    /// Drops all messages, also those that are put later.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;

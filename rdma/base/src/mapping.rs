@@ -17,7 +17,7 @@ const LARGE: usize = 32 << 20;
 /// Minimum length in bytes of a write that is faster if it bypasses the caches.
 const LONG: usize = 1 << 10;
 
-/// Memory at a fixed address: page-aligned and owned, or borrowed. Access outside the memory
+/// Memory at a fixed address, either page-aligned and owned, or borrowed. Access outside the memory
 /// panics.
 pub struct Mapping {
     base: *mut u8,

@@ -74,25 +74,26 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
 /// Kind of job whose panic affects no other job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Connection request: the peer is refused.
+    /// Connection request. After a panic, the peer is refused.
     Connect,
-    /// Request of the metrics page: it fails with status 500, or its connection closes.
+    /// Request of the metrics page. After a panic, it fails with status 500, or its connection
+    /// closes.
     Metrics,
-    /// Flush of disks at a shutdown or reload: the flush fails.
+    /// Flush of disks at a shutdown or reload. After a panic, the flush fails.
     Flush,
-    /// Open or size query of a disk: it fails.
+    /// Open or size query of a disk. After a panic, the call fails.
     Open,
-    /// Close of a disk: the disk counts as closed.
+    /// Close of a disk. After a panic, the disk counts as closed.
     Close,
-    /// Write or deallocation of a disk on a worker thread: it fails with EIO.
+    /// Write or deallocation of a disk on a worker thread. After a panic, it fails with EIO.
     Disk,
-    /// Control socket: the request fails, or the client's connection closes.
+    /// Request at the control socket. After a panic, it fails, or the client's connection closes.
     Control,
-    /// Connection management of an RDMA device: the connections of the device end.
+    /// Connection management of an RDMA device. After a panic, the device's connections end.
     Device,
-    /// Thread that watches a Ceph image: all commands of the image fail.
+    /// Thread that watches a Ceph image. After a panic, all commands of the image fail.
     Image,
-    /// Report of suppressed log lines: the report is omitted.
+    /// Report of suppressed log lines. After a panic, the report is omitted.
     Log,
 }
 
@@ -231,8 +232,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Returns the number of panics of a part since the process started, on threads of this target
-    /// and on threads without a target.
+    /// Returns the number of panics of a part since the process started, on threads that belong to
+    /// this target or to no target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);

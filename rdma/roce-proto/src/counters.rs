@@ -82,7 +82,7 @@ counters! {
     rx_icrc_encapsulated,
     /// Malformed packets dropped.
     rx_malformed,
-    /// Packets dropped whose queue pair, addresses or partition match no connection.
+    /// Packets dropped because their queue pair, addresses or partition match no connection.
     rx_not_ours,
     /// Packets that the kernel (GRO) delivered to the socket of another endpoint, which handed them
     /// over.

@@ -1,4 +1,4 @@
-//! Parsers reject arbitrary bytes, or the parsed value survives a round trip.
+//! Each parser rejects arbitrary bytes, or returns a value that survives a round trip.
 
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE};

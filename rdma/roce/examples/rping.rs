@@ -10,7 +10,7 @@
 //!
 //! The client sends the location of its data; the server READs the data and confirms. The client
 //! then sends the destination of the echo; the server WRITEs there and confirms. A location is
-//! big-endian: address (8 bytes), key (4), length (4). A confirmation has 16 bytes without meaning.
+//! big-endian: address (8 bytes), key (4), length (4).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -85,7 +85,7 @@ pub(crate) fn ping(ip: IpAddr, count: u32, bytes: u16) -> Result<()> {
     for ping in 0..count {
         let letter = |at| b'A' + ((u32::from(at) + ping) % 58) as u8;
         let mut data: Vec<_> = (0..bytes).map(letter).collect();
-        // The server of rdma-core echoes the data up to its first zero.
+        // The server of rdma-core echoes the data up to the first zero.
         if let Some(last) = data.last_mut() {
             *last = 0;
         }

@@ -148,7 +148,7 @@ impl Loopback {
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Returns the work posted to and polled from the device by its open endpoints.
+    /// Returns the work that the device's open endpoints have posted and polled.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;

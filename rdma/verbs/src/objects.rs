@@ -2,8 +2,7 @@
 //!
 //! Why `unsafe` here: libibverbs uses pointers, and an object must outlive the objects that depend
 //! on it. Each value therefore holds counted references to its parents. Raw pointers leave this
-//! module only for comparison. Any thread may use a [`Context`] or [`ProtectionDomain`]; queues are
-//! not `Send`.
+//! module only for comparison.
 
 use std::cell::Cell;
 use std::ffi::c_int;

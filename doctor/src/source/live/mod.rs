@@ -115,8 +115,8 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the defaults of a port that has no directory in configfs: creates the directory,
-    /// reads, and removes it.
+    /// Reads the defaults of a port that has no directory in configfs, by creating one for a
+    /// moment.
     ///
     /// The kernel keeps the values without the directory. A directory that another program creates
     /// meanwhile stays.

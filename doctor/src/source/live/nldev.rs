@@ -10,8 +10,7 @@
 //!                                              ...
 //! ```
 //!
-//! Any user may send the request. Unknown attributes, and entries without type or state, are
-//! skipped.
+//! Unknown attributes, and entries without type or state, are skipped.
 
 use std::collections::BTreeMap;
 use std::io;

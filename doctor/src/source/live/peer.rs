@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::sys;
 use crate::source::{Echo, Reached};
 
-/// Timeout of an answer, far above round trips in a data center.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
 // ICMP types (RFC 792, RFC 4443).
@@ -45,7 +44,8 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// Opens a ping socket, or a raw socket (true) if ping sockets are not permitted.
+/// Opens a ping socket, or a raw socket if ping sockets are not permitted. Returns true for a raw
+/// socket.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),

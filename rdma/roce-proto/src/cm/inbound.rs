@@ -288,7 +288,7 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The peer knows our id from the REP: a REJ without our id is older than the REP, or
+            // The peer knows our id from the REP, so a REJ without our id is older than the REP, or
             // forged.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },

@@ -42,7 +42,8 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between timed repetitions of a REP; unproven addresses receive none.
+/// Longest interval between timed repetitions of a REP. Unproven addresses receive no timed
+/// repetitions.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -233,13 +234,14 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, ConnectionState::RepSent)?;
         if connection.quiet {
-            // The REP is repeated only when the peer repeats its REQ: the address may be forged.
+            // The REP is repeated only when the peer repeats its REQ, because the address may be
+            // forged.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
     }
 
-    /// Drops a request without an answer: the peer repeats the request.
+    /// Drops a request without an answer, so that the peer repeats it.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, ConnectionState::ReqReceived)?;
         self.dropped_requests += 1;

@@ -25,7 +25,7 @@ const MAX: u64 = 512;
 /// Minimum time between two reductions of the window by losses. If the round trip is longer, it is
 /// the minimum.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor: one eighth of the window is removed after a random loss, or a notification while
+/// Divisor of the window: one eighth is removed after a random loss, or after a notification while
 /// packets queue.
 const CHANCE: u64 = 8;
 /// Queueing delay above which notifications shrink the window.
@@ -50,7 +50,8 @@ const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
 /// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
-/// Rate at the first notification, in bytes per second: 100 Gbit/s. At this rate, the limit ends.
+/// Rate at the first notification, in bytes per second: 100 Gbit/s. A rate that has recovered to
+/// this value no longer limits.
 const LINE_RATE: f64 = 12.5e9;
 /// Time that a sender may run ahead of its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);

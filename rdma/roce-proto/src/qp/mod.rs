@@ -121,7 +121,7 @@ pub struct Qp {
 
 const PASSING: u32 = 32;
 
-/// Annex A17.9.3 defines no minimum interval between CNPs; adapters use 50 us.
+/// Minimum interval between CNPs. Annex A17.9.3 defines none; adapters use 50 us.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
@@ -207,7 +207,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification never causes another: two queue pairs could exchange them forever.
+            // A notification never causes another one, because two queue pairs could exchange them
+            // forever.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }

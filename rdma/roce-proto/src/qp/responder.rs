@@ -342,7 +342,7 @@ impl Responder {
         }
     }
 
-    /// Executes an atomic operation, atomic only among queue pairs of this endpoint.
+    /// Executes an atomic operation. It is atomic only among queue pairs of this endpoint.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;

@@ -2,8 +2,7 @@
 //!
 //! A client opens a control connection, and then data connections. On the control connection, both
 //! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
-//! The server echoes each message. The server is passive, except that it posts receives in tests of
-//! SEND.
+//! The server echoes each message.
 
 use cairn_roce::rdma::RemoteBuffer;
 

@@ -27,7 +27,8 @@ const ENOUGH: usize = 60_000;
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch; later packets must follow it.
+/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must follow
+/// it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,
@@ -74,7 +75,8 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // Batch 0 means that a queue pair has not yet sent.
+            // Starts at 1, because 0 in a [`BatchPosition`] means that the queue pair has not yet
+            // sent.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -133,8 +135,8 @@ impl Batch {
 
     /// True if the complete super-packets should be sent before this packet is added.
     ///
-    /// False for a packet shorter than the packets of the last super-packet: it ends a message, and
-    /// is sent together with the packets before it.
+    /// False for a packet shorter than the packets of the last super-packet. Such a packet ends a
+    /// message, and is sent together with the packets before it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,

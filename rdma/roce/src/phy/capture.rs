@@ -1,9 +1,9 @@
 //! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
 //!
 //! A UDP socket does not report the headers below the BTH, so they are reconstructed: IP addresses
-//! and ports are right; MAC addresses, and hop limit and IPv4 identification of received packets,
-//! are not. RoCE v1 packets lack flow label and VLAN tag. Received packets are written after their
-//! ICRC was verified.
+//! and ports are right. MAC addresses are wrong, and so are the hop limit and IPv4 identification
+//! of received packets. RoCE v1 packets lack flow label and VLAN tag. Received packets are written
+//! after their ICRC was verified.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
@@ -170,7 +170,7 @@ impl Drop for Capture {
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // O_NONBLOCK: opening a named pipe does not wait for a reader.
+    // With O_NONBLOCK, opening a named pipe does not wait for a reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)

@@ -14,8 +14,8 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Difference in bytes between interface MTU and path MTU: as in rdma_rxe, because both ends must
-/// agree.
+/// Difference in bytes between interface MTU and path MTU. The value is the same as in rdma_rxe,
+/// because both ends must agree.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ pub(crate) const fn mtu_of_code(code: u8) -> u32 {
 
 impl Interface {
     pub(crate) fn of(address: ScopedAddr) -> io::Result<Self> {
-        // The loopback interface has all addresses 127.x.y.z and lists only 127.0.0.1.
+        // The loopback interface has all addresses 127.x.y.z, but lists only 127.0.0.1.
         let wanted = match address.ip() {
             IpAddr::V4(v4) if v4.is_loopback() => IpAddr::from(Ipv4Addr::LOCALHOST).into(),
             _ => address,

@@ -236,7 +236,7 @@ impl Inlet {
 
     /// Sets the traffic class and the matching priority of packets sent through this inlet.
     ///
-    /// No effect in memory, where each packet has its class.
+    /// A network in memory ignores this call, because each packet has its class.
     pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.set_class(traffic_class),

@@ -260,7 +260,6 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Returns the packets of a datagram received by the last [`Receiver::receive`].
     pub(crate) fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
         let info = &self.infos[datagram];
         let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];

@@ -34,9 +34,6 @@ pub(crate) struct FlowKey {
 impl FlowKey {
     /// Returns filter statements that return `value` for packets of the flow, and continue for
     /// others.
-    ///
-    /// The statements do not match packets with IP options or extension headers, which RoCE does
-    /// not use.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -205,7 +202,7 @@ pub(super) const fn service_level(traffic_class: u8) -> u8 {
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the socket priority of a traffic class; without the privilege for priority 7, sets 6.
+/// Sets the socket priority of a traffic class. If priority 7 is not permitted, sets 6.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);

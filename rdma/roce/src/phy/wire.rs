@@ -38,8 +38,6 @@ struct WireState {
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// Sockets of one address, selected by queue pair number as in
-/// [`spread`](super::socket::Socket::spread).
 #[derive(Debug)]
 struct Sockets {
     qpn_low_bits: u32,

@@ -146,7 +146,7 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
         return listening.log_partition(&request, shared.options.clock.now());
     }
-    // Reason 26 comes with the largest acceptable MTU code (IBTA 12.6.7.2).
+    // A REJ with reason 26 contains the largest acceptable MTU code (IBTA 12.6.7.2).
     let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);

@@ -145,7 +145,6 @@ impl ConnectionManager {
         })
     }
 
-    /// Locks the state, and replaces it if a panic has made it inconsistent.
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();

@@ -25,7 +25,7 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Numbers drawn at a time, so that the kernel's filter changes once per this many connections.
+/// Queue pair numbers drawn at a time. The kernel's filter changes only once for each such group.
 const DRAWN: usize = 64;
 /// Maximum ended queue pairs whose packets the kernel's filter still passes, because GRO may
 /// combine these packets with packets for other queue pairs.
@@ -33,8 +33,8 @@ const ENDED: usize = 64;
 
 /// Queue pair numbers used by the endpoints of one index.
 ///
-/// No number repeats until half of all numbers were used; then all are available again. A peer must
-/// not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// A number repeats only after half of all numbers were used, or if no unused number fits a free
+/// slot. A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,

@@ -1,4 +1,4 @@
-//! One queue pair; the test plays its peer, an adapter or an attacker.
+//! Tests of a single queue pair. The test itself is the peer: an adapter or an attacker.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;
@@ -76,7 +76,8 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// An attacker does not know the PSN of the first request (IBTA 12.9.7.1).
+/// An attacker does not know the PSN of the first request (IBTA 12.9.7.1), so only that request
+/// replaces an RTU.
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;

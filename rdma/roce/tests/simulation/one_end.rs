@@ -1,4 +1,5 @@
-//! One queue pair; the test plays its peer: missing and late answers, another partition, attacks.
+//! Tests of a single queue pair. The test itself is the peer: missing and late answers, another
+//! partition, attacks.
 
 use super::*;
 

@@ -6,7 +6,8 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Packets between requests for an acknowledgement, so that the window advances in time.
+/// Maximum packets between requests for an acknowledgement. Acknowledgements must advance the
+/// window in time.
 const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
@@ -58,11 +59,11 @@ impl Requester {
     /// Writes a READ request for up to [`READ_PACKETS`] packets, so that the window also limits
     /// incoming data.
     ///
-    /// Returns the length of the packet, and the requested data, in bytes.
+    /// Returns the length of the packet and the length of the requested data, in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // A repeated request covers the same packets as before, by which responders recognize it
+        // A repeated request covers the same packets as before, so that the responder recognizes it
         // (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);

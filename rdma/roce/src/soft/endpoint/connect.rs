@@ -64,7 +64,8 @@ impl SoftEndpoint {
             qpn,
             options: *options,
             terms,
-            // A request creates no queue pair and no socket yet: its source address may be forged.
+            // A request creates no queue pair and no socket yet, because its source address may be
+            // forged.
             flow: flow(SendSocket::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
             send_socket: None,
@@ -454,8 +455,6 @@ fn accepted_timeout(asked: u8) -> u8 {
     }
 }
 
-/// Returns the marking from the options; `asked`, the traffic class of the peer's request, is the
-/// default.
 fn marked(options: &QpOptions, asked: u8) -> Marked {
     Marked {
         traffic_class: options.traffic_class.unwrap_or(asked),

@@ -31,7 +31,7 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // A connection's event must be handled before its first packet.
+            // A connection's event must be handled before the connection's first packet.
             self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {

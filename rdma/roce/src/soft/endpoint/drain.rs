@@ -14,8 +14,6 @@ use crate::phy::Inlet;
 use crate::phy::receive::BATCH;
 
 impl SoftEndpoint {
-    /// Handles the messages that arrived before the call, and reports the connections ended by them
-    /// as events.
     pub(super) fn drain(&mut self) {
         let now = self.clock.now();
         self.memory.refresh();
