@@ -168,8 +168,8 @@ impl Namespace {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// True for the same namespace, possibly on different paths: equal block size, and equal UUID, else NGUID, else
-    /// EUI64.
+    /// True if both describe one namespace, possibly on different paths: equal block size, and
+    /// equal UUID, or else NGUID, or else EUI64.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {

@@ -11,10 +11,9 @@ pub(crate) trait Waiting {
     /// Does pending work without waiting. Returns true if there was work.
     fn poll_now(&mut self) -> bool;
 
-    /// Sleeps until a poll may find work, at most until `latest`.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends pending acknowledgements now, because the caller may not poll again soon.
+    /// Sends pending acknowledgements now, because the caller may poll late.
     fn settle(&mut self);
 }
 

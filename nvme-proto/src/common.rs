@@ -32,8 +32,8 @@ pub struct Settings {
 impl Settings {
     /// Creates settings with which every host may connect.
     ///
-    /// The model is "nvme-proto", the firmware revision this crate's version, and hosts must flush to make writes
-    /// durable.
+    /// The model is "nvme-proto", the firmware revision is this crate's version, and hosts must
+    /// flush to make writes durable.
     #[must_use]
     pub fn new(nqn: Nqn, serial: &str) -> Self {
         Self {

@@ -57,7 +57,7 @@ pub struct Exported {
 pub struct Referral {
     /// Address of the service.
     pub address: SocketAddr,
-    /// [`Nqn::discovery`] or a unique NQN.
+    /// NQN of the service: [`Nqn::discovery`] or a unique NQN.
     pub nqn: Nqn,
 }
 

@@ -398,8 +398,7 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// Ends change `number`, restoring the former state unless `is_done`. Returns false if the change is not in
-    /// progress.
+    /// Returns false if the change is not in progress.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;

@@ -100,7 +100,7 @@ pub struct Connected {
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// QIDs of I/O queues whose admin queue is closed, by CNTLID; these CNTLIDs are in use.
+    /// QIDs of I/O queues whose admin queue is closed, by CNTLID; these CNTLIDs are still in use.
     closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }

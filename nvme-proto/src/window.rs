@@ -16,7 +16,6 @@ impl<'a> Window<'a> {
             && at.saturating_add(length) > self.start
     }
 
-    /// Writes bytes at offset `at` of the page, except those outside the window.
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
         if !self.shows(at, bytes.len() as u64) {
             return;

@@ -175,7 +175,7 @@ impl EngineOps {
         rest[at + 2] = *open_file as *mut c_void;
         // `close_file` does nothing, like `open_file`.
         rest[at + 3] = *open_file as *mut c_void;
-        // `invalidate`: there is no cache.
+        // `invalidate` does nothing, because there is no cache.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;

@@ -225,7 +225,7 @@ impl Controller {
 
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // No attempt to reconnect has reported an error of the fabric.
+            // The last attempt to reconnect reported no error of the fabric.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }

@@ -165,8 +165,6 @@ impl Guard {
         self.doubt_namespaces();
     }
 
-    /// Records an unanswered I/O command of a closed connection, which the target may execute until
-    /// `until`.
     pub(super) fn unanswered(&mut self, sqe: &Sqe, is_reset: bool, until: Duration) {
         let doubts = if is_reset {
             &mut self.of_reset

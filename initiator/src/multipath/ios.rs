@@ -37,7 +37,7 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data, if any. In-capsule data is not allowed, because a retry would need a copy of it.
     part: Option<Part>,
-    /// Failures on connected paths, except failures by ANA status.
+    /// Number of failures on connected paths, except failures by ANA status.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
@@ -151,7 +151,8 @@ impl Ios {
         None
     }
 
-    /// Moves a command in flight to the front of the waiting commands; a given-up command ends with `answer`.
+    /// Moves a command in flight to the front of the waiting commands; a command that was given up
+    /// ends with `answer`.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = self.get_mut(slot);
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");

@@ -173,7 +173,7 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
-                // `Multipath` delays lost writes, for all paths.
+                // `Multipath` itself delays lost writes for all paths.
                 write_hold: Some(Duration::ZERO),
                 ..host
             };

@@ -135,7 +135,6 @@ impl Path {
         }
     }
 
-    /// Schedules a read of the ANA log from its start, discarding a read in progress.
     pub(super) fn request_ana_log(&mut self) {
         self.ana_log = None;
         self.due[Question::AnaLog as usize] = true;

@@ -35,7 +35,7 @@ pub use slot::{Ended, Response, Ticket, Unsent};
 pub(crate) enum Link {
     Connecting(QpId),
     Up(QpId),
-    /// Broken but not yet closed: the controller may still access memory.
+    /// The connection is broken, but not closed: the controller may still access memory.
     Broken(QpId, Loss),
     Down(Loss),
 }

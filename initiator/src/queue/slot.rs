@@ -139,7 +139,7 @@ pub(super) struct Slot {
     pub(super) not_before: Duration,
     pub(super) timed: bool,
     pub(super) aborted: bool,
-    /// Age checks since the SEND or the abort.
+    /// Number of age checks since the SEND or the abort.
     pub(super) age: u8,
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,

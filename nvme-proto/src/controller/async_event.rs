@@ -32,9 +32,9 @@ const KINDS: [AsyncEvent; 8] = [
 pub struct AsyncEvents {
     /// CIDs of requests in flight, oldest first.
     parked: Vec<u16>,
-    /// Pending events, bits by index in [`KINDS`].
+    /// Bit mask of the pending events; bit n is `KINDS[n]`.
     pending: u8,
-    /// Events masked until their log page is read, bits by index in [`KINDS`].
+    /// Bit mask of the events that wait for a read of their log page; bit n is `KINDS[n]`.
     masked: u8,
 }
 

@@ -234,7 +234,7 @@ impl AdminCommand {
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
-            // Unsupported: Disconnect (OFCS) and reauthentication.
+            // Disconnect (OFCS) and reauthentication are not supported.
             _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
         }
     }

@@ -21,7 +21,7 @@ pub struct Failure {
     pub byte: Option<u8>,
     /// First affected LBA; 0 for none.
     pub lba: u64,
-    /// NSID, or 0.
+    /// NSID of the command; 0 for none.
     pub nsid: u32,
 }
 

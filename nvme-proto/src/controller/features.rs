@@ -150,7 +150,6 @@ impl Features {
             Feature::VOLATILE_WRITE_CACHE => Ok(VolatileWriteCache(0).with_wce(self.write_cache).0),
             Feature::WRITE_ATOMICITY => Ok(self.write_atomicity.0),
             Feature::ASYNC_EVENT_CONFIGURATION => Ok(self.events.0),
-            // Without interrupts, coalescing is disabled.
             Feature::INTERRUPT_VECTOR_CONFIGURATION => {
                 let iv = InterruptVector(get.cdw11).iv();
                 Ok(InterruptVector(0).with_iv(iv).with_cd(true).0)
@@ -168,7 +167,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // CDFE is 0: Copy is not supported.
+        // CDFE must be 0, because Copy is not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }

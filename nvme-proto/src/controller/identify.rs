@@ -212,7 +212,6 @@ fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
     id.nsfeat = Nsfeat(id.nsfeat).with_nsabp(true).0;
     id.nawun.set(zero_based(atomic.normal));
     id.nawupf.set(zero_based(atomic.power_fail));
-    // NABSN 0 means no boundary.
     id.nabsn.set(zero_based(atomic.boundary));
     id.nabo.set(atomic.boundary_offset);
     id.nabspf.set(zero_based(atomic.boundary_power_fail));

@@ -163,7 +163,7 @@ pub enum Action {
         nsid: u32,
         /// New state; all except `NONE` reject writes.
         state: WriteProtectionState,
-        /// Number for `protection_done`.
+        /// Number of the change, for `protection_done`.
         change: u64,
     },
     /// Restricts I/O of this controller to the namespaces in [`Controller::seen`].

@@ -211,7 +211,7 @@ impl Properties {
         if !cc.en() {
             return Ok(());
         }
-        // Supported: 4 KiB pages (MPSMIN, MPSMAX), round robin (CAP.AMS).
+        // Only 4 KiB pages (MPSMIN, MPSMAX) and round robin (CAP.AMS) are supported.
         if cc.mps() != 0 || cc.ams() != 0 || !matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_IOCS) {
             return refused;
         }

@@ -391,7 +391,7 @@ impl Association {
                 self.step_due = None;
                 self.step_answered(cqe, data, now);
             }
-            // The step was abandoned.
+            // The response belongs to an abandoned step.
             Duty::Step(_) => {}
             Duty::KeepAlive => self.kept_alive(cqe, now),
             Duty::EventRequest => self.event_came(cqe),
@@ -414,7 +414,7 @@ impl Association {
         }
     }
 
-    /// Ends the association after the removal of the RDMA device ended all connections.
+    /// Ends the association. The RDMA device was removed, which ended all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();

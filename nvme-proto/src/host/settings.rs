@@ -89,7 +89,7 @@ impl Default for Recovery {
 }
 
 impl Recovery {
-    /// No attempt.
+    /// Never reconnects.
     pub const NONE: Self = Self {
         ctrl_loss_tmo: Some(Duration::ZERO),
         reconnect_delay: Duration::from_secs(10),

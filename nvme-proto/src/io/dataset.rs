@@ -19,7 +19,7 @@ pub const DATASET_RANGES_MAX: usize = 256;
 pub struct DatasetRange {
     /// Context attributes (hints).
     pub context_attributes: U32,
-    /// Logical blocks, not 0-based; may be 0.
+    /// Number of logical blocks, not 0-based; may be 0.
     pub nlb: U32,
     /// First logical block.
     pub slba: U64,

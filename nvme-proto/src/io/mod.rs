@@ -90,7 +90,7 @@ pub enum Operation {
     DatasetManagement {
         /// NR: ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: deallocates the ranges, else they are hints.
+        /// AD: true if the ranges are deallocated, false if they are only hints.
         deallocate: bool,
     },
 }
@@ -114,7 +114,7 @@ pub enum OperationKind {
     WriteUncorrectable,
     /// [`Operation::DatasetManagement`].
     DatasetManagement {
-        /// AD: deallocates the ranges.
+        /// AD: true if the ranges are deallocated.
         deallocate: bool,
     },
 }
@@ -177,7 +177,7 @@ pub struct BlockAccess {
 pub struct BlockRange {
     /// First logical block.
     pub slba: u64,
-    /// Blocks, not 0-based (unlike NLB).
+    /// Number of blocks, not 0-based (unlike NLB).
     pub blocks: u32,
 }
 
@@ -247,7 +247,8 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
             }
-            // ONCS reports this command only if all namespaces support it, so the namespace decides.
+            // The namespace decides, because ONCS reports this command only if all namespaces
+            // support it.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {

@@ -269,7 +269,8 @@ bitfields! {
 }
 
 bit_fields! {
-    /// Values in DW0 of the completion by FID (Base 2.0, 5.27.1; NVM 1.0, 4.1.3).
+    /// Bit fields of feature values (DW0 of the completion) by FID (Base 2.0, 5.27.1; NVM 1.0,
+    /// 4.1.3).
     FEATURE_BITS;
     "0x01" Arbitration;
     "0x02" PowerManagement;
@@ -299,7 +300,7 @@ bit_fields! {
 }
 
 bit_fields! {
-    /// Capabilities of any feature.
+    /// Bit fields of the capabilities of a feature.
     CAPABILITY_BITS;
     "capabilities" SupportedCapabilities;
 }

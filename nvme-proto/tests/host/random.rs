@@ -15,7 +15,7 @@ use crate::rig::settings;
 enum Event {
     /// Response to the oldest command: status, result, kind of data.
     Answer(u16, u64, u8),
-    /// Response to this step, possibly not in flight.
+    /// Response to a step that may not be in flight.
     Stray(u32),
     Connected(u16),
     Lost(u16),
@@ -28,7 +28,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// Authentication step, possibly not requested.
+    /// Authentication step that may not be requested.
     Authenticate(u8),
 }
 

@@ -26,7 +26,7 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// Log page 13h (NVMe-MI commands), which log page 00h requires; empty.
+/// Log page 13h (NVMe-MI commands). It is empty, but log page 00h requires it.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
 const NVM_PAGES: [LogPage; 9] = [
