@@ -1,10 +1,10 @@
 //! Detection of SIGINT and SIGTERM.
 //!
 //! After a signal, fio waits until all I/Os have ended, and does not notify the engine. This
-//! module's handlers set a flag and then call fio's.
+//! module's handlers set a flag and then call fio's handlers.
 //!
-//! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's, which is allowed in a
-//! signal handler.
+//! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's
+//! handlers, which is allowed in a signal handler.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

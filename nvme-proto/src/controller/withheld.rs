@@ -1,8 +1,8 @@
 //! Replaced namespaces, hidden until the host has noticed the replacement.
 //!
-//! A host that missed the replacement would write data of the old disk to the new one. The NSID is
-//! therefore inactive until the host has read it as inactive; then an event makes the host read
-//! again.
+//! A host that missed the replacement would write data of the old disk to the new one. The NSID
+//! therefore stays inactive until the host has read it as inactive. Then an event makes the host
+//! read the new namespace.
 
 use alloc::vec::Vec;
 

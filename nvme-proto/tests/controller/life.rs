@@ -220,7 +220,6 @@ fn any_command_keeps_the_association_alive() {
             .poll(rig.now, |_| on_io_queues, &mut rig.actions);
         assert_eq!(rig.take_actions(), [], "round {round}");
     }
-    // After another millisecond, KATO has passed since the last command.
     rig.now += Duration::from_millis(1);
     rig.subsystem
         .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);

@@ -1,4 +1,5 @@
-//! Checks of the Linux host (drivers/nvme/host); if one fails, Linux does not connect, or warns.
+//! Checks that the Linux host makes (drivers/nvme/host). If a check fails, Linux warns or does not
+//! connect.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};
