@@ -235,7 +235,6 @@ fn access_is_what_is_said() {
     let subsystem = &parse(MINIMAL).subsystems[0];
     assert!(subsystem.allow_any_host);
     assert_eq!(subsystem.allowed_hosts, HostList::default());
-    // With allow_any_host, an empty list excludes no host.
     let both = MINIMAL.replacen(
         "allow_any_host = true",
         "allow_any_host = true\nallowed_hosts = []",

@@ -82,8 +82,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// True if stderr has the device and inode in `JOURNAL_STREAM` (systemd.exec(5)). The variable
-/// alone is no proof of the journal: a child with redirected stderr inherits it too.
+/// True if stderr has the device and inode in `JOURNAL_STREAM` (systemd.exec(5)). A child with
+/// redirected stderr inherits the variable too.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;

@@ -25,10 +25,8 @@ use nvme_proto::wire::{IntoBytes, Sqe};
 
 use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
-/// Connection requests kept open by [`Attack::Silent`].
 const SILENT: u16 = 600;
 const CONTROLLERS: usize = 4;
-/// Connection requests or datagrams sent in each turn.
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
 /// SEND opcode of guesses, which step in mixed order through the queue pair numbers of the first

@@ -292,7 +292,7 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     let mut tries = (0..5).map(|_| cost_over(64)).inspect(|many| {
         println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     });
-    // Packets of several queue pairs share a system call; a single command needs four calls.
+    // A single command needs four calls.
     let many = tries.find(|many| many.datagrams < 2.0);
     let many = many.expect("packets of several queue pairs share a system call");
     assert!(one.packets > 2.9, "not all is counted: {one:?}");

@@ -16,7 +16,6 @@ const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) depth: u16,
-    /// Number of controllers that the queue pairs belong to.
     pub(crate) hosts: u16,
     /// Measurement time; a warm-up of a quarter of this time precedes.
     pub(crate) seconds: Duration,

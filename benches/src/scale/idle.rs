@@ -13,7 +13,6 @@ use crate::served::{Program, Served};
 const IO_QUEUES: u16 = 4;
 /// Keep alive timeout of idle hosts in milliseconds, Linux's default.
 const KATO_MS: u32 = 5000;
-/// Idle time before each timed command.
 const QUIET: Duration = Duration::from_millis(250);
 const TRIES: usize = 16;
 /// Number of target starts, of which the fastest is reported.

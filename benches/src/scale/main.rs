@@ -51,7 +51,6 @@ struct Cli {
     json: Option<PathBuf>,
 }
 
-/// Measurement to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// Time from start to listening, and memory at that time

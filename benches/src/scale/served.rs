@@ -40,7 +40,6 @@ impl Program {
 pub(crate) struct Served {
     child: Child,
     config: tempfile::NamedTempFile,
-    /// Time from process start to listening.
     pub(crate) started_in: Duration,
 }
 

@@ -42,7 +42,6 @@ pub trait Control: Sync {
 /// Boxed, because in a generic future the compiler cannot prove that a closure is `'static`.
 pub type Changing<'c> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'c>>;
 
-/// State of the target at one moment.
 pub trait Snapshot {
     fn config(&self) -> &Config;
 
@@ -69,7 +68,6 @@ pub struct Export<'s> {
     pub nguid: Option<[u8; 16]>,
 }
 
-/// I/O of a namespace by all hosts.
 #[derive(Debug, Default)]
 pub struct IoCounts {
     pub reads: u64,

@@ -457,7 +457,6 @@ fn directories_and_identities_of_disks_are_named() {
     }
 }
 
-/// Returns the JSON pointers of all objects.
 fn objects(value: &Value, at: &str, all: &mut Vec<String>) {
     match value {
         Value::Object(members) => {

@@ -122,7 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Loads the libraries at the first call; they stay loaded. A call after a failed load tries again.
+/// Loads the libraries at the first call, and after a failure at the next; they stay loaded.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {

@@ -14,7 +14,6 @@ pub(super) fn at_place<'a>(
     (nqn, nsid): &Place,
 ) -> Option<(&'a cairn_config::Subsystem, &'a cairn_config::Namespace)> {
     let subsystem = of_nqn(config, nqn)?;
-    // Namespaces are sorted by NSID.
     let all = &subsystem.namespaces;
     let at = all.binary_search_by_key(nsid, |one| one.nsid).ok()?;
     Some((subsystem, all.get(at)?))

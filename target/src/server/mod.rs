@@ -182,8 +182,7 @@ impl Target {
     }
 
     /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade. Each call needs
-    /// a new recorder: a call records all times since the start in the histograms, and the same
-    /// recorder would count them twice.
+    /// a new recorder, because it records all times since the start in the histograms again.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }

@@ -259,8 +259,8 @@ impl FileLocation {
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
             let kept = fchown(&file, Some(like.uid()), Some(like.gid()));
-            // Without privileges, the new file belongs to the target's user, even if the old one
-            // belongs to another user (root).
+            // Without privileges, the target's user owns the new file, even if another user owned
+            // the old one.
             kept.or_else(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Ok(()),
                 _ => Err(error),

@@ -96,7 +96,6 @@ impl Rig {
             0..4 => {
                 let mut sqe = Sqe::read_from_bytes(&input.array::<64>()).expect("64 bytes");
                 let opcode = OPCODES.get(usize::from(sqe.opc) % (OPCODES.len() + 1));
-                // Without an opcode, the SQE stays arbitrary.
                 if let Some(opcode) = opcode {
                     sqe.opc = opcode.0;
                     sqe.flags = Sqe::FLAGS_SGL;

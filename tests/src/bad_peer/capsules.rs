@@ -43,7 +43,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // IOCCSZ announces 4 KiB of in-capsule data by default and 16 KiB at most; a slot has 8 KiB.
+    // IOCCSZ announces 4 KiB of in-capsule data by default; `SLOT` is 8 KiB.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };

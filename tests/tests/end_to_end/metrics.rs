@@ -11,7 +11,6 @@ use crate::verified::status;
 
 const BLOCK: u32 = 512;
 const KIB: u32 = 1 << 10;
-/// Timeout for counters that depend on the host's acknowledgements.
 const PATIENCE: Duration = Duration::from_secs(20);
 const ROUNDING: f64 = 1e-6;
 

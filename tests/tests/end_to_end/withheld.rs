@@ -13,7 +13,6 @@ use super::isolation::{BLOCK, Bed};
 const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
-/// The target's timeout for the data of a command.
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
 /// The target's timeout for one response while others are acknowledged.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);

@@ -27,7 +27,6 @@ use crowd::Crowd;
 use scenario::{Scenario, Trouble};
 use weather::for_each_seed;
 
-/// Maximum number of seeds until a planted bug is found.
 const PLANTED_SEEDS: u64 = 20;
 
 #[test]

@@ -39,7 +39,6 @@ fn import(kind: &str, saved: &Value) -> (Option<i32>, String, String) {
     say(&["import", kind], &file)
 }
 
-/// Returns an imported configuration without the notes at its start.
 fn settings(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.collect()

@@ -28,7 +28,6 @@ join_build_machine() {
     wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$2"
 }
 
-# Creates the network interface, without address or RDMA device.
 add_card() {
     # By default the module creates its own dummy0 when loaded.
     modprobe dummy numdummies=0

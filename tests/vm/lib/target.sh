@@ -143,7 +143,6 @@ paste_told() {
 
 reload_target() { kill -HUP "$TARGET_PID"; }
 
-# Ends the target after a failed scenario.
 abandon_target() {
     if target_alive; then
         kill -TERM "$TARGET_PID"

@@ -14,7 +14,6 @@ mkdir -p /etc/nvme
 [ -s /etc/nvme/hostnqn ] || nvme gen-hostnqn > /etc/nvme/hostnqn
 HOST_NQN=$(cat /etc/nvme/hostnqn)
 
-# Prints all files on the root disk except those of apt, the journal and systemd.
 list_files() {
     find / -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \
         -o -path /var/lib/systemd -o -path /srv -o -path /cairn -o -path '/tmp/*' -o -path '/var/tmp/*' \
@@ -101,7 +100,6 @@ first_boot() {
     reboot_guest
 }
 
-# Runs clients that each add and remove a namespace.
 come_and_go() {
     local client clients=() nsid
     for client in $(seq "$CLIENTS"); do

@@ -47,7 +47,6 @@ pull_out() {
     stop_target
 }
 
-# Prints the number of interrupts of the drive's I/O queues.
 drive_interrupts() {
     awk '/nvme[0-9]+q[1-9]/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
 }

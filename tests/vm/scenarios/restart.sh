@@ -2,7 +2,6 @@
 # The target is killed during verified I/O: the host reconnects, and no data is lost.
 # vm: main programs=cairn-target disk=512M timeout=300
 
-# Prints the number of flushes received by the disk below the exported device.
 disk_flushes() { awk '{ print $16 }' /sys/block/vdb/stat; }
 
 serve() { start_target --export "$file" --export /dev/vdb; }

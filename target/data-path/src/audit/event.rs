@@ -113,8 +113,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns (year, month, day) of a day counted from 1970-01-01. Computes with years that begin in
-/// March, so that the leap day is the last day of a year.
+/// Returns (year, month, day) of a day counted from 1970-01-01. Years begin in March here, so that
+/// the leap day is their last day.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

@@ -98,7 +98,6 @@ pub(crate) struct QueuePair {
     pub(crate) requests: u32,
     /// `None` if the host disabled flow control.
     sqhd: Option<u16>,
-    /// Free work requests of the send queue.
     pub(crate) send_credits: u32,
     pub(crate) read_credits: u32,
     pub(crate) awaiting_read: List,

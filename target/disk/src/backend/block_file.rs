@@ -313,8 +313,8 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // Not by a hole, for which the kernel would zero the range, which many devices
-                    // do by writing.
+                    // A discard, not a hole: for a hole, the kernel zeroes the range, which many
+                    // devices do by writing.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }

@@ -96,7 +96,7 @@ fn name(table: &str, kind: &str, id: u32) -> String {
     found.map_or_else(|| format!("{kind} {id}"), |name| format!("{kind} {name}"))
 }
 
-/// Returns the path as a word of the shell; PATH for a path with a null byte, which cannot exist.
+/// Returns the quoted path; PATH for a path with a null byte, which cannot exist.
 fn word(path: &Path) -> String {
     let text = path.to_string_lossy();
     shlex::try_quote(&text).map_or_else(|_| "PATH".to_owned(), |word| word.into_owned())

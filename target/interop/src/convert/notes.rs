@@ -250,7 +250,6 @@ impl Notes {
         ));
     }
 
-    /// Names the limits of a subsystem.
     pub(super) fn of_limits(&self, subsystem: &Subsystem) {
         let what = format!("subsystem {}", subsystem.nqn);
         self.limits(&what, "limits", &subsystem.limits);

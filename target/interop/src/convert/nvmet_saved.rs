@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::{Converted, Notes, is_device};
 
-/// Converts a configuration to JSON for `nvmetcli restore`.
 pub fn to_nvmet(config: &Config) -> Converted {
     let notes = Notes::default();
     let usual = notes.of_process(config);

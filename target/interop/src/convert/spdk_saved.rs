@@ -17,7 +17,6 @@ use crate::spdk::qos::{IOS_UNIT, MBYTE};
 use crate::spdk::saved::{keyring, limits, nvmf, request};
 use crate::spdk::views::address;
 
-/// Converts a configuration to JSON for `rpc.py load_config`.
 pub fn to_spdk(config: &Config) -> Converted {
     let notes = Notes::default();
     let config = fitted(&notes, config);

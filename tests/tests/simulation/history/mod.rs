@@ -19,7 +19,6 @@ use register::Register;
 /// Contents of a block: zeroes, or bytes generated from a number unique to a write.
 pub(crate) type Value = u64;
 
-/// Value of a zeroed or never written block.
 pub(crate) const ZEROES: Value = 0;
 /// Value of contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;

@@ -194,7 +194,6 @@ impl Reactor {
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
-    /// See [`Message::Displace`](crate::registry::Message::Displace).
     pub(in crate::reactor) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {

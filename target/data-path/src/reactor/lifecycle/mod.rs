@@ -133,8 +133,8 @@ impl Reactor {
             listener,
             place,
         };
-        // Not only the round's time, which may be outdated after a suspension: the Connect's
-        // deadline would expire at once.
+        // The round's time may be outdated after a suspension: the Connect's deadline would
+        // expire at once.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]

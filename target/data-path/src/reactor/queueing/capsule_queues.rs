@@ -27,7 +27,6 @@ impl Capsule {
     }
 }
 
-/// Queue pair and namespace of waiting capsules.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::reactor) struct CapsuleKey {
     pub(in crate::reactor) qpair: QpairId,

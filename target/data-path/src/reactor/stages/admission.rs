@@ -46,8 +46,7 @@ pub(in crate::reactor) fn may_go(
         queue.is_some_and(|queue| is_stuck(queues, io, now, queue))
     };
     let stuck = receives_are_short(queues, port) && stuck();
-    // Frees the receive slot of a capsule without data, because the SQE was copied, and of a stuck
-    // one.
+    // The SQE was copied: only data still needs the receive slot, unless the capsule is stuck.
     if (capsule.data_bytes == 0 || stuck)
         && let Some(slot) = capsule.slot.take()
     {

@@ -112,9 +112,9 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> O
     queues.requests.pop_front(&mut io.awaiting_buffer)
 }
 
-/// True in every second period of [`PASS_BY`]. Requests may then pass the first waiting request,
-/// which may need the buffer of a hanging request. In the other periods none passes, so that the
-/// first request does not starve.
+/// True in every second period of [`PASS_BY`]: requests may then pass the first waiting request,
+/// which may need the buffer of a hanging request. In the other periods none passes, or the first
+/// would starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -110,7 +110,6 @@ impl SubsystemShared {
         }
     }
 
-    /// See [`WriteThrough`].
     pub(super) fn park_write_through(
         &self,
         state: &SubsystemState,

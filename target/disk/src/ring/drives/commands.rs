@@ -112,7 +112,7 @@ pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// True from Linux 6.1, which added both polling of drives and fixed buffers for their commands.
+/// True from Linux 6.1, which added polling together with fixed commands.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }

@@ -41,8 +41,7 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // The reading of the clock is void if the lease of an entry in `queued` has
-                        // ended: `look_again` then removes that entry first.
+                        // Void if a queued lease has ended, as in `Outgoing::release`.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
