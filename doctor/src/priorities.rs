@@ -60,7 +60,6 @@ mod tests {
             egress: [(3, 6), (4, 4)].into(),
         };
         let by_map = Priorities::by_map(&vlan);
-        // The map gives SL 3 the PCP 6, and lacks SL 5.
         assert_eq!((by_map.pcp(Tos(104)), by_map.pcp(Tos(184))), (6, 0));
         let of_level = Priorities::OF_LEVEL;
         assert_eq!((of_level.pcp(Tos(104)), of_level.pcp(Tos(184))), (3, 5));

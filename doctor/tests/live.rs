@@ -8,7 +8,6 @@ use cairn_doctor::source::{
     Address, Driver, Echo, Live, Neighbour, Pause, Question, Reached, Reason, Route, Source,
 };
 
-/// Moves the calling thread to a new network namespace; false without permission.
 fn leave_the_network() -> bool {
     // SAFETY: the call affects only the calling thread, and passes no pointers.
     let left = unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 };

@@ -11,8 +11,8 @@ pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair at one endpoint.
 ///
-/// The low 16 bits are the slot, the high 16 bits a generation counter: a stale id does not match a
-/// later queue pair in the slot.
+/// The low 16 bits are the slot. The high 16 bits are a generation counter, so that a stale id does
+/// not match a later queue pair in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(u32);
 

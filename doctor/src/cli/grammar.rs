@@ -49,7 +49,7 @@ pub fn print_message(text: impl Display) {
     }
 }
 
-/// Prints a finding to stderr. `--quiet` leaves errors alone.
+/// Prints a finding to stderr. `--quiet` suppresses all findings except errors.
 pub fn print_finding(severity: Severity, text: &str) {
     match severity {
         Severity::Error => eprintln!("{severity}: {text}"),

@@ -12,7 +12,7 @@ pub struct Bond {
     pub mode_number: u32,
     /// Names of the netdevs in the bond.
     pub slaves: Vec<String>,
-    /// Netdev with the traffic in active-backup mode.
+    /// Netdev that carries the traffic in active-backup mode.
     pub active: Option<String>,
 }
 

@@ -30,7 +30,7 @@ impl RoceVersion {
         }
     }
 
-    /// Returns the text in configfs.
+    /// Returns the text of this version in configfs.
     #[must_use]
     pub fn configfs(self) -> &'static str {
         match self {

@@ -90,8 +90,7 @@ fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     }
 }
 
-/// Returns packet sizes to test in bytes: a small one, one per RoCE MTU that fits the netdev, and
-/// the netdev's MTU.
+/// Returns the packet sizes to test, in bytes.
 fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
     let limit = netdev_mtu.unwrap_or(1500);
     let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);

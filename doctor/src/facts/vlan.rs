@@ -29,7 +29,7 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// Returns the VLAN whose netdev has an address.
+    /// Returns the VLAN whose netdev has this address.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
         // The directory exists only if the module 8021q is loaded.

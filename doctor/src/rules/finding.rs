@@ -104,7 +104,7 @@ impl Finding {
         self
     }
 
-    /// Adds a command for the administrator only.
+    /// Adds a command that only the administrator may run.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),

@@ -86,7 +86,7 @@ impl Clock {
         }
     }
 
-    /// Converts `at` from the default clock to this clock.
+    /// Converts `at` from the default clock, CLOCK_MONOTONIC, to this clock.
     #[must_use]
     pub fn of_default(&self, at: Instant) -> Instant {
         match &self.kind {

@@ -60,7 +60,8 @@ impl Entropy {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // A poisoned lock is harmless: a panic cannot interrupt a change of the generator.
+            // A poisoned lock is harmless, because a panic cannot interrupt a change of the
+            // generator.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -117,7 +117,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, MessageQueue<T>> {
-        // A poisoned lock is harmless: each change of the state is a single step.
+        // A poisoned lock is harmless, because each change of the state is a single step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -38,7 +38,7 @@ impl fmt::Display for Panic {
 
 /// Text of the last confined panic, for the log line of `end_process`.
 ///
-/// A poisoned lock is harmless: the value is replaced in one step.
+/// A poisoned lock is harmless, because the value is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Rate limit of log lines about one peer.
 //!
 //! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The
-//! source of a datagram may be forged, so lines about datagrams are charged to a stranger: they
+//! source of a datagram may be forged, so lines about datagrams are charged to a stranger, and
 //! cannot suppress lines about a host.
 
 use std::time::{Duration, Instant};

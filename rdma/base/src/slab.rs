@@ -54,7 +54,7 @@ impl<G: Generation> Key<G> {
     };
 }
 
-/// Vacant slot that is reused first.
+/// Choice of the vacant slot that is reused first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
     /// The slot vacated last, whose memory is still in the caches.

@@ -146,7 +146,7 @@ impl fmt::Debug for Traddr {
 }
 
 impl Trid {
-    /// Returns the address of a port.
+    /// Creates a transport address with a port.
     #[must_use]
     pub fn new(address: impl Into<Traddr>, port: u16) -> Self {
         let address = address.into();

@@ -94,7 +94,7 @@ impl Regions {
 }
 
 impl Regions {
-    /// A poisoned lock is harmless: a change replaces the table in one step.
+    /// A poisoned lock is harmless, because a change replaces the table in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
 //! Wrappers of librdmacm: connection identifiers, and channels for their events.
 //!
 //! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its
-//! channel alive. An event is copied and acknowledged before it is returned: no pointer outlives a
-//! call, and destroying an identifier never waits for acknowledgements.
+//! channel alive. An event is copied and acknowledged before it is returned, so no pointer outlives
+//! a call, and destroying an identifier never waits for acknowledgements.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;

@@ -1,6 +1,6 @@
 //! RDMA provider for adapters, based on libibverbs and librdmacm.
 //!
-//! Both libraries are loaded at run time: programs start without them ([`Library::open`]).
+//! Both libraries are loaded at run time, so programs start without them ([`Library::open`]).
 //!
 //! * [`VerbsProvider`] tracks open devices, and listens.
 //! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends

@@ -225,8 +225,8 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // The index depends on the request's device: a listener on 0.0.0.0 or [::] covers all
-            // devices.
+            // The index depends on the request's device, because a listener on 0.0.0.0 or [::]
+            // covers all devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });

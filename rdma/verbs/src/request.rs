@@ -28,7 +28,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// No effect: the kernel sends a REJ with the request's traffic class.
+    /// No effect, because the kernel sends a REJ with the request's traffic class.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {

@@ -48,8 +48,8 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Checked under the lock of `mailboxes`: a removal is either seen here or finds the mailbox
-        // in the list.
+        // Checked under the lock of `mailboxes`, so that a removal is either seen here or finds the
+        // mailbox in the list.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -108,7 +108,7 @@ fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless: each change of the state is a single step.
+    // A poisoned lock is harmless, because each change of the state is a single step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -147,7 +147,6 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread returns no error, because its panics are confined.
             let _ = thread.join();
         }
     }

@@ -142,7 +142,7 @@ impl Live {
         };
         let defaults = read();
         if is_ours {
-            // The directory need not be empty: configfs removes its files with it.
+            // The directory need not be empty, because configfs removes its files with it.
             let _ = fs::remove_dir(&directory);
         }
         defaults

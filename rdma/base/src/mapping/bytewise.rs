@@ -29,7 +29,8 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes, the sizes of queue entries, inline: a call costs more than the copy.
+    /// Copies 16 or 64 bytes, the sizes of queue entries, inline, because a call costs more than
+    /// the copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(

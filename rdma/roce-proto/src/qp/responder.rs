@@ -385,8 +385,8 @@ impl Responder {
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // Only executed READs are answered: an answer to another READ would confirm a guessed
-            // key.
+            // Only executed READs are answered, because an answer to another READ would confirm a
+            // guessed key.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -406,8 +406,8 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer sends again from this request, so later responses are obsolete. A NAK stays:
-        // this packet may be a copy made by the network, and the NAK is sent only once.
+        // The peer sends again from this request, so later responses are obsolete. A NAK stays,
+        // because this packet may be a copy made by the network, and the NAK is sent only once.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -416,7 +416,7 @@ impl Responder {
     }
 
     /// Queues a READ or atomic response. If `responder_resources` such responses are queued, drops
-    /// the oldest first: a duplicated old request has caused the excess.
+    /// the oldest first, because a duplicated old request has caused the excess.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -427,8 +427,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, which replaces any queued one. An ACK does not replace a NAK: a
-    /// NAK also acknowledges all earlier packets.
+    /// Queues an acknowledgement, which replaces any queued one. An ACK does not replace a NAK,
+    /// because a NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -474,8 +474,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // A repeated READ with an invalid key is dropped: the peer repeated it too
-                    // early, and has since received the data and invalidated the key.
+                    // A repeated READ with an invalid key is dropped, because the peer repeated it
+                    // too early, and has since received the data and invalidated the key.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

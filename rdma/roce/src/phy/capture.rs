@@ -60,8 +60,8 @@ struct Ends {
 impl Capture {
     /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
-    /// An existing file is replaced only if it belongs to this user: captured packets contain data,
-    /// and other users may be able to create links at the path.
+    /// An existing file is replaced only if it belongs to this user, because captured packets
+    /// contain data, and other users may be able to create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         // Section header block: byte order, version 1.0, unknown length.
@@ -119,7 +119,7 @@ impl Capture {
     /// Writes buffered packets to the file.
     pub fn flush(&self) {
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // Write errors are ignored: a full disk must not stop the traffic.
+        // Write errors are ignored, because a full disk must not stop the traffic.
         let _ = sink.file.flush();
     }
 

@@ -1,8 +1,8 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
 //! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has
-//! their MAC addresses. Lookups do not wait: the frame is lost while the kernel resolves an unknown
-//! address.
+//! their MAC addresses. Lookups do not wait, so a frame is lost while the kernel resolves an
+//! unknown address.
 
 use std::collections::HashMap;
 use std::io;

@@ -8,7 +8,7 @@
 //! A flow has one traffic class. A VLAN interface derives the PCP from the socket's priority, and
 //! Linux changes this priority for messages that carry their own class (`service_level` in
 //! `socket.rs`). Sockets are opened while connecting, and kept. If none can be opened, queue pairs
-//! share a socket of another class: a wrong PCP is better than no connection.
+//! share a socket of another class, because a wrong PCP is better than no connection.
 
 use std::collections::HashMap;
 use std::io;

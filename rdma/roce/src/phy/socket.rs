@@ -60,7 +60,7 @@ impl FlowKey {
 
 /// Non-blocking UDP socket.
 ///
-/// The socket is never connected: Linux then sends IPv4 identification 0 and the don't-fragment
+/// The socket is never connected, so that Linux sends IPv4 identification 0 and the don't-fragment
 /// flag, on which the ICRC relies.
 #[derive(Debug)]
 pub(crate) struct Socket {

@@ -154,7 +154,8 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // The host repeats an ignored request, which may then succeed; a REJ would end its attempt.
+        // The host repeats an ignored request, which may then succeed. A REJ would end the host's
+        // attempt.
         manager.ignore(id);
         return;
     }

@@ -309,7 +309,7 @@ impl ConnectionManager {
         let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
-            // An error is ignored: the socket reports it only once.
+            // An error is ignored, because the socket reports it only once.
             let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
             state.inner.dispatch();

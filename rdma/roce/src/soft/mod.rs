@@ -92,8 +92,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless: each change is a single step, and connection management replaces
-    // its state after a panic.
+    // A poisoned lock is harmless, because each change is a single step, and connection management
+    // replaces its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

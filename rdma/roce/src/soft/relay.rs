@@ -175,7 +175,7 @@ impl Flows {
     /// Binds a flow to socket `turn`, unless the flow is bound. Returns true if the kernel now
     /// delivers the flow to this socket.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Flows of peers' connection management stay unbound: they have few packets.
+        // Flows of peers' connection management stay unbound, because they have few packets.
         if flow.port == ROCE_PORT {
             return false;
         }

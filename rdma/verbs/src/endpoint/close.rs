@@ -6,7 +6,7 @@
 //! a destroyed queue pair.
 //!
 //! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
-//! the error state: its flush shows that all earlier work has ended.
+//! the error state. Its flush shows that all earlier work has ended.
 
 use std::time::{Duration, Instant};
 

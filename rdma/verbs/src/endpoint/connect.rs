@@ -101,7 +101,6 @@ impl VerbsEndpoint {
             cm.set_traffic_class(class)?;
         }
         let timeout_ms = i32::try_from(options.timeout.as_millis()).unwrap_or(i32::MAX);
-        // The peer's scope of a link-local address is also the local scope.
         let scope_id = ScopedAddr::from(options.remote).scope_id();
         let local = options.local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
         cm.resolve_addr(local, options.remote, timeout_ms)

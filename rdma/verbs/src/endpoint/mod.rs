@@ -159,7 +159,8 @@ impl Endpoint for VerbsEndpoint {
         self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
     }
 
-    /// Returns false: adapters do not change the marking of a ready queue pair (IBTA 10.3.1, SQD).
+    /// Returns false, because adapters do not change the marking of a ready queue pair (IBTA
+    /// 10.3.1, SQD).
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }

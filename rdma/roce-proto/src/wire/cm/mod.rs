@@ -57,7 +57,7 @@ pub enum Answered {
     Req = 0,
     /// REP.
     Rep = 1,
-    /// Other message; for an MRA, a LAP.
+    /// Another message. In an MRA, it is a LAP.
     Other = 2,
 }
 

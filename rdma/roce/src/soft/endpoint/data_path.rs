@@ -23,7 +23,7 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // An error, caused by ICMP, is ignored: the socket reports it only once.
+            // An error is ignored: ICMP has caused it, and the socket reports it only once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
