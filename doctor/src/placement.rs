@@ -9,8 +9,8 @@ use crate::source::{Address, Question, Source};
 /// Returns, in node order, the CPUs of each NUMA node that has an adapter with one of these
 /// addresses.
 ///
-/// The list is empty if all CPUs are equally near: the machine has a single node or reports none.
-/// An unspecified address means all addresses of its family.
+/// The list is empty if all CPUs are equally near. An unspecified address means all addresses of
+/// its family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {
     let nodes = NumaNode::read_all(source).unwrap_or_default();

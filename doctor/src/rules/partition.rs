@@ -16,7 +16,7 @@ pub struct Membership {
     pub pkey: PKey,
     /// Listening address; an unspecified one means all addresses of its family.
     pub address: IpAddr,
-    /// True if RoCE in user space is used even with RDMA devices.
+    /// True if the program uses RoCE in user space even if there are RDMA devices.
     pub is_soft: bool,
     /// Origin in words: "the listener 192.0.2.1:4420".
     pub by: String,

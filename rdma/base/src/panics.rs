@@ -247,8 +247,7 @@ pub const REPORT: &str = "This is a bug in Cairn: please report it with this lin
 
 /// Installs a panic hook that ends the process after each panic outside of [`confine`].
 ///
-/// Only programs call this, because the hook applies to the whole process. Without the hook, a
-/// target could lose one thread and continue to serve only some hosts.
+/// Only programs call this, because the hook applies to the whole process.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -149,8 +149,8 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     ]
 }
 
-/// Returns entries with this number, or with this text in the name or meaning, and their table's
-/// title.
+/// Returns the entries with the number `word`, or with `word` in the name or meaning. Each entry
+/// comes with the title of its table.
 #[must_use]
 pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {

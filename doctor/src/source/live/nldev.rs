@@ -116,8 +116,7 @@ mod tests {
     use super::*;
     use cairn_base::netlink::collect;
 
-    /// Answer of Linux about rxe0: queue pairs (broken GSI, two connections, one without a port),
-    /// and the end of the dump.
+    /// Answer of Linux about rxe0, whose GSI queue pair is broken.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
         // `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.

@@ -131,8 +131,8 @@ impl RequestBacklog {
         self.places.retain(|place| place.id != id);
     }
 
-    /// At the limit, the new address replaces the oldest one in the network with the most proven
-    /// addresses.
+    /// Records `address` as proven. At the limit, it replaces the oldest address in the network
+    /// with the most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {

@@ -22,7 +22,6 @@ struct Asked {
 }
 
 impl Question {
-    /// `patience` is the connection's retry time; `None`: unlimited.
     pub(super) fn new(patience: Option<Duration>) -> Self {
         let (least, most) = SILENCE;
         Self {

@@ -45,7 +45,7 @@ pub(super) struct Requester {
     ack_requested: u64,
     /// True if the last packet before a pause must request an acknowledgement.
     awaited: bool,
-    /// For each READ request with missing responses: sequence number after its last response.
+    /// Sequence number after the last response of each READ request with missing responses.
     requests: VecDeque<u64>,
     /// Sequence number of the missing READ response that was last requested again.
     refetched: Option<u64>,

@@ -39,8 +39,8 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// The second REQ comes from a restarted peer or is forged; only unanswered probes may end the
-/// connection.
+/// Another REQ for the queue pair comes from a restarted peer, or is forged. Only unanswered probes
+/// may end the connection.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);

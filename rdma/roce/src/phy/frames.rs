@@ -37,8 +37,8 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface of link-local
-    /// addresses.
+    /// Creates a sender. If `vlan` is set, each frame has a tag with this VID. `scope_id` is the
+    /// interface of link-local addresses.
     #[must_use]
     pub(crate) fn new(vlan: Option<u16>, scope_id: u32) -> Self {
         Self {

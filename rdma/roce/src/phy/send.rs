@@ -101,8 +101,8 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// `local` is the device's address, `capture` records the packets, `offload` permits
-    /// super-packets.
+    /// Creates a sender for the device with address `local`. `capture` records the packets, and
+    /// `offload` permits super-packets.
     #[must_use]
     pub(crate) fn new(
         network: &Network,

@@ -2,8 +2,8 @@
 //!
 //! Routers and adapters spread flows by the UDP source port (annex A17.3), and each port needs a
 //! socket. Packets of one flow can be sent as a super-packet ([`super::batch`]), so queue pairs to
-//! one endpoint of a peer share a flow. Flows to different peers may share a port. In RoCE v1, the
-//! flow label is in the GRH, and sockets differ only by priority.
+//! one endpoint of a peer share a flow. In RoCE v1, the flow label is in the GRH, and sockets
+//! differ only by priority.
 //!
 //! A flow has one traffic class. A VLAN interface derives the PCP from the socket's priority, and
 //! Linux changes this priority for messages that carry their own class (`service_level` in

@@ -112,8 +112,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // Packets are never fragmented, and ICMP messages about the path MTU, which any machine can
-        // send, are ignored. This option also makes the IPv4 identification 0.
+        // With this option, packets are never fragmented. The kernel ignores ICMP messages about
+        // the path MTU, which any machine can send, and sets the IPv4 identification to 0.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -140,8 +140,9 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted
-    /// right by `low_bits`, is `n`, and packets of flows paired with `n`.
+    /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
+    /// order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
+    /// is `n`, and packets of flows paired with `n`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {

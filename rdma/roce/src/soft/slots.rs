@@ -103,8 +103,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// `admitted` is true if a kernel filter passes only known numbers. Several numbers are then
-    /// drawn at once.
+    /// Creates an empty table. If `admitted` is set, a kernel filter passes only known numbers, so
+    /// several numbers are drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,

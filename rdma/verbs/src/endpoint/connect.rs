@@ -18,8 +18,7 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Maximum inline data of a SEND in bytes. It is enough for responses and for capsules without
-/// data, which the adapter then need not read by DMA.
+/// Maximum inline data of a SEND in bytes, enough for responses and for capsules without data.
 const INLINE: u32 = 64;
 
 /// Minimum interval between reads of connection events; each read is a system call.

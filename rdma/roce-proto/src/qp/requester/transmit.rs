@@ -144,9 +144,9 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if a packet must request an acknowledgement: at regular intervals, and when sending
-    /// pauses while work awaits its completion. Fewer requests save packets of the peer (IBTA
-    /// 9.7.5.1).
+    /// True if a packet must request an acknowledgement. Requests are made at regular intervals,
+    /// and when sending pauses while work awaits its completion. Fewer requests mean fewer packets
+    /// from the peer (IBTA 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
