@@ -163,6 +163,8 @@ pub enum DisconnectReason {
     PeerMoved,
     /// The local device is being removed.
     DeviceRemoved,
+    /// The local device refused a work request, or one of its queues failed.
+    DeviceFault,
 }
 
 /// Event of a queue pair, or of the device.
@@ -210,6 +212,12 @@ pub enum Event {
     },
     /// The device was removed. No more work completes, and the owner must drop the endpoint.
     DeviceRemoved,
+    /// A queue of the endpoint failed. No more work completes, and the owner must drop the endpoint. The device and its
+    /// other endpoints work on.
+    EndpointBroken {
+        /// Error message.
+        reason: String,
+    },
     /// Message that the owner should log.
     Notice {
         /// Text of the message.

@@ -218,6 +218,6 @@ pub(crate) fn qp_of(event: &Event) -> Option<QpId> {
         | Event::ConnectFailed { qp, .. }
         | Event::Disconnected { qp, .. }
         | Event::Closed { qp } => Some(*qp),
-        Event::DeviceRemoved | Event::Notice { .. } => None,
+        Event::DeviceRemoved | Event::EndpointBroken { .. } | Event::Notice { .. } => None,
     }
 }

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, Completion, ConnHandle, ConnRequest, ConnectOptions, Device, DeviceCounters, Endpoint,
-    EndpointLimits, EndpointOptions, Event, FabricError, ListenOptions, Listener, ListenerEvent,
-    Marked, Marking, Operation, PostError, Provider, QpId, QpOptions, RecvWork, Region, SendWork,
-    Sink, Trains,
+    Access, Completion, ConnHandle, ConnRequest, ConnectOptions, Device, DeviceCounters,
+    DisconnectReason, Endpoint, EndpointLimits, EndpointOptions, Event, FabricError, ListenOptions,
+    Listener, ListenerEvent, Marked, Marking, Operation, PostError, Provider, QpId, QpOptions,
+    RecvWork, Region, SendWork, Sink, Trains,
 };
 
 /// Panic message.
@@ -34,6 +34,7 @@ struct Fuse {
     requests: AtomicUsize,
     pages: AtomicUsize,
     connects: AtomicUsize,
+    refusals: AtomicUsize,
 }
 
 /// Decrements `times` and panics, unless `times` is 0.
@@ -44,13 +45,16 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    fn look_at(&self, chain: &[SendWork]) {
+    /// Returns true if the device refuses the chain.
+    fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
         };
-        if chain.iter().any(is_it) {
-            blow(&self.reads);
+        if !chain.iter().any(is_it) {
+            return false;
         }
+        blow(&self.reads);
+        self.refusals.swap(0, Ordering::Relaxed) != 0
     }
 }
 
@@ -64,6 +68,7 @@ impl Saboteur {
             requests: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
             connects: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
         });
         Self { network, fuse }
     }
@@ -71,6 +76,11 @@ impl Saboteur {
     /// Makes the next `times` reads panic, which ends their reactors.
     pub fn arm(&self, times: usize) {
         self.fuse.reads.store(times, Ordering::Relaxed);
+    }
+
+    /// Makes the device refuse the response of the next read.
+    pub fn arm_refusal(&self) {
+        self.fuse.refusals.store(1, Ordering::Relaxed);
     }
 
     /// Makes the next connection request panic.
@@ -193,6 +203,7 @@ impl Device for Trapped {
             endpoint,
             fuse,
             device: self,
+            events: Vec::new(),
         }))
     }
 }
@@ -201,6 +212,7 @@ struct Trap {
     endpoint: Box<dyn Endpoint>,
     fuse: Arc<Fuse>,
     device: Arc<dyn Device>,
+    events: Vec<Event>,
 }
 
 impl Endpoint for Trap {
@@ -247,7 +259,11 @@ impl Endpoint for Trap {
     }
 
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError> {
-        self.fuse.look_at(chain);
+        if self.fuse.look_at(chain) {
+            let reason = DisconnectReason::DeviceFault;
+            self.events.push(Event::Disconnected { qp, reason });
+            return Err(PostError::Broken);
+        }
         self.endpoint.post(qp, chain)
     }
 
@@ -260,6 +276,7 @@ impl Endpoint for Trap {
     }
 
     fn poll_events(&mut self, out: &mut Vec<Event>) {
+        out.append(&mut self.events);
         self.endpoint.poll_events(out);
     }
 

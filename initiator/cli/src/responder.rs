@@ -186,7 +186,7 @@ impl Station {
                     print_message("a peer has left");
                     turn = Turn::PeerLeft;
                 }
-                Event::DeviceRemoved => return Turn::DeviceGone,
+                Event::DeviceRemoved | Event::EndpointBroken { .. } => return Turn::DeviceGone,
                 Event::Established { .. } | Event::Notice { .. } => {}
             }
         }

@@ -139,7 +139,8 @@ impl Controller {
                 self.endpoint.disconnect(qp);
             }
             Event::Closed { qp } => self.closed(qp),
-            Event::DeviceRemoved => self.device_removed(),
+            Event::DeviceRemoved => self.endpoint_lost(DisconnectReason::DeviceRemoved),
+            Event::EndpointBroken { .. } => self.endpoint_lost(DisconnectReason::DeviceFault),
             Event::Notice { .. } => {}
         }
     }
@@ -189,8 +190,8 @@ impl Controller {
         self.association.queue_closed(qid, self.time());
     }
 
-    fn device_removed(&mut self) {
-        let loss = Loss::Disconnected(DisconnectReason::DeviceRemoved);
+    fn endpoint_lost(&mut self, reason: DisconnectReason) {
+        let loss = Loss::Disconnected(reason);
         for queue in &mut self.queues {
             queue.closed(loss.clone(), false, |_| ());
             queue.end_parked(&loss, |_| true);

@@ -98,6 +98,7 @@ pub(super) fn of_disconnect(reason: DisconnectReason) -> &'static Trouble {
         DisconnectReason::AddressChanged => &trouble::ADDRESS_CHANGED,
         DisconnectReason::PeerMoved => &trouble::PEER_MOVED,
         DisconnectReason::DeviceRemoved => &trouble::DEVICE_REMOVED,
+        DisconnectReason::DeviceFault => &trouble::DEVICE_FAULT,
     }
 }
 

@@ -91,12 +91,28 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
     },
 };
 
+/// Refused work, or failed queue, of the local RDMA device.
+pub const DEVICE_FAULT: Trouble = Trouble {
+    code: 7,
+    name: "device fault",
+    what: "the local RDMA device refused a work request, or one of its queues failed",
+    causes: &[
+        "the driver or its firmware has an error",
+        "the driver takes less work than it promised when the queue was created",
+    ],
+    next: Next::Own {
+        host: "dmesg | tail -50, and the adapter's firmware",
+        target: "dmesg | tail -50, and the adapter's firmware; hosts connect again",
+    },
+};
+
 /// Explanations of all reasons for the end of a connection.
-pub const ENDINGS: [Trouble; 6] = [
+pub const ENDINGS: [Trouble; 7] = [
     NO_ANSWER,
     TRANSPORT_GAVE_UP,
     PEER_LEFT,
     ADDRESS_CHANGED,
     DEVICE_REMOVED,
     PEER_MOVED,
+    DEVICE_FAULT,
 ];

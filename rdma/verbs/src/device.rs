@@ -95,6 +95,11 @@ impl VerbsDevice {
         table.index_of(pkey).map(Some)
     }
 
+    #[cfg(test)]
+    pub(crate) fn domain_for_tests(&self) -> Arc<ProtectionDomain> {
+        Arc::clone(&self.domain)
+    }
+
     pub(crate) fn library(&self) -> &'static Library {
         self.library
     }

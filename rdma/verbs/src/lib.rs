@@ -16,6 +16,8 @@ mod device;
 mod devices;
 mod endpoint;
 mod explain;
+#[cfg(test)]
+mod fake;
 mod library;
 mod listener;
 mod objects;

@@ -46,6 +46,11 @@ impl Library {
         Ok(LIBRARY.get_or_init(|| Library { symbols }))
     }
 
+    #[cfg(test)]
+    pub(crate) fn with(symbols: Symbols) -> Self {
+        Self { symbols }
+    }
+
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.symbols
     }

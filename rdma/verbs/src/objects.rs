@@ -5,12 +5,13 @@
 //! module only for comparison.
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cairn_base::Mapping;
 use cairn_rdma::{Access, FabricError, MAX_SGE, Marked};
@@ -31,11 +32,50 @@ unsafe impl Send for Context {}
 // SAFETY: see `Send` above.
 unsafe impl Sync for Context {}
 
+/// Number in the context field of an object, by which events find its owner. Unlike queue pair numbers, serials are
+/// never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Serial(usize);
+
+impl Serial {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn of(context: *mut c_void) -> Self {
+        Self(context.addr())
+    }
+
+    fn as_context(self) -> *mut c_void {
+        ptr::without_provenance_mut(self.0)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    QueuePair(sys::ibv_event_type, u32),
+    /// Queue pair by number and serial.
+    QueuePair(sys::ibv_event_type, u32, Serial),
+    /// Completion queue or shared receive queue of the endpoint with this serial.
+    Queue(sys::ibv_event_type, Serial),
     Port(sys::ibv_event_type, i32),
     Other(sys::ibv_event_type),
+}
+
+/// Event that is acknowledged when dropped, after its delivery. Until then, the destruction of its object waits;
+/// the holder must therefore not destroy objects.
+pub(crate) struct PendingEvent<'a> {
+    pub(crate) event: AsyncEvent,
+    raw: sys::ibv_async_event,
+    context: &'a Context,
+}
+
+impl Drop for PendingEvent<'_> {
+    fn drop(&mut self) {
+        let symbols = self.context.library.symbols();
+        // SAFETY: the event is acknowledged once.
+        unsafe { symbols.ibv_ack_async_event(&mut self.raw) };
+    }
 }
 
 impl Context {
@@ -93,7 +133,7 @@ impl Context {
         unsafe { (*self.raw).async_fd }
     }
 
-    pub(crate) fn next_event(&self) -> io::Result<Option<AsyncEvent>> {
+    pub(crate) fn next_event(&self) -> io::Result<Option<PendingEvent<'_>>> {
         let symbols = self.library.symbols();
         // SAFETY: all-zero bytes are a valid ibv_async_event.
         let mut raw: sys::ibv_async_event = unsafe { std::mem::zeroed() };
@@ -105,10 +145,11 @@ impl Context {
                 _ => Err(error),
             };
         }
+        let kind = raw.event_type;
         // SAFETY: the event type determines the union member. The object in the event is live,
-        // because its destruction waits for the acknowledgement below.
+        // because its destruction waits for the acknowledgement.
         let event = unsafe {
-            match raw.event_type {
+            match kind {
                 sys::IBV_EVENT_QP_FATAL
                 | sys::IBV_EVENT_QP_REQ_ERR
                 | sys::IBV_EVENT_QP_ACCESS_ERR
@@ -117,17 +158,26 @@ impl Context {
                 | sys::IBV_EVENT_PATH_MIG
                 | sys::IBV_EVENT_PATH_MIG_ERR
                 | sys::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                    AsyncEvent::QueuePair(raw.event_type, (*raw.element.qp).qp_num)
+                    let qp = raw.element.qp;
+                    AsyncEvent::QueuePair(kind, (*qp).qp_num, Serial::of((*qp).qp_context))
+                }
+                sys::IBV_EVENT_CQ_ERR => {
+                    AsyncEvent::Queue(kind, Serial::of((*raw.element.cq).cq_context))
+                }
+                sys::IBV_EVENT_SRQ_ERR => {
+                    AsyncEvent::Queue(kind, Serial::of((*raw.element.srq).srq_context))
                 }
                 sys::IBV_EVENT_PORT_ACTIVE | sys::IBV_EVENT_PORT_ERR => {
-                    AsyncEvent::Port(raw.event_type, raw.element.port_num)
+                    AsyncEvent::Port(kind, raw.element.port_num)
                 }
                 other => AsyncEvent::Other(other),
             }
         };
-        // SAFETY: the event is acknowledged once.
-        unsafe { symbols.ibv_ack_async_event(&mut raw) };
-        Ok(Some(event))
+        Ok(Some(PendingEvent {
+            event,
+            raw,
+            context: self,
+        }))
     }
 }
 
@@ -256,6 +306,7 @@ impl CompletionQueue {
         domain: &Arc<ProtectionDomain>,
         entries: u32,
         vector: u32,
+        owner: Serial,
     ) -> Result<Self, FabricError> {
         let symbols = domain.symbols();
         // SAFETY: the context is live.
@@ -273,7 +324,7 @@ impl CompletionQueue {
             symbols.ibv_create_cq(
                 domain.context.raw,
                 entries as c_int,
-                ptr::null_mut(),
+                owner.as_context(),
                 channel,
                 vector as c_int,
             )
@@ -338,15 +389,36 @@ impl Drop for CompletionQueue {
     }
 }
 
+/// Refusal of a chain of work requests by the device.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// Number of accepted requests before the refused one.
+    pub(crate) taken: usize,
+    pub(crate) error: io::Error,
+}
+
+impl Refusal {
+    fn new(taken: usize, code: c_int) -> Self {
+        Self {
+            taken,
+            error: io::Error::from_raw_os_error(code.abs()),
+        }
+    }
+}
+
 pub(crate) struct SharedReceiveQueue {
     raw: *mut sys::ibv_srq,
     domain: Arc<ProtectionDomain>,
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(domain: &Arc<ProtectionDomain>, receives: u32) -> Result<Self, FabricError> {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        receives: u32,
+        owner: Serial,
+    ) -> Result<Self, FabricError> {
         let mut attributes = sys::ibv_srq_init_attr {
-            srq_context: ptr::null_mut(),
+            srq_context: owner.as_context(),
             attr: sys::ibv_srq_attr {
                 max_wr: receives,
                 max_sge: MAX_SGE as u32,
@@ -361,13 +433,13 @@ impl SharedReceiveQueue {
         })
     }
 
-    pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), usize> {
+    pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), Refusal> {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue is live and the chain is linked. The device checks the SGEs against its
         // registered regions.
         match unsafe { inline::post_srq_recv(self.raw, chain.head(), &mut bad) } {
             0 => Ok(()),
-            _ => Err(chain.position(bad)),
+            code => Err(Refusal::new(chain.position(bad), code)),
         }
     }
 }
@@ -382,6 +454,7 @@ impl Drop for SharedReceiveQueue {
 pub(crate) struct QueuePair {
     raw: *mut sys::ibv_qp,
     max_inline: u32,
+    serial: Serial,
     domain: Arc<ProtectionDomain>,
     _completions: Rc<CompletionQueue>,
     _receives: Rc<SharedReceiveQueue>,
@@ -396,9 +469,10 @@ impl QueuePair {
         send_work: u32,
         inline: u32,
     ) -> Result<Self, FabricError> {
+        let serial = Serial::next();
         let create = |inline: u32| {
             let mut attributes = sys::ibv_qp_init_attr {
-                qp_context: ptr::null_mut(),
+                qp_context: serial.as_context(),
                 send_cq: completions.raw,
                 recv_cq: completions.raw,
                 srq: receives.raw,
@@ -423,6 +497,7 @@ impl QueuePair {
         Ok(Self {
             raw: some("ibv_create_qp", raw)?,
             max_inline,
+            serial,
             domain: Arc::clone(domain),
             _completions: Rc::clone(completions),
             _receives: Rc::clone(receives),
@@ -432,6 +507,10 @@ impl QueuePair {
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is live, and its number never changes.
         unsafe { (*self.raw).qp_num }
+    }
+
+    pub(crate) fn serial(&self) -> Serial {
+        self.serial
     }
 
     pub(crate) fn max_inline(&self) -> u32 {
@@ -480,20 +559,15 @@ impl QueuePair {
         self.modify(&mut attributes, sys::IBV_QP_STATE)
     }
 
-    /// Posts a chain. On failure, returns the error and the number of accepted requests.
-    ///
     /// # Safety
     /// The bytes of inline work are readable.
-    pub(crate) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
+    pub(crate) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), Refusal> {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is live and the chain is linked. The device checks the SGEs
         // against its registered regions; the caller guarantees the bytes of inline work.
         match unsafe { inline::post_send(self.raw, chain.head(), &mut bad) } {
             0 => Ok(()),
-            code => Err((
-                chain.position(bad),
-                io::Error::from_raw_os_error(code.abs()),
-            )),
+            code => Err(Refusal::new(chain.position(bad), code)),
         }
     }
 }

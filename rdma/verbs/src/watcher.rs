@@ -14,7 +14,7 @@ use cairn_rdma::FabricError;
 use crate::cm::{Channel, Id};
 use crate::explain;
 use crate::library::Library;
-use crate::objects::{AsyncEvent, Context};
+use crate::objects::{AsyncEvent, Context, Serial};
 use crate::sys;
 use cairn_base::panics::{Part, confine_part};
 use cairn_base::wake::{Wake, wait_readable};
@@ -22,7 +22,10 @@ use cairn_base::wake::{Wake, wait_readable};
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
     Removed,
-    QueuePair(sys::ibv_event_type, u32),
+    /// Queue pair by number and serial.
+    QueuePair(sys::ibv_event_type, u32, Serial),
+    /// A queue of the endpoint with this serial has failed.
+    QueueBroken(Serial),
     Notice(String),
 }
 
@@ -76,9 +79,10 @@ impl Subscribers {
     fn async_event(&self, event: AsyncEvent) {
         let device = &self.device;
         match event {
-            AsyncEvent::QueuePair(kind, number) => {
-                self.notify(&DeviceEvent::QueuePair(kind, number));
+            AsyncEvent::QueuePair(kind, number, serial) => {
+                self.notify(&DeviceEvent::QueuePair(kind, number, serial));
             }
+            AsyncEvent::Queue(_, owner) => self.notify(&DeviceEvent::QueueBroken(owner)),
             AsyncEvent::Port(sys::IBV_EVENT_PORT_ACTIVE, port) => {
                 self.notify(&DeviceEvent::Notice(format!("{device} port {port} is up")));
             }
@@ -89,12 +93,6 @@ impl Subscribers {
                 )));
             }
             AsyncEvent::Other(sys::IBV_EVENT_DEVICE_FATAL) => self.device_removed(),
-            AsyncEvent::Other(sys::IBV_EVENT_CQ_ERR | sys::IBV_EVENT_SRQ_ERR) => {
-                self.notify(&DeviceEvent::Notice(format!(
-                    "{device} has broken a queue: it is out of order from now on"
-                )));
-                self.device_removed();
-            }
             // Level debug, because GIDs, P_Keys and subnet managers change often.
             AsyncEvent::Other(kind) => cairn_base::peer_detail!(device, kind, "device event"),
         }
@@ -175,7 +173,7 @@ fn watch(
         }
         loop {
             match context.next_event() {
-                Ok(Some(event)) => subscribers.async_event(event),
+                Ok(Some(pending)) => subscribers.async_event(pending.event),
                 Ok(None) => break,
                 Err(_) => {
                     // EIO: the kernel has removed the device.

@@ -271,6 +271,7 @@ impl End {
                 Event::Disconnected { reason, .. } => println!("disconnected {reason:?}"),
                 Event::Closed { .. } => println!("closed"),
                 Event::DeviceRemoved => println!("device removed"),
+                Event::EndpointBroken { reason } => println!("endpoint broken: {reason}"),
                 Event::Rejected { reason, .. } => println!("rejected, reason {reason}"),
                 Event::ConnectFailed { reason, .. } => println!("connect failed: {reason}"),
                 Event::Notice { message } => println!("notice: {message}"),

@@ -112,6 +112,28 @@ fn panic_before(rig: &Rig) {
 }
 
 #[test]
+fn work_that_the_device_refuses_ends_one_queue_and_no_reactor() {
+    let _alone = alone();
+    logged::listen();
+    let rig = Rig::start("refused", on_loopback());
+    let mut bystander = rig.connect_once("bystander");
+    let mut victim = rig.connect_once("victim");
+    rig.saboteur.arm_refusal();
+    let lost = read(&mut victim, 0, FATAL_BLOCKS);
+    assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
+    rig.until("the count of the fault", || rig.device_faults() == 1);
+    let line = logged::lines(&["disconnected", "device fault"]);
+    assert!(!line.is_empty(), "{:?}", logged::lines(&["disconnected"]));
+    drop(victim);
+    let data = write_all(&mut bystander, 0);
+    assert_eq!(read_all(&mut bystander, 0), data);
+    assert_eq!(rig.panics(0) + rig.panics(1), 0);
+    rig.connect_once("victim").shutdown().unwrap();
+    bystander.shutdown().unwrap();
+    rig.target.stop().unwrap();
+}
+
+#[test]
 fn what_a_disk_holds_is_waited_for() {
     let _alone = alone();
     let rig = Rig::start("held", on_loopback());

@@ -238,6 +238,11 @@ impl Rig {
         self.of_reactor("cairn_reactor_panics_total", reactor)
     }
 
+    pub(crate) fn device_faults(&self) -> u64 {
+        let labels = [("event", "device_fault")];
+        self.scrape().count("cairn_rdma_qp_events_total", &labels)
+    }
+
     pub(crate) fn separate_hosts(&mut self) {
         self.network = Arc::new(Soft::default());
     }

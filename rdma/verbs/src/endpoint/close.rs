@@ -5,6 +5,9 @@
 //! destruction would lose receives of the shared queue, because some drivers discard completions of
 //! a destroyed queue pair.
 //!
+//! If the work does not complete in time, or the move to the error state fails, the destruction comes first: the device
+//! may use the buffers of outstanding work until then.
+//!
 //! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
 //! the error state. Its flush shows that all earlier work has ended.
 
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{DisconnectReason, Event, Operation, QpId, SendWork, SgeList};
 
-use crate::objects::QueuePair;
+use crate::objects::Refusal;
 
 use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
@@ -20,6 +23,9 @@ use super::work_id::WorkId;
 
 /// Maximum time for which a close waits for the device's report that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Timeout after an error event, which bnxt_re sends in place of that report (`bnxt_re_handle_qp_async_event`).
+const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
 impl VerbsEndpoint {
     pub(super) fn begin_close(&mut self, id: QpId) {
@@ -34,12 +40,16 @@ impl VerbsEndpoint {
                 if let Err(error) = qp.cm.disconnect() {
                     cairn_base::peer_detail!(%id, %error, "rdma_disconnect");
                 }
-                let failing = qp.pair.as_mut().map(QueuePair::fail);
+                let failing = qp.pair.as_mut().map(|pair| pair.queue_mut().fail());
                 if let Some(Err(error)) = &failing {
                     cairn_base::peer_detail!(%id, %error, "moving a queue pair to its error state");
                 }
+                let timeout = match qp.failed {
+                    true => CLOSE_TIMEOUT_FAILED,
+                    false => CLOSE_TIMEOUT,
+                };
                 qp.phase = Phase::Closing {
-                    deadline: Instant::now() + CLOSE_TIMEOUT,
+                    deadline: Instant::now() + timeout,
                 };
                 self.settling.push(id);
                 if let Some(Ok(())) = failing {
@@ -53,10 +63,14 @@ impl VerbsEndpoint {
         let Some(qp) = self.table.get_mut(id) else {
             return;
         };
-        if self.removed || qp.ring.outstanding() == 0 || qp.ring.room() == 0 {
+        let outstanding = qp.outstanding();
+        let Some(pair) = &mut qp.pair else {
+            return;
+        };
+        if self.dead || outstanding == 0 || pair.room() == 0 {
             return;
         }
-        let mark = WorkId::send(id, qp.ring.next());
+        let mark = WorkId::send(id, pair.mark());
         let work = SendWork {
             id: 0,
             op: Operation::Send,
@@ -66,7 +80,7 @@ impl VerbsEndpoint {
         self.send_chain.clear();
         self.send_chain.push(&work, mark.raw(), false);
         // SAFETY: the work has no inline data.
-        if let Err((_, error)) = unsafe { qp.post(&mut self.send_chain) } {
+        if let Err(Refusal { error, .. }) = unsafe { pair.post(&mut self.send_chain) } {
             cairn_base::peer_detail!(%id, %error, "marking the end of a send queue");
         }
     }
@@ -79,6 +93,25 @@ impl VerbsEndpoint {
         if alive && !qp.down {
             qp.down = true;
             self.push_event(Event::Disconnected { qp: id, reason });
+        }
+    }
+
+    /// Handles the device's report of an error of the queue pair.
+    pub(super) fn failed(&mut self, id: QpId) {
+        self.end_connection(id, DisconnectReason::Transport);
+        if let Some(qp) = self.table.get_mut(id) {
+            qp.failed = true;
+            if let Phase::Closing { deadline } = &mut qp.phase {
+                *deadline = (*deadline).min(Instant::now() + CLOSE_TIMEOUT_FAILED);
+            }
+        }
+    }
+
+    /// Stops all work of this endpoint, whose owner must drop it. The device and its other endpoints stay.
+    #[cold]
+    pub(super) fn break_endpoint(&mut self, reason: String) {
+        if !std::mem::replace(&mut self.dead, true) {
+            self.push_event(Event::EndpointBroken { reason });
         }
     }
 
@@ -108,8 +141,12 @@ impl VerbsEndpoint {
                 }
                 Phase::Closing { .. } if self.is_drained(qp, overdue) => self.finish(id),
                 Phase::Closing { .. } if overdue => {
-                    cairn_base::peer_detail!(%id, "a closed queue pair has not drained in time");
-                    self.flush_the_rest(id);
+                    if let Some(pair) = self.table.take_pair(id) {
+                        cairn_base::peer_detail!(%id, "a closed queue pair has not drained in time");
+                        for entry in pair.destroy() {
+                            self.staged.flush_entry(id, entry);
+                        }
+                    }
                     index += 1;
                 }
                 _ => index += 1,
@@ -124,16 +161,7 @@ impl VerbsEndpoint {
             || qp
                 .receives_end
                 .is_some_and(|round| self.staged.rounds() >= round);
-        receives && qp.ring.outstanding() == 0 && !self.staged.has_flushed()
-    }
-
-    pub(super) fn flush_the_rest(&mut self, id: QpId) {
-        let Some(qp) = self.table.get_mut(id) else {
-            return;
-        };
-        while let Some(entry) = qp.ring.complete_oldest() {
-            self.staged.flush_entry(id, entry);
-        }
+        receives && qp.outstanding() == 0 && !self.staged.has_flushed()
     }
 
     fn finish(&mut self, id: QpId) {

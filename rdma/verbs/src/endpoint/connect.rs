@@ -15,7 +15,7 @@ use crate::sys;
 use crate::watcher::DeviceEvent;
 
 use super::VerbsEndpoint;
-use super::qp::{Attempt, Phase, Qp, from_tag, tag};
+use super::qp::{Attempt, Pair, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
 /// Maximum inline data of a SEND in bytes, enough for responses and for capsules without data.
@@ -49,8 +49,8 @@ impl VerbsEndpoint {
         let start = Start { depths, pkey_index };
         match self.accept_on(&mut cm, options, start, private_data) {
             Ok((id, pair)) => {
-                let mut qp = Qp::new(cm, Phase::Accepted, options.send_work);
-                qp.pair = Some(pair);
+                let mut qp = Qp::new(cm, Phase::Accepted);
+                qp.pair = Some(Pair::new(pair, options.send_work));
                 self.table.insert(id, qp);
                 self.check_hop_limit(id, options);
                 Ok(id)
@@ -112,15 +112,14 @@ impl VerbsEndpoint {
             deadline: Instant::now() + options.timeout,
         };
         let phase = Phase::Connecting(Box::new(attempt));
-        self.table
-            .insert(id, Qp::new(cm, phase, options.qp.send_work));
+        self.table.insert(id, Qp::new(cm, phase));
         self.settling.push(id);
         Ok(id)
     }
 
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
-        if self.removed {
-            return Err(FabricError::Gone("RDMA device"));
+        if self.dead {
+            return Err(FabricError::Gone("RDMA endpoint"));
         }
         if options.send_work > self.limits.send_work {
             return Err(FabricError::Limit {
@@ -162,22 +161,25 @@ impl VerbsEndpoint {
     fn handle_device_event(&mut self, event: DeviceEvent) {
         match event {
             DeviceEvent::Removed => {
-                if !self.removed {
-                    self.removed = true;
+                if !std::mem::replace(&mut self.dead, true) {
                     self.push_event(Event::DeviceRemoved);
                 }
             }
             DeviceEvent::Notice(message) => self.push_event(Event::Notice { message }),
-            DeviceEvent::QueuePair(kind, number) => {
-                let Some(id) = self.table.by_number(number) else {
-                    return; // The queue pair belongs to another endpoint.
+            DeviceEvent::QueueBroken(owner) if owner == self.serial => {
+                self.break_endpoint("the device reports an error of its queues".to_owned());
+            }
+            DeviceEvent::QueueBroken(_) => {}
+            DeviceEvent::QueuePair(kind, number, serial) => {
+                let Some(id) = self.table.by_name(number, serial) else {
+                    return; // The queue pair belongs to another endpoint, or is destroyed.
                 };
                 match kind {
                     sys::IBV_EVENT_QP_LAST_WQE_REACHED => self.receives_end(id),
                     sys::IBV_EVENT_COMM_EST => self.traffic_seen(id),
                     sys::IBV_EVENT_QP_FATAL
                     | sys::IBV_EVENT_QP_REQ_ERR
-                    | sys::IBV_EVENT_QP_ACCESS_ERR => self.break_down(id),
+                    | sys::IBV_EVENT_QP_ACCESS_ERR => self.failed(id),
                     _ => {}
                 }
             }
@@ -275,7 +277,7 @@ impl VerbsEndpoint {
         let terms = terms(&pair, &options, depths);
         cm.connect(&terms, attempt.private_data.as_slice())
             .map_err(|error| explain::os("rdma_connect", error))?;
-        *made = Some(pair);
+        *made = Some(Pair::new(pair, options.send_work));
         self.table.number(id);
         Ok(())
     }
@@ -292,7 +294,7 @@ impl VerbsEndpoint {
             responder: options.responder_resources.min(limits.responder_resources),
         };
         let pair = pair.as_mut().ok_or(FabricError::Gone("connection"))?;
-        transition::to_ready(pair, cm, depths, &options)?;
+        transition::to_ready(pair.queue_mut(), cm, depths, &options)?;
         cm.establish()
             .map_err(|error| explain::os("rdma_establish", error))?;
         if let Some(qp) = self.table.get_mut(id) {
@@ -317,7 +319,7 @@ impl VerbsEndpoint {
         };
         if let Ok(Marked {
             hop_limit: actual, ..
-        }) = pair.marked()
+        }) = pair.queue().marked()
             && actual != wanted
         {
             let message = format!(
@@ -376,7 +378,7 @@ impl VerbsEndpoint {
     fn connecting(
         &mut self,
         id: QpId,
-    ) -> Result<(&mut Id, &mut Option<QueuePair>, &Attempt), FabricError> {
+    ) -> Result<(&mut Id, &mut Option<Pair>, &Attempt), FabricError> {
         match self.table.get_mut(id) {
             Some(Qp {
                 cm,

@@ -8,6 +8,8 @@ mod connect;
 mod poll;
 mod qp;
 mod table;
+#[cfg(test)]
+mod tests;
 mod transition;
 mod work_id;
 
@@ -18,14 +20,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_rdma::{
-    Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
-    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
+    Completion, ConnRequest, ConnectOptions, Device, DisconnectReason, Endpoint, EndpointLimits,
+    EndpointOptions, Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork,
+    SendWork,
 };
 
 use crate::chain::{ReceiveChain, SendChain};
 use crate::cm::Channel;
 use crate::device::VerbsDevice;
-use crate::objects::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
+use crate::objects::{CompletionQueue, ProtectionDomain, Refusal, Serial, SharedReceiveQueue};
 use crate::receives::ReceiveSlots;
 use crate::region_table::RegionView;
 use crate::watcher::Mailbox;
@@ -53,7 +56,9 @@ pub(crate) struct VerbsEndpoint {
     mailbox: Arc<Mailbox>,
     events: VecDeque<Event>,
     next_look: Instant,
-    removed: bool,
+    /// The device was removed, or a queue of the endpoint has failed: nothing is posted or polled any more.
+    dead: bool,
+    serial: Serial,
     wait_fds: [RawFd; 3],
     limits: EndpointLimits,
     domain: Arc<ProtectionDomain>,
@@ -69,8 +74,10 @@ impl VerbsEndpoint {
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
         device.check_size(options)?;
-        let completions = CompletionQueue::new(&domain, options.completions, device.next_vector())?;
-        let receives = SharedReceiveQueue::new(&domain, options.receives)?;
+        let serial = Serial::next();
+        let vector = device.next_vector();
+        let completions = CompletionQueue::new(&domain, options.completions, vector, serial)?;
+        let receives = SharedReceiveQueue::new(&domain, options.receives, serial)?;
         let channel = Channel::new(device.library())?;
         let mailbox = device.subscribers().subscribe()?;
         Ok(Self {
@@ -88,7 +95,8 @@ impl VerbsEndpoint {
             mailbox,
             events: VecDeque::new(),
             next_look: Instant::now(),
-            removed: false,
+            dead: false,
+            serial,
             limits: device.limits(),
             as_device,
             domain,
@@ -105,14 +113,45 @@ impl VerbsEndpoint {
             *slot = self.slots.insert(work);
             self.receive_chain.push(work, WorkId::receive(*slot).raw());
         }
-        self.receives
-            .post(&mut self.receive_chain)
-            .map_err(|taken| {
-                for slot in &slots[taken..batch.len()] {
-                    self.slots.take(*slot);
-                }
-                PostError::Broken
-            })
+        let Err(refusal) = self.receives.post(&mut self.receive_chain) else {
+            return Ok(());
+        };
+        for slot in &slots[refusal.taken..batch.len()] {
+            self.slots.take(*slot);
+        }
+        self.break_endpoint(format!("ibv_post_srq_recv: {}", refusal.error));
+        Err(PostError::Broken)
+    }
+
+    /// Breaks the queue pair whose chain the device has refused. The requests from the refused one on complete as
+    /// flushed, unless none was accepted.
+    #[cold]
+    fn post_refused(
+        &mut self,
+        id: QpId,
+        chain: &[SendWork],
+        refusal: Refusal,
+    ) -> Result<(), PostError> {
+        let Refusal { taken, error } = refusal;
+        let refused = &chain[taken..];
+        let Some(qp) = self.table.get_mut(id) else {
+            return Err(PostError::Broken);
+        };
+        if let Some(pair) = &mut qp.pair {
+            pair.unpush(refused.len() as u32);
+        }
+        let message = format!(
+            "{device} refused work of the connection with {peer}, which ends: ibv_post_send: {error}",
+            device = self.device.name(),
+            peer = qp.cm.peer_addr(),
+        );
+        self.push_event(Event::Notice { message });
+        self.end_connection(id, DisconnectReason::DeviceFault);
+        if taken == 0 {
+            return Err(PostError::Broken);
+        }
+        self.staged.flush(id, refused);
+        Ok(())
     }
 }
 
@@ -126,7 +165,7 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn post_receives(&mut self, works: &[RecvWork]) -> Result<(), PostError> {
-        if self.removed {
+        if self.dead {
             return Err(PostError::Broken);
         }
         if works.len() > self.slots.room() {
@@ -156,7 +195,8 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn marked(&mut self, id: QpId) -> Option<Marked> {
-        self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
+        let pair = self.table.get(id)?.pair.as_ref()?;
+        pair.queue().marked().ok()
     }
 
     /// Returns false, because adapters do not change the marking of a ready queue pair (IBTA
@@ -167,10 +207,11 @@ impl Endpoint for VerbsEndpoint {
 
     fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
         let qp = self.table.get_mut(id).ok_or(PostError::Broken)?;
-        if self.removed || qp.down || !matches!(qp.phase, Phase::Accepted | Phase::Established) {
+        if self.dead || qp.down || !matches!(qp.phase, Phase::Accepted | Phase::Established) {
             return Err(PostError::Broken);
         }
-        if chain.len() > qp.ring.room() as usize {
+        let pair = qp.pair.as_mut().ok_or(PostError::Broken)?;
+        if chain.len() > pair.room() as usize {
             return Err(PostError::Full);
         }
         if chain.is_empty() {
@@ -178,28 +219,16 @@ impl Endpoint for VerbsEndpoint {
         }
         self.send_chain.clear();
         for work in chain {
-            let inline = qp.may_inline(work) && self.regions.covers(&work.sges);
-            let sequence = qp.ring.push(work);
+            let inline = pair.may_inline(work) && self.regions.covers(&work.sges);
+            let sequence = pair.push(work);
             let wr_id = WorkId::send(id, sequence);
             self.send_chain.push(work, wr_id.raw(), inline);
         }
         // SAFETY: work is inline only if `regions` covers its bytes.
-        let Err((taken, error)) = (unsafe { qp.post(&mut self.send_chain) }) else {
-            return Ok(());
-        };
-        let refused = &chain[taken..];
-        qp.ring.unpush(refused.len() as u32);
-        if taken == 0 {
-            return Err(match error.raw_os_error() {
-                Some(libc::ENOMEM) => PostError::Full,
-                _ => PostError::Broken,
-            });
+        match unsafe { pair.post(&mut self.send_chain) } {
+            Ok(()) => Ok(()),
+            Err(refusal) => self.post_refused(id, chain, refusal),
         }
-        // The device accepted a part of the chain. The refused rest completes as flushed, and the
-        // queue pair breaks.
-        self.staged.flush(id, refused);
-        self.break_down(id);
-        Ok(())
     }
 
     fn poll(&mut self, out: &mut [Completion]) -> usize {
@@ -221,12 +250,15 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn arm(&mut self) -> Result<bool, FabricError> {
-        if self.removed {
-            return Err(FabricError::Gone("RDMA device"));
+        if self.dead {
+            return Err(FabricError::Gone("RDMA endpoint"));
         }
         self.next_look = Instant::now();
         self.completions.clear_wakeups();
-        self.completions.request_notify()?;
+        if let Err(error) = self.completions.request_notify() {
+            self.break_endpoint(error.to_string());
+            return Err(error);
+        }
         self.stage();
         self.settle();
         Ok(!self.staged.is_empty() || !self.events.is_empty() || !self.mailbox.is_empty())

@@ -109,13 +109,12 @@ impl VerbsEndpoint {
         if self.staged.next != self.staged.end {
             return true;
         }
-        let polled = match self.removed {
+        let polled = match self.dead {
             true => Ok(0),
             false => self.completions.poll(&mut self.staged.batch[..]),
         };
-        let count = polled.unwrap_or_else(|_| {
-            // The completion queue is broken, so no work will complete.
-            self.device.subscribers().device_removed();
+        let count = polled.unwrap_or_else(|error| {
+            self.break_endpoint(format!("ibv_poll_cq: {error}"));
             0
         });
         self.staged.next = 0;
@@ -139,12 +138,14 @@ impl VerbsEndpoint {
                 if !same_generation(id, generation) {
                     return None;
                 }
-                let ring = &mut self.table.get_mut(id)?.ring;
-                if sequence == ring.next() {
-                    self.flush_the_rest(id);
+                let pair = self.table.get_mut(id)?.pair.as_mut()?;
+                if sequence == pair.mark() {
+                    while let Some(entry) = pair.ended_by_mark() {
+                        self.staged.flush_entry(id, entry);
+                    }
                     return None;
                 }
-                let entry = ring.complete(sequence)?;
+                let entry = pair.complete(sequence)?;
                 let landed = status.is_success() && entry.kind == CompletionKind::Read;
                 Completion {
                     id: entry.id,
@@ -165,8 +166,7 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // The queue pair is destroyed, so the receive is posted again. A refusal means that the
-            // device is broken.
+            // The queue pair is destroyed, so the receive is posted again. An event reports a refusal.
             let _ = self.post_batch(&[work]);
             return None;
         };

@@ -1,4 +1,3 @@
-use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -6,20 +5,29 @@ use cairn_rdma::{Operation, PKey, PrivateData, QpId, QpOptions, SendWork};
 
 use crate::chain::SendChain;
 use crate::cm::Id;
-use crate::objects::QueuePair;
-use crate::send_ring::SendRing;
+use crate::objects::{QueuePair, Refusal};
+use crate::send_ring::{SendEntry, SendRing};
 
 pub(super) struct Qp {
     /// Declared before `cm`, so that the pair is destroyed first. `None` until a connecting end has
     /// resolved its device.
-    pub(super) pair: Option<QueuePair>,
+    pub(super) pair: Option<Pair>,
     pub(super) cm: Id,
-    pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
+    /// The device has reported an error of the queue pair. Some drivers then do not report the end
+    /// of its receives.
+    pub(super) failed: bool,
     /// Value of `Staged::rounds` from which all receives of the queue pair have been polled. It is
     /// set when the device uses no more of them.
     pub(super) receives_end: Option<u64>,
+}
+
+/// Queue pair and its outstanding work, whose buffers belong to the device until the work completes or the queue pair is
+/// destroyed.
+pub(super) struct Pair {
+    queue: QueuePair,
+    ring: SendRing,
 }
 
 pub(super) enum Phase {
@@ -52,15 +60,70 @@ impl Phase {
 }
 
 impl Qp {
-    pub(super) fn new(cm: Id, phase: Phase, send_work: u32) -> Self {
+    pub(super) fn new(cm: Id, phase: Phase) -> Self {
         Self {
             pair: None,
             cm,
-            ring: SendRing::new(send_work),
             phase,
             down: false,
+            failed: false,
             receives_end: None,
         }
+    }
+
+    pub(super) fn outstanding(&self) -> u32 {
+        self.pair.as_ref().map_or(0, |pair| pair.ring.outstanding())
+    }
+}
+
+impl Pair {
+    pub(super) fn new(queue: QueuePair, send_work: u32) -> Self {
+        Self {
+            queue,
+            ring: SendRing::new(send_work),
+        }
+    }
+
+    pub(super) fn queue(&self) -> &QueuePair {
+        &self.queue
+    }
+
+    pub(super) fn queue_mut(&mut self) -> &mut QueuePair {
+        &mut self.queue
+    }
+
+    pub(super) fn room(&self) -> u32 {
+        self.ring.room()
+    }
+
+    pub(super) fn push(&mut self, work: &SendWork) -> u32 {
+        self.ring.push(work)
+    }
+
+    /// Forgets the last `count` requests, which the device has refused.
+    pub(super) fn unpush(&mut self, count: u32) {
+        self.ring.unpush(count);
+    }
+
+    /// Returns the sequence number of the end mark, which is not kept in the ring.
+    pub(super) fn mark(&self) -> u32 {
+        self.ring.next()
+    }
+
+    pub(super) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
+        self.ring.complete(sequence)
+    }
+
+    /// Returns the oldest work that was outstanding when the end mark completed.
+    pub(super) fn ended_by_mark(&mut self) -> Option<SendEntry> {
+        self.ring.complete_oldest()
+    }
+
+    /// Destroys the queue pair, and returns the work that was outstanding.
+    pub(super) fn destroy(self) -> impl Iterator<Item = SendEntry> {
+        let Self { queue, mut ring } = self;
+        drop(queue);
+        std::iter::from_fn(move || ring.complete_oldest())
     }
 
     pub(super) fn may_inline(&self, work: &SendWork) -> bool {
@@ -68,18 +131,14 @@ impl Qp {
             work.op,
             Operation::Send | Operation::SendWithInvalidate { .. }
         );
-        let limit = self.pair.as_ref().map_or(0, QueuePair::max_inline);
-        send && work.sges.total_len() <= limit.into()
+        send && work.sges.total_len() <= self.queue.max_inline().into()
     }
 
     /// # Safety
     /// As [`QueuePair::post`].
-    pub(super) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
-        match &mut self.pair {
-            // SAFETY: the caller guarantees the bytes of inline work.
-            Some(pair) => unsafe { pair.post(chain) },
-            None => Err((0, io::Error::from_raw_os_error(libc::EINVAL))),
-        }
+    pub(super) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), Refusal> {
+        // SAFETY: the caller guarantees the bytes of inline work.
+        unsafe { self.queue.post(chain) }
     }
 }
 

@@ -4,7 +4,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use cairn_base::slab::{Reuse, Slab};
 use cairn_rdma::QpId;
 
-use super::qp::Qp;
+use crate::objects::Serial;
+
+use super::qp::{Pair, Qp};
 
 pub(super) struct QpTable {
     slab: Slab<Qp, u16>,
@@ -36,16 +38,20 @@ impl QpTable {
 
     pub(super) fn number(&mut self, id: QpId) {
         if let Some(pair) = self.get(id).and_then(|qp| qp.pair.as_ref()) {
-            self.numbers.insert(pair.number(), id.slot() as u16);
+            self.numbers.insert(pair.queue().number(), id.slot() as u16);
         }
     }
 
+    /// Takes the pair out of its entry, which stays until its owner knows about the end of all work.
+    pub(super) fn take_pair(&mut self, id: QpId) -> Option<Pair> {
+        let pair = self.get_mut(id)?.pair.take()?;
+        self.numbers.remove(&pair.queue().number());
+        Some(pair)
+    }
+
     pub(super) fn remove(&mut self, id: QpId) -> Option<Qp> {
-        let qp = self.slab.remove(id.into())?;
-        if let Some(pair) = &qp.pair {
-            self.numbers.remove(&pair.number());
-        }
-        Some(qp)
+        drop(self.take_pair(id));
+        self.slab.remove(id.into())
     }
 
     pub(super) fn get(&self, id: QpId) -> Option<&Qp> {
@@ -63,6 +69,13 @@ impl QpTable {
 
     pub(super) fn by_number(&self, number: u32) -> Option<QpId> {
         self.at(*self.numbers.get(&number)?)
+    }
+
+    /// Finds a queue pair unless its number is that of a former queue pair, whose serial differs.
+    pub(super) fn by_name(&self, number: u32, serial: Serial) -> Option<QpId> {
+        let id = self.by_number(number)?;
+        let pair = self.get(id)?.pair.as_ref()?;
+        (pair.queue().serial() == serial).then_some(id)
     }
 }
 

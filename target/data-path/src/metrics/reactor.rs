@@ -90,11 +90,13 @@ pub enum QpEvent {
     AddressChanged,
     PeerMoved,
     DeviceRemoved,
+    DeviceFault,
+    EndpointBroken,
     Closed,
 }
 
 impl QpEvent {
-    pub const ALL: [(Self, &'static str); 10] = [
+    pub const ALL: [(Self, &'static str); 12] = [
         (Self::Accepted, "accepted"),
         (Self::Established, "established"),
         (Self::Rejected, "rejected"),
@@ -104,6 +106,8 @@ impl QpEvent {
         (Self::AddressChanged, "address_changed"),
         (Self::PeerMoved, "peer_moved"),
         (Self::DeviceRemoved, "device_removed"),
+        (Self::DeviceFault, "device_fault"),
+        (Self::EndpointBroken, "endpoint_broken"),
         (Self::Closed, "closed"),
     ];
 
@@ -118,9 +122,11 @@ impl QpEvent {
                 DisconnectReason::AddressChanged => Self::AddressChanged,
                 DisconnectReason::PeerMoved => Self::PeerMoved,
                 DisconnectReason::DeviceRemoved => Self::DeviceRemoved,
+                DisconnectReason::DeviceFault => Self::DeviceFault,
             }),
             Event::Closed { .. } => Some(Self::Closed),
             Event::DeviceRemoved => Some(Self::DeviceRemoved),
+            Event::EndpointBroken { .. } => Some(Self::EndpointBroken),
             Event::Notice { .. } => None,
         }
     }

@@ -243,7 +243,18 @@ impl Reactor {
                     self.closed(qpair);
                 }
             }
-            Event::DeviceRemoved => self.device_removed(port),
+            Event::DeviceRemoved => {
+                let device = self.close_port(port, "device removed", &trouble::DEVICE_REMOVED);
+                if let Some(device) = device {
+                    let _ = self
+                        .control
+                        .plane
+                        .send(ControlMessage::DeviceRemoved { device });
+                }
+            }
+            Event::EndpointBroken { reason } => {
+                self.close_port(port, &reason, &trouble::DEVICE_FAULT);
+            }
             Event::Notice { message } => {
                 let device = self.queues.ports[port]
                     .as_ref()
@@ -314,6 +325,9 @@ impl Reactor {
             }
             DisconnectReason::DeviceRemoved => {
                 self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
+            }
+            DisconnectReason::DeviceFault => {
+                self.close(qpair, Ending::Trouble(&trouble::DEVICE_FAULT));
             }
         }
     }
@@ -432,16 +446,22 @@ impl Reactor {
         self.report_drained();
     }
 
-    fn device_removed(&mut self, index: usize) {
-        let Some(port) = self.queues.ports[index].take() else {
-            return;
-        };
+    /// Drops the endpoint of a removed device or with a failed queue, and ends its connections. The next connection opens
+    /// another endpoint.
+    fn close_port(
+        &mut self,
+        index: usize,
+        reason: &str,
+        ending: &'static trouble::Trouble,
+    ) -> Option<u64> {
+        let port = self.queues.ports[index].take()?;
         let device = port.device().id();
-        // Cause: the first connection or removal of a device.
+        // Cause: a removal or fault of a device.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,
-            "device removed"
+            reason,
+            "endpoint closed"
         );
         // Safe during I/O: the ring keeps the pages while backends use them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
@@ -456,7 +476,7 @@ impl Reactor {
             .filter(|&id| self.queues.qpairs[id].port == index)
             .collect();
         for qpair in lost {
-            self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
+            self.close(qpair, Ending::Trouble(ending));
             let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
             let requests: Vec<RequestId> = self
                 .queues
@@ -471,10 +491,7 @@ impl Reactor {
                 self.closed(qpair);
             }
         }
-        let _ = self
-            .control
-            .plane
-            .send(ControlMessage::DeviceRemoved { device });
+        Some(device)
     }
 
     fn lose_request(&mut self, id: RequestId) {
