@@ -84,13 +84,14 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the index of `work`, which the device refused; the works before it are posted.
+    /// Returns the index of `work`, which the device refused; the works before it are posted. If the driver names no
+    /// request of the chain, all of them may be posted.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
             .iter()
             .position(|candidate| ptr::eq(candidate, work))
-            .unwrap_or(0)
+            .unwrap_or(self.count)
     }
 
     fn next(&mut self, sges: &SgeList) -> (&mut W, i32) {
@@ -129,6 +130,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
+                // rdma-core's siw sends this field instead, which may have the key of an earlier WRITE.
+                raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }
             Operation::Write(buffer) => {
@@ -212,6 +215,22 @@ mod tests {
             );
             assert!(second.next.is_null());
             assert_eq!(chain.position(first.next), 1);
+        }
+    }
+
+    #[test]
+    fn a_key_of_an_earlier_write_is_not_invalidated() {
+        let mut chain = SendChain::new(1);
+        let remote = RemoteBuffer { addr: 1, rkey: 9 };
+        chain.push(&work(Operation::Write(remote), false), 1, false);
+        chain.clear();
+        let send = Operation::SendWithInvalidate { rkey: 4 };
+        chain.push(&work(send, true), 2, false);
+        // SAFETY: the chain does not change while it is read.
+        unsafe {
+            let send = *chain.head();
+            assert_eq!(send.__bindgen_anon_1.invalidate_rkey, 4);
+            assert_eq!(send.wr.rdma.rkey, 4);
         }
     }
 
