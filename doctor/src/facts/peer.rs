@@ -90,7 +90,6 @@ fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     }
 }
 
-/// Returns the packet sizes to test, in bytes.
 fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
     let limit = netdev_mtu.unwrap_or(1500);
     let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);

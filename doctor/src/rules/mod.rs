@@ -52,7 +52,7 @@ pub struct Intent {
     pub partitions: Vec<Membership>,
     /// Locked memory of the program: purposes and bytes.
     pub memory: Vec<(String, u64)>,
-    /// True if the program uses user-space RoCE despite RDMA devices.
+    /// True if the program uses user-space RoCE even if there are RDMA devices.
     pub is_soft: bool,
 }
 

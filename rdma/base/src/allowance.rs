@@ -41,7 +41,7 @@ impl<T: Moment> Allowance<T> {
         Self { full_at: None }
     }
 
-    /// Takes a token and returns true if there is one.
+    /// Takes a token. Returns false if the bucket is empty.
     #[inline]
     pub fn take(&mut self, now: T, burst: u32, interval: Duration) -> bool {
         let granted = self.wait_for(1, now, burst, interval).is_zero();

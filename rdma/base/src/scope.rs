@@ -35,7 +35,7 @@ impl ScopedAddr {
         self.scope_id
     }
 
-    /// Returns the socket address of a port.
+    /// Returns the socket address with this port.
     #[must_use]
     pub fn at(self, port: u16) -> SocketAddr {
         match self.ip {

@@ -48,7 +48,7 @@ counters! {
     rx_atomic_requests,
     /// Repeated requests that were already executed.
     duplicate_request,
-    /// Requests out of sequence: a packet was lost.
+    /// Requests out of sequence, because an earlier packet was lost.
     out_of_sequence,
     /// SENDs received while no receive was posted.
     out_of_buffer,
@@ -78,7 +78,7 @@ counters! {
     bad_resp_err,
     /// Fatal NAKs that a later acknowledgement contradicted.
     refuted_naks,
-    /// Packets dropped with a wrong ICRC.
+    /// Packets dropped because of a wrong ICRC.
     rx_icrc_encapsulated,
     /// Malformed packets dropped.
     rx_malformed,

@@ -148,7 +148,7 @@ impl Endpoint for LoopbackEndpoint {
         Ok(from.qp)
     }
 
-    /// Returns `None`: loopback connections have no packets.
+    /// Returns `None`, because loopback connections have no packets.
     fn marked(&mut self, _: QpId) -> Option<Marked> {
         None
     }

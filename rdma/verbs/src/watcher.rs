@@ -176,7 +176,7 @@ fn watch(
                 Ok(Some(pending)) => subscribers.async_event(pending.event),
                 Ok(None) => break,
                 Err(_) => {
-                    // EIO: the kernel has removed the device.
+                    // EIO means that the kernel has removed the device.
                     subscribers.device_removed();
                     break;
                 }

@@ -480,7 +480,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Ends a connection silently: the peer's address may be unproven.
+    /// Ends a connection silently, because the peer's address may be unproven.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

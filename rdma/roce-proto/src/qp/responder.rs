@@ -22,7 +22,7 @@ pub(super) struct Responder {
     min_rnr_timer: u8,
 
     expected: u64,
-    /// Completed messages (message sequence number, IBTA 9.7.7.1).
+    /// Number of completed messages (message sequence number, IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
     /// True from a NAK for `expected` until that packet arrives; no other NAK is sent meanwhile

@@ -95,7 +95,6 @@ impl Network {
             Self::System => {
                 let socket = Socket::bind_receiver(address.at(ROCE_PORT), false)?;
                 socket.share()?;
-                // Connection management uses QP1 (IBTA 3.9.5).
                 socket.admit(&[GSI_QPN], &[])?;
                 Ok(Inlet::Socket(socket))
             }
@@ -218,7 +217,7 @@ impl Inlet {
     pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
-            // Not needed: the kernel does not combine received frames.
+            // Not needed, because the kernel does not combine received frames.
             Self::Packets(_) | Self::Tap(_) => Ok(()),
             Self::Bad(bad) => bad.inlet().steer(flows, qpn_low_bits),
         }

@@ -239,7 +239,7 @@ impl Requester {
                     .push_send(cx.qp, work, WorkStatus::Success, byte_len);
             }
             self.queue.pop_front();
-            // After a retransmission, `cursor` may be at completed work.
+            // Saturates, because `cursor` may be at completed work after a retransmission.
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
