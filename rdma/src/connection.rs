@@ -212,8 +212,8 @@ pub enum Event {
     },
     /// The device was removed. No more work completes, and the owner must drop the endpoint.
     DeviceRemoved,
-    /// A queue of the endpoint failed. No more work completes, and the owner must drop the endpoint. The device and its
-    /// other endpoints work on.
+    /// A queue of the endpoint failed. No more work completes, and the owner must drop the
+    /// endpoint. The device and its other endpoints continue to work.
     EndpointBroken {
         /// Error message.
         reason: String,

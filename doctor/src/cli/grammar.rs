@@ -105,8 +105,8 @@ PROGRAM completions bash
 
 /// Adds examples to the help of each command, and restricts `wide` and `name` to `records`.
 ///
-/// Each line of `examples` is an example of the command that it runs; `PROGRAM` stands for the name of
-/// `command`. `records` has the commands that print records, such as `namespace list`.
+/// Each line of `examples` is an example of the command that it runs; `PROGRAM` stands for the name
+/// of `command`. `records` lists the commands that print records, such as `namespace list`.
 #[must_use]
 pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Command {
     let program = command.get_name().to_owned();

@@ -84,8 +84,8 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the index of `work`, which the device refused; the works before it are posted. If the driver names no
-    /// request of the chain, all of them may be posted.
+    /// Returns the index of `work`, which the device refused. The work before it is posted. If the
+    /// driver names no request of the chain, all of them may be posted.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -130,7 +130,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
-                // rdma-core's siw sends this field instead, which may have the key of an earlier WRITE.
+                // rdma-core's siw sends this field instead, which may still have the key of an
+                // earlier WRITE.
                 raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }

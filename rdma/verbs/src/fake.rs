@@ -1,9 +1,9 @@
 //! Test double of libibverbs and librdmacm: one device in memory, with faults on request.
 //!
-//! Why `unsafe` here: the functions have C's signatures, and receive pointers to objects that they created. A function
-//! without a double aborts the test. Like libibverbs, `destroy_qp` waits until events of the queue pair are
-//! acknowledged; like siw, the device reuses the smallest
-//! free number of a queue pair.
+//! Why `unsafe` here: the functions have C's signatures, and receive pointers to objects that they
+//! created. A function without a double aborts the test. Like libibverbs, `destroy_qp` waits until
+//! events of the queue pair are acknowledged; like siw, the device reuses the smallest free number
+//! of a queue pair.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
@@ -65,7 +65,8 @@ impl Fake {
         LIBRARY.get_or_init(|| Library::with(symbols()))
     }
 
-    /// Reports an event of the object at this address, and waits until the watcher has acknowledged it.
+    /// Reports an event of the object at this address, and waits until the watcher has acknowledged
+    /// it.
     pub(crate) fn report(&self, kind: sys::ibv_event_type, object: usize) {
         let fd = {
             let mut state = state();
@@ -159,7 +160,6 @@ fn symbols() -> Symbols {
     symbols
 }
 
-/// Destroys any object that this module has boxed.
 unsafe extern "C" fn free<T>(object: *mut T) -> c_int {
     // SAFETY: the object is a box of this module, and Cairn destroys it once.
     drop(unsafe { Box::from_raw(object) });

@@ -32,8 +32,8 @@ unsafe impl Send for Context {}
 // SAFETY: see `Send` above.
 unsafe impl Sync for Context {}
 
-/// Number in the context field of an object, by which events find its owner. Unlike queue pair numbers, serials are
-/// never reused.
+/// Number in the context field of an object, by which events find the owner. Unlike queue pair
+/// numbers, serials are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Serial(usize);
 
@@ -62,8 +62,8 @@ pub(crate) enum AsyncEvent {
     Other(sys::ibv_event_type),
 }
 
-/// Event that is acknowledged when dropped, after its delivery. Until then, the destruction of its object waits;
-/// the holder must therefore not destroy objects.
+/// Event that is acknowledged when dropped, after its delivery. Until then, the destruction of its
+/// object waits, so the holder must not destroy objects.
 pub(crate) struct PendingEvent<'a> {
     pub(crate) event: AsyncEvent,
     raw: sys::ibv_async_event,

@@ -5,8 +5,9 @@
 //! destruction would lose receives of the shared queue, because some drivers discard completions of
 //! a destroyed queue pair.
 //!
-//! If the work does not complete in time, or the move to the error state fails, the destruction comes first: the device
-//! may use the buffers of outstanding work until then.
+//! If the work does not complete in time, or the move to the error state fails, the queue pair is
+//! destroyed before its work completes. Until its destruction, the device may use the buffers of
+//! outstanding work.
 //!
 //! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
 //! the error state. Its flush shows that all earlier work has ended.
@@ -24,7 +25,8 @@ use super::work_id::WorkId;
 /// Maximum time for which a close waits for the device's report that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Timeout after an error event, which bnxt_re sends in place of that report (`bnxt_re_handle_qp_async_event`).
+/// Maximum wait after an error event, which bnxt_re sends instead of the report
+/// (`bnxt_re_handle_qp_async_event`).
 const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
 impl VerbsEndpoint {
@@ -107,7 +109,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Stops all work of this endpoint, whose owner must drop it. The device and its other endpoints stay.
+    /// Stops all work of this endpoint, whose owner must drop it. The device and its other
+    /// endpoints stay.
     #[cold]
     pub(super) fn break_endpoint(&mut self, reason: String) {
         if !std::mem::replace(&mut self.dead, true) {

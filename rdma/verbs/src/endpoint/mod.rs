@@ -56,7 +56,8 @@ pub(crate) struct VerbsEndpoint {
     mailbox: Arc<Mailbox>,
     events: VecDeque<Event>,
     next_look: Instant,
-    /// The device was removed, or a queue of the endpoint has failed: nothing is posted or polled any more.
+    /// True if the device was removed, or a queue of the endpoint has failed. Nothing is then
+    /// posted or polled.
     dead: bool,
     serial: Serial,
     wait_fds: [RawFd; 3],
@@ -123,8 +124,8 @@ impl VerbsEndpoint {
         Err(PostError::Broken)
     }
 
-    /// Breaks the queue pair whose chain the device has refused. The requests from the refused one on complete as
-    /// flushed, unless none was accepted.
+    /// Breaks the queue pair whose chain the device has refused. If a part of the chain was
+    /// accepted, the refused requests complete as flushed.
     #[cold]
     fn post_refused(
         &mut self,

@@ -166,7 +166,8 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // The queue pair is destroyed, so the receive is posted again. An event reports a refusal.
+            // The queue pair is destroyed, so the receive is posted again. An event reports a
+            // refusal.
             let _ = self.post_batch(&[work]);
             return None;
         };

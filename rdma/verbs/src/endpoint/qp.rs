@@ -15,16 +15,16 @@ pub(super) struct Qp {
     pub(super) cm: Id,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// The device has reported an error of the queue pair. Some drivers then do not report the end
-    /// of its receives.
+    /// True if the device has reported an error of the queue pair. Some drivers then do not report
+    /// the end of its receives.
     pub(super) failed: bool,
     /// Value of `Staged::rounds` from which all receives of the queue pair have been polled. It is
     /// set when the device uses no more of them.
     pub(super) receives_end: Option<u64>,
 }
 
-/// Queue pair and its outstanding work, whose buffers belong to the device until the work completes or the queue pair is
-/// destroyed.
+/// Queue pair and its outstanding work, whose buffers belong to the device until the work completes
+/// or the queue pair is destroyed.
 pub(super) struct Pair {
     queue: QueuePair,
     ring: SendRing,

@@ -42,7 +42,8 @@ impl QpTable {
         }
     }
 
-    /// Takes the pair out of its entry, which stays until its owner knows about the end of all work.
+    /// Takes the pair out of its entry. The entry stays until the owner knows that all work has
+    /// ended.
     pub(super) fn take_pair(&mut self, id: QpId) -> Option<Pair> {
         let pair = self.get_mut(id)?.pair.take()?;
         self.numbers.remove(&pair.queue().number());
@@ -71,7 +72,8 @@ impl QpTable {
         self.at(*self.numbers.get(&number)?)
     }
 
-    /// Finds a queue pair unless its number is that of a former queue pair, whose serial differs.
+    /// Finds a queue pair by number and serial. A former queue pair of this number had another
+    /// serial.
     pub(super) fn by_name(&self, number: u32, serial: Serial) -> Option<QpId> {
         let id = self.by_number(number)?;
         let pair = self.get(id)?.pair.as_ref()?;

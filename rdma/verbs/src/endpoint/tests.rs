@@ -63,8 +63,8 @@ impl Fixture {
         events
     }
 
-    /// Polls until the queue pair is closed, and returns its flushed work with the number of queue pairs destroyed
-    /// before each completion.
+    /// Polls until the queue pair is closed, and returns its flushed work with the number of queue
+    /// pairs destroyed before each completion.
     fn close(&mut self, qp: QpId) -> Vec<(u64, u32)> {
         let give_up = Instant::now() + std::time::Duration::from_secs(20);
         let mut flushed = Vec::new();
@@ -96,7 +96,6 @@ fn open(device: &Arc<VerbsDevice>) -> VerbsEndpoint {
     VerbsEndpoint::open(Arc::clone(device), as_device, domain, &options).unwrap()
 }
 
-/// Address of the queue pair created last.
 fn newest_pair() -> usize {
     state().pair
 }
