@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use toml_edit::{Item, Table, value};
+use toml_edit::{ArrayOfTables, Item, Table, value};
 
 use crate::config::KEY_PREFIX;
 
@@ -102,6 +102,16 @@ impl Draft {
         }
         self.sweep_keys();
         Ok(had)
+    }
+
+    /// Returns the keys of a host at a subsystem: `dhchap_key` and `dhchap_ctrl_key`.
+    pub fn host_keys(&self, nqn: &str, host: &str) -> Result<[Option<String>; 2], EditError> {
+        let (_, subsystem) = self.find_subsystem(nqn)?;
+        let hosts = subsystem.get("host").and_then(Item::as_array_of_tables);
+        let mut hosts = hosts.into_iter().flat_map(ArrayOfTables::iter);
+        let host = hosts.find(|table| text_of(table, "nqn") == Some(host));
+        let keys = ["dhchap_key", "dhchap_ctrl_key"];
+        Ok(keys.map(|key| text_of(host?, key).map(str::to_owned)))
     }
 
     /// True if the keyring has this key, not marked as removed.

@@ -35,13 +35,13 @@ pub struct NewLimits {
 }
 
 impl Draft {
-    /// Sets the limits of a scope.
+    /// Sets the limits of a scope; returns false if the file has them.
     pub fn set_limits(
         &mut self,
         nqn: &str,
         of: &LimitsOf,
         new: &NewLimits,
-    ) -> Result<(), EditError> {
+    ) -> Result<bool, EditError> {
         if let LimitsOf::Host(host) = of {
             let subsystem = self.subsystem(nqn)?;
             if tables(subsystem, LIMITED_HOST).all(|table| !is_host(table, host)) {
@@ -50,8 +50,11 @@ impl Draft {
                 push(subsystem, LIMITED_HOST, table);
             }
         }
-        new.write_to(self.limited(nqn, of)?, of);
-        Ok(())
+        let owner = self.limited(nqn, of)?;
+        let text = |owner: &Table| owner.get(of.key()).map(Item::to_string);
+        let before = text(owner);
+        new.write_to(owner, of);
+        Ok(before != text(owner))
     }
 
     /// Removes the limits of a scope.

@@ -43,6 +43,33 @@ impl NewListener {
             port_id: None,
         }
     }
+
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new();
+        table["address"] = value(self.address.to_string());
+        if self.port != PORT_DEFAULT {
+            table["port"] = value(i64::from(self.port));
+        }
+        for (key, text) in [
+            ("provider", &self.provider),
+            ("roce", &self.roce),
+            ("ana", &self.ana),
+        ] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        for (key, number) in [
+            ("vlan", self.vlan),
+            ("pkey", self.pkey),
+            ("port_id", self.port_id),
+        ] {
+            if let Some(number) = number {
+                table[key] = value(i64::from(number));
+            }
+        }
+        table
+    }
 }
 
 impl Draft {
@@ -53,30 +80,7 @@ impl Draft {
             let message = format!("{} port {} is there already", new.address, new.port);
             return Err(EditError::Exists(message));
         }
-        let mut table = Table::new();
-        table["address"] = value(new.address.to_string());
-        if new.port != PORT_DEFAULT {
-            table["port"] = value(i64::from(new.port));
-        }
-        for (key, text) in [
-            ("provider", &new.provider),
-            ("roce", &new.roce),
-            ("ana", &new.ana),
-        ] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
-        for (key, number) in [
-            ("vlan", new.vlan),
-            ("pkey", new.pkey),
-            ("port_id", new.port_id),
-        ] {
-            if let Some(number) = number {
-                table[key] = value(i64::from(number));
-            }
-        }
-        push(self.document.as_table_mut(), "listener", table);
+        push(self.document.as_table_mut(), "listener", new.table());
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod keys;
 mod limits;
 mod listeners;
 mod nsids;
+mod present;
 mod settings;
 mod text;
 mod tracked;
@@ -128,6 +129,67 @@ impl NewCeph {
     }
 }
 
+impl NewSubsystem {
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table["nqn"] = value(&self.nqn);
+        for (key, text) in [
+            ("serial", &self.serial),
+            ("model", &self.model),
+            ("controller_ids", &self.controller_ids),
+        ] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        set_access(&mut table, self.allow_any_host, self.hosts.clone());
+        if let Some(own) = &self.listeners {
+            listeners::set(&mut table, own);
+        }
+        table
+    }
+}
+
+impl NewNamespace {
+    fn table(&self, nsid: u32) -> Table {
+        let mut table = Table::new();
+        table["nsid"] = value(i64::from(nsid));
+        for (key, text) in [
+            ("name", self.name.as_ref()),
+            ("export", Some(&self.export)),
+            ("uuid", self.uuid.as_ref()),
+            ("nguid", self.nguid.as_ref()),
+        ] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        for (key, number) in [
+            ("block_size", self.block_size),
+            ("ana_group", self.ana_group),
+        ] {
+            if let Some(number) = number {
+                table[key] = value(i64::from(number));
+            }
+        }
+        for (key, is_so) in [
+            ("read_only", self.read_only),
+            ("write_protection", self.write_protection),
+            ("shared", self.shared),
+        ] {
+            if is_so {
+                table[key] = value(true);
+            }
+        }
+        if let Some(hosts) = &self.hosts {
+            table["hosts"] = value(Array::from_iter(hosts));
+        }
+        self.limits.write_to(&mut table, &LimitsOf::Namespace(nsid));
+        self.ceph.write_to(&mut table);
+        table
+    }
+}
+
 /// Editable text of a configuration file.
 #[derive(Debug, Clone)]
 pub struct Draft {
@@ -179,22 +241,7 @@ impl Draft {
                 new.nqn
             )));
         }
-        let mut table = Table::new();
-        table["nqn"] = value(&new.nqn);
-        for (key, text) in [
-            ("serial", &new.serial),
-            ("model", &new.model),
-            ("controller_ids", &new.controller_ids),
-        ] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
-        set_access(&mut table, new.allow_any_host, new.hosts.clone());
-        if let Some(own) = &new.listeners {
-            listeners::set(&mut table, own);
-        }
-        push(self.document.as_table_mut(), "subsystem", table);
+        push(self.document.as_table_mut(), "subsystem", new.table());
         Ok(())
     }
 
@@ -224,38 +271,7 @@ impl Draft {
                 .first_free()
                 .ok_or_else(|| EditError::Full(taken.explain_full(nqn)))?,
         };
-        let mut table = Table::new();
-        table["nsid"] = value(i64::from(nsid));
-        for (key, text) in [
-            ("name", new.name.as_ref()),
-            ("export", Some(&new.export)),
-            ("uuid", new.uuid.as_ref()),
-            ("nguid", new.nguid.as_ref()),
-        ] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
-        for (key, number) in [("block_size", new.block_size), ("ana_group", new.ana_group)] {
-            if let Some(number) = number {
-                table[key] = value(i64::from(number));
-            }
-        }
-        for (key, is_so) in [
-            ("read_only", new.read_only),
-            ("write_protection", new.write_protection),
-            ("shared", new.shared),
-        ] {
-            if is_so {
-                table[key] = value(true);
-            }
-        }
-        if let Some(hosts) = &new.hosts {
-            table["hosts"] = value(Array::from_iter(hosts));
-        }
-        new.limits.write_to(&mut table, &LimitsOf::Namespace(nsid));
-        new.ceph.write_to(&mut table);
-        self.document.add_namespace(at, nqn, table);
+        self.document.add_namespace(at, nqn, new.table(nsid));
         Ok(nsid)
     }
 

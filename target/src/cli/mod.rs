@@ -3,6 +3,7 @@
 
 mod announce;
 mod check;
+mod complete;
 mod convert;
 mod diagnosis;
 mod examples;
@@ -70,6 +71,13 @@ enum Command {
     Completions {
         /// Shell
         shell: clap_complete::Shell,
+    },
+    /// Prints the names of a running target that complete the last word
+    #[command(name = "__complete", hide = true)]
+    Names {
+        /// Words of the command line, after the program
+        #[arg(last = true)]
+        words: Vec<String>,
     },
     /// Writes the man pages
     #[command(hide = true)]
@@ -203,9 +211,12 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut command_line(), PROGRAM, &mut text);
-            print_line(String::from_utf8_lossy(&text).trim_end());
+            print_line(complete::script(command_line(), shell).trim_end());
+            Ok(())
+        }
+        Command::Names { words } => {
+            let names = complete::names(command_line(), &words);
+            names.iter().for_each(|name| print_line(name));
             Ok(())
         }
         Command::Manual { folder } => clap_mangen::generate_to(command_line(), &folder)

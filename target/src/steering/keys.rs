@@ -24,9 +24,11 @@ impl Methods {
                 }
                 self.change(Kind::Alone, move |stage| {
                     let keys = Some((&*new.dhchap_key, new.dhchap_ctrl_key.as_deref()));
+                    let before = stage.draft.host_keys(&new.nqn, &new.host)?;
                     stage.draft.set_host_keys(&new.nqn, &new.host, keys)?;
                     stage.rereads = true;
-                    Ok(json!(true))
+                    let after = stage.draft.host_keys(&new.nqn, &new.host)?;
+                    Ok(json!(before != after))
                 })
                 .await
             }

@@ -33,8 +33,9 @@ impl Methods {
                     return Err(Error::invalid(message));
                 }
                 let of = limits_of(set.nsid, set.each_host, set.host)?;
-                self.edit(Kind::Alone, move |draft| {
-                    draft.set_limits(&set.nqn, &of, &new)
+                self.change(Kind::Alone, move |stage| {
+                    let is_changed = stage.draft.set_limits(&set.nqn, &of, &new)?;
+                    Ok(json!(is_changed))
                 })
                 .await
             }

@@ -393,8 +393,14 @@ impl Methods {
             hosts: add.hosts,
             listeners: add.listeners,
         };
-        self.edit(Kind::Grows, move |draft| draft.add_subsystem(&new))
-            .await
+        self.change(Kind::Grows, move |stage| {
+            let is_new = !stage.draft.has_subsystem(&new)?;
+            if is_new {
+                stage.draft.add_subsystem(&new)?;
+            }
+            Ok(json!(is_new))
+        })
+        .await
     }
 
     async fn namespace_add(&self, params: Params) -> Answer {
@@ -415,8 +421,11 @@ impl Methods {
             ceph: NewCeph::default(),
         };
         self.change(Kind::Grows, move |stage| {
-            let nsid = stage.draft.add_namespace(&add.nqn, &new);
-            Ok(json!(nsid?))
+            let nsid = match stage.draft.has_namespace(&add.nqn, &new)? {
+                Some(nsid) => nsid,
+                None => stage.draft.add_namespace(&add.nqn, &new)?,
+            };
+            Ok(json!(nsid))
         })
         .await
     }
@@ -435,8 +444,14 @@ impl Methods {
             ana: at.ana,
             ..NewListener::at(at.address, at.port.unwrap_or(PORT_DEFAULT))
         };
-        self.edit(Kind::Grows, move |draft| draft.add_listener(&new))
-            .await
+        self.change(Kind::Grows, move |stage| {
+            let is_new = !stage.draft.has_listener(&new)?;
+            if is_new {
+                stage.draft.add_listener(&new)?;
+            }
+            Ok(json!(is_new))
+        })
+        .await
     }
 
     async fn listener_set(&self, params: Params) -> Answer {

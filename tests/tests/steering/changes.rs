@@ -27,7 +27,7 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     let text = target.text();
     let added = "\n[[subsystem.namespace]]\nnsid = 2\nname = \"second\"\nexport = \"mem:1MiB\"\n";
     assert_eq!(text, format!("{before}{added}"));
-    let twice = json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 2});
+    let twice = json!({"nqn": NQN, "export": "mem:2MiB", "nsid": 2});
     assert_eq!(target.refused("cairn_namespace_add", twice), EEXIST);
     assert_eq!(target.text(), text);
 
@@ -73,11 +73,15 @@ fn what_cannot_be_had_changes_nothing() {
             json!({"nqn": NQN, "export": "mem:1MiB", "nsidd": 1}),
             INVALID_PARAMS,
         ),
-        ("cairn_subsystem_add", json!({"nqn": NQN}), EEXIST),
+        (
+            "cairn_subsystem_add",
+            json!({"nqn": NQN, "serial": "other"}),
+            EEXIST,
+        ),
         ("cairn_subsystem_add", json!({"nqn": ""}), INVALID_PARAMS),
         (
             "cairn_listener_add",
-            json!({"address": target.address}),
+            json!({"address": target.address, "ana": "change"}),
             EEXIST,
         ),
         (

@@ -1,8 +1,10 @@
 //! Control socket of a running target: changes, limits and attacks.
 
+mod added;
 mod ana;
 mod audit;
 mod changes;
+mod completion;
 mod convert;
 mod convert_values;
 mod crowd;

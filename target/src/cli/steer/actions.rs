@@ -24,6 +24,12 @@ pub(crate) struct Place {
     port: Option<u16>,
 }
 
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Trid::new(self.address(), self.port()).fmt(f)
+    }
+}
+
 impl Place {
     pub(super) fn address(&self) -> Traddr {
         self.address.address
@@ -262,7 +268,7 @@ pub(crate) enum ReferralAction {
 #[derive(Debug, Args)]
 pub(crate) struct ReferralTo {
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     /// Unique name of the service, if any
     #[arg(long)]
     nqn: Option<String>,

@@ -26,7 +26,10 @@ const HOST_KEYS: View = View::Rows(&[
 pub(super) fn of_referral(action: &ReferralAction) -> Asked<'_> {
     match action {
         ReferralAction::List(at) => Asked::list(at, "cairn_referral_list", REFERRALS),
-        ReferralAction::Add(to) => Asked::deed(&to.at, "cairn_referral_add", to.params()),
+        ReferralAction::Add(to) => {
+            let deed = Asked::deed(&to.at, "cairn_referral_add", to.params());
+            deed.adding(format!("referral {}", to.place))
+        }
         ReferralAction::Remove(to) => Asked::deed(&to.at, "cairn_referral_remove", to.params()),
     }
 }
@@ -39,7 +42,8 @@ pub(super) fn of_host(action: &HostAction) -> Asked<'_> {
             Asked { view, ..asked }
         }
         HostAction::Add { nqn, host, at } => {
-            Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}))
+            let deed = Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}));
+            deed.adding(format!("host {host} of {nqn}"))
         }
         HostAction::Remove { nqn, host, at } => {
             Asked::deed(at, "cairn_host_remove", json!({"nqn": nqn, "host": host}))
@@ -74,7 +78,8 @@ fn of_key(action: &KeyAction) -> Asked<'_> {
                 "dhchap_key": key_file(key),
                 "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
             });
-            Asked::deed(at, "cairn_host_key_set", params)
+            let deed = Asked::deed(at, "cairn_host_key_set", params);
+            deed.adding(format!("key files of {host} at {nqn}, read again"))
         }
         KeyAction::Remove { nqn, host, at } => {
             let params = json!({"nqn": nqn, "host": host});
@@ -88,7 +93,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
         GroupAction::List(at) => Asked::list(at, "cairn_host_group_list", HOST_GROUPS),
         GroupAction::Add { name, hosts, at } => {
             let params = json!({"name": name, "hosts": hosts});
-            Asked::deed(at, "cairn_host_group_add", params)
+            let deed = Asked::deed(at, "cairn_host_group_add", params);
+            deed.adding(format!("host group {name}"))
         }
         GroupAction::Remove { name, hosts, at } => {
             let params = json!({"name": name, "hosts": if_any(hosts)});

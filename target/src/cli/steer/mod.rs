@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cairn_config::Trid;
 use cairn_control::Client;
-use cairn_doctor::cli::{Format, OutputArgs};
+use cairn_doctor::cli::{Format, OutputArgs, print_message};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -19,6 +19,7 @@ use actions::{
     NamespaceSet, ReferralAction, SubsystemAction, parse_place,
 };
 use hosts::{HOSTS, of_host, of_referral};
+pub(super) use names::place;
 
 /// Maximum wait for a response, longer than slow disks need.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -197,6 +198,8 @@ struct Asked<'a> {
     method: &'a str,
     params: Value,
     view: View,
+    /// Object that the target may have already.
+    added: Option<String>,
 }
 
 impl<'a> Asked<'a> {
@@ -206,6 +209,7 @@ impl<'a> Asked<'a> {
             method,
             params: json!({}),
             view,
+            added: None,
         }
     }
 
@@ -218,6 +222,14 @@ impl<'a> Asked<'a> {
             method,
             params,
             view: View::Done,
+            added: None,
+        }
+    }
+
+    fn adding(self, object: String) -> Self {
+        Self {
+            added: Some(object),
+            ..self
         }
     }
 }
@@ -234,7 +246,18 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         _ => PATIENCE,
     };
     let mut client = Client::connect(&path, patience).map_err(failed)?;
+    let is_namespace = asked.method == "cairn_namespace_add";
+    let count = |client: &mut Client| match is_namespace {
+        true => client.call("cairn_subsystem_list", &json!({})).ok(),
+        false => None,
+    };
+    let before = count(&mut client);
     let answer = client.call(asked.method, &asked.params).map_err(failed)?;
+    if let Some(object) = &asked.added
+        && (answer == false || answer == 0 || is_namespace && before == count(&mut client))
+    {
+        print_message(format_args!("unchanged: {object}"));
+    }
     let text = match (asked.at.output.format, &asked.view) {
         (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
         (Format::Name, View::Rows(_)) => names::names(asked.method, &answer),
@@ -344,6 +367,7 @@ fn asked(steer: &Steer) -> Asked<'_> {
             method,
             params: Value::Object(params.clone().unwrap_or_default()),
             view: View::Json,
+            added: None,
         },
     }
 }
@@ -370,7 +394,8 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
                 "hosts": host,
                 "listeners": if_any(listener),
             });
-            Asked::deed(at, "cairn_subsystem_add", params)
+            let deed = Asked::deed(at, "cairn_subsystem_add", params);
+            deed.adding(format!("subsystem {nqn}"))
         }
         SubsystemAction::Remove { nqn, at } => {
             Asked::deed(at, "cairn_subsystem_remove", json!({"nqn": nqn}))
@@ -433,7 +458,8 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
                 "ana_group": ana_group,
                 "hosts": host,
             });
-            Asked::deed(at, "cairn_namespace_add", params)
+            let deed = Asked::deed(at, "cairn_namespace_add", params);
+            deed.adding(format!("namespace of {nqn} with {export}"))
         }
         NamespaceAction::Remove { nqn, nsid, at } => {
             let params = json!({"nqn": nqn, "nsid": nsid});
@@ -473,7 +499,8 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
                 "address": place.address(), "port": place.port(), "provider": provider, "roce": roce, "vlan": vlan,
                 "ana": ana,
             });
-            Asked::deed(at, "cairn_listener_add", params)
+            let deed = Asked::deed(at, "cairn_listener_add", params);
+            deed.adding(format!("listener {place}"))
         }
         ListenerAction::Remove { place, at } => {
             let params = json!({"address": place.address(), "port": place.port()});
@@ -517,7 +544,8 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
                 "read": read, "write": write, "total": total, "outstanding": outstanding,
                 "burst_ms": burst_ms,
             });
-            Asked::deed(at, "cairn_limit_set", params)
+            let deed = Asked::deed(at, "cairn_limit_set", params);
+            deed.adding(format!("limits of {nqn}"))
         }
         LimitAction::Remove {
             nqn,

@@ -44,7 +44,7 @@ fn limited(row: &Value) -> String {
     }
 }
 
-fn place(row: &Value) -> String {
+pub(in crate::cli) fn place(row: &Value) -> String {
     let (address, port) = (text(row, "address"), text(row, "port"));
     match (address.parse::<IpAddr>(), port.parse()) {
         (Ok(address), Ok(port)) => Trid::new(address, port).to_string(),

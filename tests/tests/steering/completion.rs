@@ -1,0 +1,102 @@
+//! Bash completes names of the running target.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use cairn_tests::process::program;
+
+use crate::target::{NQN, Steered};
+
+const HOST: &str = "nqn.2024-01.com.example:host1";
+
+/// Calls the completion function as bash does for `line`; returns what replaces the last word.
+const SCRIPT: &str = r#"
+. <(cairn-target completions bash)
+function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')
+COMP_LINE="$1" COMP_POINT=${#1} COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+read -ra COMP_WORDS <<< "$1"
+[[ "$1" == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+"$function" cairn-target "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+fn complete(socket: &Path, line: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(
+        program("cairn-target-process"),
+        folder.path().join("cairn-target"),
+    )
+    .unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("bash")
+        .args(["-c", SCRIPT, "bash", line])
+        .env("PATH", format!("{}:{path}", folder.path().display()))
+        .env("CAIRN_CONTROL", socket)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, "", "{line}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let names = stdout.lines().filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_the_names_of_a_running_target() {
+    let target = Steered::start();
+    for host in [HOST, "nqn.2024-01.com.example:$(id)"] {
+        let added = target.command(&["host", "add", NQN, host]);
+        assert!(added.status.success(), "{added:?}");
+    }
+    let grouped = target.command(&["host", "group", "add", "cluster", HOST]);
+    assert!(grouped.status.success(), "{grouped:?}");
+    let _connected = target.connect("one");
+    let socket = target.socket();
+    let start = &NQN[..NQN.len() - 3];
+    let after_colon = NQN.rsplit(':').next().unwrap();
+    let place = format!("{}:4420", target.address);
+    let hosts = |line: &str| complete(&socket, line).contains(&HOST.to_owned());
+    for (line, expected) in [
+        ("subsystem remove ".to_owned(), NQN),
+        (format!("subsystem remove {start}"), after_colon),
+        ("namespace add ".to_owned(), NQN),
+        (format!("namespace remove {NQN} "), "1"),
+        (format!("limit set {NQN} "), "1"),
+        (format!("connection disconnect {NQN} "), "1"),
+        (format!("connections remove {NQN} "), "1"),
+        ("listener remove ".to_owned(), &*place),
+        ("drain ".to_owned(), &place),
+        ("drain --timeout 5 ".to_owned(), &place),
+        (
+            format!("listener set {place} --ana optimized --subsystem "),
+            NQN,
+        ),
+        ("host group remove ".to_owned(), "cluster"),
+    ] {
+        let completed = complete(&socket, &format!("cairn-target {line}"));
+        assert_eq!(completed, [expected], "{line}");
+    }
+    assert!(hosts(&format!("cairn-target host remove {NQN} ")));
+    assert!(hosts(&format!("cairn-target limit set {NQN} --host ")));
+    assert!(hosts("cairn-target host group add other a b "));
+    // Names with characters of the shell, and new names, are not offered.
+    let completed = complete(&socket, &format!("cairn-target host remove {NQN} "));
+    assert!(
+        !completed.iter().any(|name| name.contains('$')),
+        "{completed:?}"
+    );
+    let new = complete(&socket, "cairn-target subsystem add ");
+    assert!(!new.contains(&NQN.to_owned()), "{new:?}");
+    // The socket on the command line counts, and without a target words are completed.
+    let line = format!("cairn-target drain --socket {} ", socket.display());
+    assert_eq!(complete(Path::new("/none"), &line), [&*place]);
+    assert_eq!(
+        complete(Path::new("/none"), "cairn-target subs"),
+        ["subsystem"]
+    );
+    assert!(
+        !complete(Path::new("/none"), "cairn-target subsystem remove ").contains(&NQN.to_owned())
+    );
+}
