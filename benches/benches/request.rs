@@ -4,7 +4,6 @@ use cairn_initiator::{Buffer, Data, Host, Ticket, command};
 use cairn_tests::harness::TestTarget;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Number of 512-byte blocks in each command.
 const BLOCKS: u32 = 8;
 const BYTES: u32 = BLOCKS * 512;
 

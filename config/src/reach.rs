@@ -39,8 +39,8 @@ impl Config {
         })
     }
 
-    /// Returns a warning about two listeners, one of which cannot start if both use the soft
-    /// provider. If both set this provider, an earlier check has refused the pair.
+    /// Returns a warning about two listeners that cannot both start if both use the soft provider.
+    /// An earlier check has refused two listeners that set this provider explicitly.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -89,7 +89,7 @@ impl Config {
     }
 
     /// Returns one warning about all namespaces whose lists contain hosts that the subsystem
-    /// refuses: there may be ten thousand.
+    /// refuses. There may be ten thousand such namespaces.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;

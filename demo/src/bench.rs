@@ -7,11 +7,9 @@ use cairn_bench::{Direction, Job, JobResult, NvmeLanes, run};
 
 use crate::progress::Progress;
 
-/// Workload of a table line.
 #[derive(Debug)]
 pub(crate) struct Workload {
     name: &'static str,
-    /// fio options.
     rw: &'static str,
     bs: &'static str,
     iodepth: &'static str,
@@ -40,7 +38,6 @@ const fn line(
 }
 
 impl Workload {
-    /// Runs the workload for `seconds`; returns the line.
     pub(crate) fn measure(&self, lanes: &NvmeLanes, seconds: u64) -> Result<String> {
         let seconds = seconds.to_string();
         let keys = [

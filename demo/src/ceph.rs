@@ -52,7 +52,6 @@ pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes the image while the OSD is killed and restarted, then verifies it.
 fn verify_under_kill(cluster: &mut Cluster, lanes: &NvmeLanes) -> Result<()> {
     let keys = [
         ("rw", "write"),

@@ -5,7 +5,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const PARTS: u64 = 1000;
 
-/// Progress bar, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

@@ -26,7 +26,7 @@ struct Running {
 static RUNNING: Mutex<Vec<Arc<Mutex<Running>>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Consistent after a panic: each change is one assignment.
+    // A panic leaves no partial change, because each change is one assignment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -149,15 +149,15 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
     }
-    // After this close, the thread undoes its result.
+    // After this close, the thread cannot send its result, and passes it to `undo`.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;
     Ok(result)
 }
 
-/// Blocks until `calls` end, for the start and subcommands, which have no runtime. Fails if no
-/// runtime can be created.
+/// Blocks until `calls` has ended. The start and subcommands use this function, because they have
+/// no runtime. Fails if no runtime can be created.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

@@ -7,10 +7,11 @@ use cairn_config::{Config, Reactors};
 use cairn_doctor::placement::near_cpus;
 use cairn_doctor::source::Live;
 
-/// Maximum reactors by default: polling must not occupy a machine.
+/// Default maximum number of reactors. Each reactor may occupy a core by polling.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// Minimum cores for pinning: with fewer, an idle core could stay unused.
+/// Minimum number of cores for pinning. On a smaller machine, a pinned reactor could wait for its
+/// core while another core is idle.
 const CORES_TO_PIN: usize = 4;
 
 /// Returns each reactor's core, or `None` for the scheduler's choice. By default the cores are near
@@ -59,8 +60,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores: cores of near nodes in rotation, then all other cores. Each node
-/// starts with its highest core, because interrupts tend to use the lowest.
+/// Returns the allowed cores. The list takes one core of each near node in turn, and ends with all
+/// other cores. Each node starts with its highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

@@ -29,8 +29,8 @@ const SILENT: u16 = 600;
 const CONTROLLERS: usize = 4;
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
-/// SEND opcode of guesses, which step in mixed order through the queue pair numbers of the first
-/// reactor over user-space RoCE.
+/// Opcode of the guesses. They step in mixed order through the queue pair numbers of the target's
+/// first reactor.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
@@ -137,8 +137,7 @@ impl Attacker {
         }
     }
 
-    /// True once an operation has ended, or for attacks without responses once an operation has
-    /// begun.
+    /// True once an operation has ended. Attacks without responses need only a started operation.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {

@@ -85,7 +85,8 @@ impl TargetProcess {
             format!("controller_ids = \"{first}-{last}\"")
         });
         let mut toml = String::from("[target]\nreactors = 1\nprovider = \"soft\"\n");
-        // At the default path, only one target of this machine would have a socket, and descriptor counts would differ.
+        // Each target has its own socket path. Only one target of this machine could use the
+        // default path, and the descriptor counts of the targets would differ.
         let socket = self.config.with_extension("sock");
         writeln!(
             toml,

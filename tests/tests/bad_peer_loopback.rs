@@ -21,7 +21,6 @@ fn main() -> ExitCode {
                     remote: target.remote(),
                     subnqn: nqn(NQN),
                     nsid: 1,
-                    // Longer than every timeout of the target.
                     patience: Duration::from_secs(60),
                     seed: 1,
                     random_capsules: 10_000,

@@ -68,7 +68,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Returns names and help texts of the initiator's commands.
 fn helps() -> impl Iterator<Item = (String, String)> {
     let commands = grammar::commands(cairn_initiator_cli::command_line());
     let top = commands.into_iter().filter(|one| !one.path.contains(' '));
@@ -275,7 +274,6 @@ fn guide() -> Result<(), Failed> {
     let [build, serve, discover, bench, verify] = lines[..] else {
         return Err(format!("five commands, not {}", lines.len()).into());
     };
-    // The build command is not executed; only its packages are checked.
     assert_eq!(
         build,
         "cargo build --release -p cairn-target -p cairn-initiator-cli"
@@ -436,7 +434,6 @@ fn damage() -> Result<(), Failed> {
         "{:?}",
         texts(&other)
     );
-    // Byte 6144, where block 12 starts, is in the second 4 KiB unit.
     bench.succeed(&format!(
         "head -c 512 /dev/urandom | cairn-initiator write {on} --start-block 12 -z 512 \
          --destroy-data"

@@ -86,7 +86,7 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let mut buffers = buffer.split(BYTES as usize);
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &mut buffers, &in_capsule, WARM_UP);
-    // Threads for a slow disk allocate once, at their start; commands would allocate in every
+    // A thread for a slow disk allocates once, at its start. Commands would allocate in every
     // measurement, so the smallest count decides.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -225,7 +225,6 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let busy = quickest_after(&mut host, &mut buffer, Duration::ZERO);
     let first = quickest_after(&mut host, &mut buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
-    // Waking both ends takes less time than a timer of a millisecond.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
     host.disconnect().expect("an orderly end");
     target.stop();
@@ -292,7 +291,6 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     let mut tries = (0..5).map(|_| cost_over(64)).inspect(|many| {
         println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     });
-    // A single command needs four calls.
     let many = tries.find(|many| many.datagrams < 2.0);
     let many = many.expect("packets of several queue pairs share a system call");
     assert!(one.packets > 2.9, "not all is counted: {one:?}");

@@ -58,7 +58,8 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // Outside the workspace, whose settings must not apply to the tool.
+        // cargo runs outside the workspace, because the workspace's settings must not apply to the
+        // tool.
         .current_dir(Path::new("/"));
     let installed = cairn_skips::probe(&mut install);
     let _ = std::fs::remove_dir_all(&building);

@@ -66,7 +66,8 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
     recipe.push(process::output(&mut nightly).unwrap_or_default());
-    // Part of the recipe: cargo compiles a crate again if its sources moved.
+    // These folders are part of the recipe, because cargo compiles a crate again if its sources
+    // moved.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
     recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();

@@ -16,7 +16,6 @@ const SEMVER_CHECKS: Tool = Tool {
 
 const LIBRARIES: [&str; 2] = ["nvme-proto", "cairn-initiator"];
 
-/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Commit to compare with [default: the newest release tag]

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // A workspace build has the features of other tests, whose compiled output is reused.
+    // A build of the whole workspace can reuse dependencies compiled for other tests.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

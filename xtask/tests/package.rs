@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
 fn make(out: &Path) {
-    // With a test in the build, dependencies have the features of the tests and are reused.
+    // The build includes a test, so that it can reuse dependencies compiled for tests.
     let build = [
         "build",
         "-q",

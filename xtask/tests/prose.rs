@@ -36,7 +36,6 @@ enum Exception {
     After(&'static str),
     Begins(&'static str),
     Before(&'static str),
-    /// The match opens a question.
     Question,
 }
 
@@ -134,8 +133,6 @@ fn sentences(text: &str) -> Vec<&str> {
     all
 }
 
-/// Returns the comments of a Rust file: consecutive lines of one kind, divided at empty comment
-/// lines.
 fn comments(source: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut last_kind = None;

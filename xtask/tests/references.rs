@@ -84,7 +84,6 @@ fn programs(package: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// True if a text defines a function, a module or a macro's test whose name ends with `part`.
 fn defines(text: &str, part: &str) -> bool {
     text.match_indices(part).any(|(at, _)| {
         let before = &text[..at];
@@ -230,7 +229,6 @@ fn outside_of_code(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the anchors that GitHub gives to the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for line in outside_of_code(page).filter(|line| line.starts_with('#')) {
@@ -247,7 +245,6 @@ fn anchors(page: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Returns the reason why a link of a page leads nowhere.
 fn broken(page: &Path, text: &str, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

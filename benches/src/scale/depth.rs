@@ -99,7 +99,6 @@ impl Commands {
         })
     }
 
-    /// Keeps the queues full for `length`, waits for all commands, and returns their number.
     fn run(&mut self, length: Duration) -> Result<u64> {
         let end = Instant::now() + length;
         let mut done = 0;

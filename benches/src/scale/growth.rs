@@ -24,7 +24,6 @@ pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     };
     let soft = Soft::default();
     let served = Served::start(program, "")?;
-    // The first connection allocates fixed memory, before the first reading.
     let first = hosts::connect(&soft, 1, wish(1))?;
     std::thread::sleep(SETTLE);
     let before = served.memory()?;

@@ -78,7 +78,7 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // An override without its invalid group would apply to all groups.
+        // This table names an invalid group, and must not become an override for all groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }

@@ -31,7 +31,8 @@ const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
 /// Unit of in-capsule data, which goes to disk from the receive buffer in whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-/// Two pages of 4 KiB: MDTS is the binary logarithm of the number of pages, and 0 means no limit.
+/// Minimum transfer: two pages of 4 KiB. MDTS is the binary logarithm of the number of pages, and
+/// an MDTS of 0 means no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;

@@ -28,8 +28,9 @@ impl Draft {
         compare(&format!("the subsystem {}", new.nqn), known, &given)
     }
 
-    /// Returns the NSID of this namespace if the file has it. Without an NSID, a namespace of the
-    /// same disk with all given settings is the same, except a memory or null disk.
+    /// Returns the NSID of this namespace if the file has it. If no NSID is given, a namespace of
+    /// the same disk with all given settings counts as this one. Memory and null disks never do,
+    /// because each is a new disk.
     ///
     /// # Errors
     /// The namespace with the given NSID differs in a given setting.

@@ -32,7 +32,7 @@ const CONNECTIONS_MAX: usize = 64;
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause after a failed accept, which usually lacks a file descriptor.
+/// Pause after a failed accept. The usual cause is that no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -80,7 +80,7 @@ impl Observed {
     }
 
     fn last_reload(&self) -> MutexGuard<'_, Option<(SystemTime, bool)>> {
-        // Consistent after a panic: each change is one assignment.
+        // A panic leaves no partial change, because each change is one assignment.
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

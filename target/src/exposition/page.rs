@@ -202,8 +202,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns a family's type. Counters of seconds, recognized by name, are gauges here, because
-    /// the façade's counters are integers.
+    /// Returns a family's type. A gauge with a name in `_total` is a counter in seconds, recorded
+    /// as a gauge because the façade's counters are integers.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

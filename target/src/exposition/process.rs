@@ -36,13 +36,13 @@ pub(super) fn report(reporter: &Reporter<'_>) {
             reporter.gauge(family, &[], value * unit);
         }
     }
-    // Includes memory pinned by devices and io_uring.
+    // VmPin is memory pinned by devices and io_uring.
     if let (Some(locked), Some(pinned)) = (number(&status, "VmLck"), number(&status, "VmPin")) {
         let bytes = (locked + pinned) * 1024;
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // The directory that is read here also has a descriptor.
+        // The listing contains the descriptor of the open directory itself, which does not count.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }

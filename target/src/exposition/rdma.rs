@@ -14,8 +14,8 @@ use cairn_data_path::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Bytes per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Counter names by direction: packets and data of the system, packets and bytes of user-space
-/// devices.
+/// Counter names for each direction: packets and data of the kernel's counters, then packets and
+/// bytes of user-space devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",
@@ -126,7 +126,7 @@ fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     let own = port.hw_counters.get().unwrap_or(&none);
     for (direction, [packets, data, own_packets, _]) in DIRECTIONS {
         let labels = [device, number, ("direction", direction)];
-        // rdma_rxe counts packets among its hardware counters.
+        // rdma_rxe has packet counters only among its hardware counters.
         let packets = counters.get(packets).or_else(|| own.get(own_packets));
         if let Some(&packets) = packets {
             reporter.count(&families::PORT_PACKETS, &labels, packets);

@@ -62,7 +62,7 @@ pub(super) fn escaped(name: &str) -> String {
 enum FileState {
     Whole,
     Soon,
-    /// Open for writing. The kernel reports when the program closes it.
+    /// A program has the file open for writing. The kernel reports when the program closes it.
     Written,
     Wrong(String),
 }
@@ -76,7 +76,7 @@ impl Memory {
     ) -> Contents {
         let folder = &pool.folder;
         let examined = find(control, folder).and_then(|found| {
-            // Leads to the same directory in all steps, even if a link changes.
+            // This path leads to the same directory in all steps, even if a symbolic link changes.
             let through = found.through();
             let listing = scan(&through);
             let listing =
@@ -86,7 +86,8 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // Unchanged while the directory is unreadable: its open files still work.
+            // An unreadable directory keeps its previous contents, because its open files still
+            // work.
             let before = if is_gone {
                 Contents::default()
             } else {

@@ -19,7 +19,7 @@ use cairn_data_path::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Maximum file size in bytes: room for 65,536 existing files and for removed ones.
+/// Maximum size of the table's file in bytes, with room for 65,536 existing and many removed files.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,8 @@ impl Table {
     }
 }
 
-/// Returns an NSID per file while any are free: the derived one, or the next free one.
+/// Returns an NSID for each file: the NSID derived from the file, or the next free one. Stops when
+/// no NSID is free.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();

@@ -196,8 +196,8 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // An additional queue pair is open until the displaced one is closed: the reserve
-            // covers it.
+            // Half of the reserve covers the additional queue pair that is open until the displaced
+            // one is closed.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;

@@ -64,8 +64,9 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths, and with `addresses` network addresses and RDMA devices, from the first
-    /// [`next`](Self::next) on. Ignores failures: missing parts are retried periodically.
+    /// Watches these paths from the first [`next`](Self::next) on. If `addresses` is true, also
+    /// watches network addresses and RDMA devices. Ignores failures, because missing parts are
+    /// retried periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -141,7 +142,8 @@ impl Readable {
                 }
                 Self::Broken => return pending().await,
                 Self::Known(fd) => {
-                    // Stored first: this future may be dropped while it waits.
+                    // The descriptor is stored before the wait, because this future may be dropped
+                    // during the wait.
                     *self = Self::Known(fd);
                     let Self::Known(fd) = self else { return };
                     let Ok(mut ready) = fd.readable().await else {
@@ -191,7 +193,7 @@ fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
 }
 
 fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
-    // Consistent after a panic: entries are only added.
+    // A panic leaves no partial change, because entries are only added.
     watches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -200,7 +202,7 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for path in paths {
-            // One watch per folder, which may have many disks.
+            // One watch of a folder serves all its disks.
             let folder = path.parent().filter(|_| !is_whole).unwrap_or(path);
             let of_folder = folders.entry(folder.to_owned()).or_default();
             of_folder.push(path.clone());

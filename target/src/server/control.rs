@@ -285,7 +285,7 @@ impl ControlPlane {
     }
 
     fn try_missing(&mut self) {
-        // Not during a reload or openings, which retry all parts.
+        // A reload and an opening of disks retry all missing parts themselves.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -309,7 +309,7 @@ impl ControlPlane {
             ListenerEvent::Request(request) => {
                 let (config, exports) = (&service.config, &mut service.exports);
                 let admission = &mut self.admission;
-                // A panic drops and so refuses the request.
+                // A panic drops the request, which refuses it.
                 service.jobs.panics().confine(Part::Connect, || {
                     let shared = Arc::clone(&listener.shared);
                     admission.admit(config, exports, &listener.config, shared, *request);

@@ -129,7 +129,7 @@ impl Flushes {
     }
 
     /// Flushes all namespaces after the host's earlier writes, and completes its command to disable
-    /// the write cache. If a disk is late, the command fails, although later writes are durable.
+    /// the write cache. The command fails if a disk is late; later writes are durable nevertheless.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {
@@ -223,7 +223,7 @@ impl Flushes {
                 intact
             };
             let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
-            // Fails only after the control plane's end.
+            // Sending fails only after the control plane has ended.
             let _ = control.send(ControlMessage::Flushed { namespaces, intact });
         }));
     }
@@ -233,7 +233,8 @@ impl Flushes {
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
         let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flush.waiting);
-        // Without CNTLIDs that wait for the next flush: a new controller has reused them.
+        // A CNTLID that waits for the next flush is left out, because a new controller has reused
+        // it.
         for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
             flush.subsystem.flushed(cntlid, intact);
         }

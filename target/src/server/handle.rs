@@ -96,7 +96,8 @@ impl Handle {
             ReloadScope::Text | ReloadScope::Whole => Some(super::keys::load(&config).await?),
         };
         let (answer, answered) = oneshot::channel();
-        // Fails only after the control plane's end, which drops the answer's sender.
+        // Sending fails only after the control plane has ended, which drops the sender of the
+        // answer.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
             keys,

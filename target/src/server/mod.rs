@@ -57,7 +57,7 @@ pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
 pub use stepped::SteppedTarget;
 
-/// Time limit for the close of Ceph images, which requires OSDs.
+/// Time limit to close Ceph images. Closing waits for the OSDs of the cluster.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Running target. A drop stops it like [`Target::stop`].
@@ -163,10 +163,10 @@ impl Target {
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
-            // Fails if the caller no longer waits.
+            // Sending fails if the caller no longer waits.
             let _ = answer.send(());
         }));
-        // Fails only after the control plane's end; then no answer arrives.
+        // Sending fails only after the control plane has ended. Then no answer arrives.
         let _ = self.thread.orders.send(order);
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
@@ -210,7 +210,8 @@ impl Target {
             }
         };
         let config = Arc::new(config);
-        // Fails only after the control plane's end, which drops the answer's sender.
+        // Sending fails only after the control plane has ended, which drops the sender of the
+        // answer.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
             keys,

@@ -27,7 +27,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which the log names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum concurrent calls, without those past their deadline.
+/// Maximum number of concurrent calls. Calls past their deadline do not count.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -466,7 +466,8 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // Fails only after the control plane's end; dropping the result closes the disk.
+            // Sending fails only after the control plane has ended. Dropping the result closes the
+            // disk.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {

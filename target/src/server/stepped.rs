@@ -57,8 +57,8 @@ impl SteppedTarget {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work, and returns when to call again: now, if a reactor polls until the
-    /// clock advances.
+    /// Does all pending work, and returns the time of the next call. A reactor that polls needs the
+    /// next call as soon as the clock has advanced.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();

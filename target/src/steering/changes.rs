@@ -315,7 +315,8 @@ impl ChangeQueue {
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
-                // Back to the former configuration, which is valid: it was in force until now.
+                // Restores the former configuration, which is valid because it was in force until
+                // now.
                 let back = self
                     .handle
                     .change(Arc::clone(before), ReloadScope::Text)

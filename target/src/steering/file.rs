@@ -156,7 +156,7 @@ impl ConfigFile {
     }
 
     fn state(&self) -> MutexGuard<'_, KnownTexts> {
-        // Consistent after a panic: a text is recorded before the file gets it.
+        // A panic leaves no partial change, because a text is recorded before the file gets it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,7 +218,7 @@ impl FileLocation {
     fn of(path: &Path) -> io::Result<Self> {
         // The rename replaces the target of a symbolic link, not the link.
         let path = fs::canonicalize(path)?;
-        // Opened first: if this fails, nothing has changed.
+        // The folder is opened first, because a failure must change nothing.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self {
             new: beside(&path),

@@ -1,8 +1,8 @@
 //! Control socket: queries and changes of a running target (docs/control.md), in JSON-RPC
 //! ([`cairn_control`]).
 //!
-//! A change edits the configuration text; it is applied like a reload, and on disk before the
-//! response ([`changes`]).
+//! A change edits the configuration text, which is applied like a reload and written to disk before
+//! the response ([`changes`]).
 
 mod changes;
 mod dialect;

@@ -50,8 +50,8 @@ impl Source {
         Ok((text, config))
     }
 
-    /// True if configurations may be derived by steps: no option adds namespaces, whose NSIDs would
-    /// depend on the NSIDs in the file.
+    /// True if configurations may be derived by steps. Namespaces added by command-line options
+    /// prevent this, because their NSIDs depend on the NSIDs in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }

@@ -17,7 +17,7 @@ pub(super) struct Warnings {
 
 impl Warnings {
     fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
-        // Consistent after a panic: each change is one assignment.
+        // A panic leaves no partial change, because each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Equal addresses mean the same configuration: the weak reference prevents reuse of the
         // address.

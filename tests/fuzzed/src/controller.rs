@@ -110,7 +110,6 @@ impl Rig {
             5 => {
                 let subnqn = self.subsystem.settings().nqn;
                 let qid = u16::from(input.byte() % 5);
-                // Connect fails if the queue exists or the controller is disabled.
                 let _ = connect(
                     &mut self.subsystem,
                     subnqn,

@@ -35,7 +35,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
                 .with_context(|| format!("a capsule of {length} bytes"))?;
         }
     }
-    // A capsule shorter than an SQE also closes a queue before Connect.
+    // A capsule shorter than an SQE must close the queue even if it is sent before Connect.
     let mut peer = Peer::open(setting)?;
     let qp = peer.dial_queue(0, ENTRIES)?;
     peer.say(qp, &[0x7f; 63])?;
@@ -43,7 +43,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // IOCCSZ announces 4 KiB of in-capsule data by default; `SLOT` is 8 KiB.
+    // By default, IOCCSZ permits 4 KiB of in-capsule data. `SLOT` is 8 KiB.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };

@@ -152,7 +152,6 @@ fn event_request_flood(setting: &Setting) -> Result<()> {
             Answer::Closed => anyhow::bail!("the target closed the admin queue"),
         }
     }
-    // 255 requests exceed the AERL of any target.
     ensure!(
         refused > 0 && refused < requests.len(),
         "{refused} of {} were refused",

@@ -298,7 +298,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Arming sends due acknowledgements, because the next poll of the case may be late.
+                // The case may poll late, so arming sends the due acknowledgements now.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }

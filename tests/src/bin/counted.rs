@@ -23,9 +23,9 @@ use clap::{Parser, ValueEnum};
 
 const BLOCK: u32 = 512;
 
-/// Minimum simulated time of a turn, which sets the rate of periodic checks, and time added for
-/// each outstanding command.
+/// Minimum simulated time of a turn, which sets the rate of periodic checks.
 const TURN: Duration = Duration::from_micros(10);
+/// Simulated time that each outstanding command adds to a turn.
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
 const TURNS_MAX: u32 = 10_000;

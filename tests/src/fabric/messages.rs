@@ -76,7 +76,6 @@ fn two_stretches(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let bytes = Random::new(2).bytes(64 + 4096);
     for (front, back, seam) in [(64, 4096, 64), (64, 4096, 1000), (4096, 64, 16)] {
-        // The receive has two buffers, split at another offset than the message.
         pair.target.fill(DATA, &[0; 16 * 1024]);
         let sges = SgeList::two(
             pair.target.sge(DATA + 8192, seam),
@@ -242,7 +241,6 @@ fn full_receive_queue(setting: &Setting) -> Result<()> {
     let result = pair.target.endpoint.post_receives(&[one_more]);
     ensure!(result == Err(PostError::Full), "one more gave {result:?}");
 
-    // Each consumed receive must free an entry.
     let link = pair.link(&QpOptions::default())?;
     for _ in 0..3 {
         pair.check_works(link)?;

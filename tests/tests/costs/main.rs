@@ -502,7 +502,6 @@ fn release_folder() -> PathBuf {
         build.status().is_ok_and(|status| status.success()),
         "{build:?}"
     );
-    // The test program is in build/PROFILE/deps.
     let program = std::env::current_exe().expect("this program has a path");
     let folder = program.ancestors().nth(3).expect("cargo's output folder");
     folder.join("release")

@@ -211,7 +211,6 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     let second = format!("[[listener]]\naddress = \"{}\"\n", network.ip());
     let target = TestTarget::start(&disks);
     if target.loopback().is_none() {
-        // Only the loopback provider has the second address.
         return;
     }
     target.reload_as(&disks, &second);

@@ -242,7 +242,6 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
                 break;
             }
         }
-        // timeout(1) forwards the signal to the target.
         let timeout = Pid::from_child(&target);
         kill_process(timeout, Signal::TERM).unwrap();
         target.wait().unwrap();
@@ -279,7 +278,7 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // Repeated, because two probes run concurrently, and the failing one may end last.
+    // The reload is repeated, because two probes run concurrently and the failing one may end last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

@@ -304,7 +304,6 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.check_io(greedy, 2);
     let newcomer = bed.connect("newcomer", 1, 32);
     bed.check_io(newcomer, 2);
-    // After some time, the target fails waiting commands with a status that permits a retry.
     bed.pass(Duration::from_secs(12));
     let [of_greedy, of_also] = held.try_into().unwrap();
     let mut refused = 0;

@@ -95,7 +95,6 @@ fn a_reset_brings_the_controller_up_again() {
 fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
     let mut host = target.connect("a");
-    // An Asynchronous Event Request stays outstanding, so its abort always succeeds.
     let waiting = host
         .submit_admin(command::async_event_request(), Data::None)
         .unwrap();

@@ -204,7 +204,6 @@ fn a_flush_that_hangs_takes_one_thread_and_none_after_its_disk_is_removed() {
     target.reload(&(first + &namespace(3, "mem:1MiB")));
     let mut host = Host::connect(&Soft::default(), target.options("stays")).unwrap();
     until("the reload", || is_served(&mut host, 3));
-    // The host's shutdown flushes only existing namespaces, not the removed disk.
     host.shutdown().unwrap();
     let ended = target.terminate(END);
     disk.heal();

@@ -107,7 +107,6 @@ fn a_host_that_was_stopped_goes_on_without_an_error() {
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(800));
-    // KATO is 2 s, so the first pause is shorter and the second longer.
     for ms in [300, 4000] {
         signal(&host, Signal::STOP);
         thread::sleep(Duration::from_millis(ms));

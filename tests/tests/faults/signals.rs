@@ -17,7 +17,8 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
         return;
     };
     let mut target = TargetProcess::start(1, &namespace(1, &disk.export(4096)));
-    // Interruptible, because the kernel cannot end a process whose disk ignores signals.
+    // The fault is interruptible, because the kernel cannot end a process whose disk ignores
+    // signals.
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
     host.submit(command::flush(1), Data::None).unwrap();

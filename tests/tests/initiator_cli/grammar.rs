@@ -46,7 +46,7 @@ pub(super) const TESTS: &[(&str, fn())] = &[
     ("the_page_names_every_format", the_page_names_every_format),
 ];
 
-/// Commands of a noun that are no verb of the rules, and the reason.
+/// Commands whose last word is not a verb listed in docs/cli.md.
 const OTHER_VERBS: &[&str] = &[
     "connection disconnect",
     "host any",
@@ -62,8 +62,8 @@ const OTHER_VERBS: &[&str] = &[
     "fabric set-tos",
 ];
 
-/// Options whose values differ between commands: a directory cannot replace a disk, and nvme-cli
-/// has the port elsewhere.
+/// Options whose values differ between commands: `export` accepts a directory only in some of them,
+/// and `traddr` has no port where nvme-cli has a separate option for it.
 const AMBIGUOUS: &[&str] = &["export", "traddr"];
 
 pub(super) struct Found {
@@ -72,7 +72,6 @@ pub(super) struct Found {
     pub(super) command: Command,
 }
 
-/// Returns all commands of a program.
 pub(super) fn commands(mut root: Command) -> Vec<Found> {
     root.build();
     let mut all = Vec::new();
@@ -99,7 +98,6 @@ fn programs() -> [(&'static str, Command); 2] {
     ]
 }
 
-/// Calls `check` with the program, the path and each visible argument of each command.
 fn each_argument(mut check: impl FnMut(&'static str, &Found, &Arg)) {
     for (program, root) in programs() {
         for found in commands(root) {
@@ -264,7 +262,6 @@ fn options_of_one_name_are_alike() {
 }
 
 fn addresses_of_the_target_may_have_a_port() {
-    // An address of an interface or of a peer has no port.
     let without = ["address", "peer"];
     each_argument(|program, found, argument| {
         let name = value_name(argument);
@@ -314,7 +311,6 @@ fn run(program: &str, args: &[&str]) -> Output {
     process.output().unwrap()
 }
 
-/// Returns the codes in the page's table.
 fn documented_codes() -> Vec<i32> {
     let (_, table) = PAGE.split_once("| exit code |").unwrap();
     let rows = table.lines().skip(2);

@@ -227,7 +227,6 @@ fn a_transition_that_never_ends_resets_the_controller() {
     poll_until(&mut disk, &|| now, &|event| {
         matches!(event, PathEvent::Ana(Some(AnaState::CHANGE)))
     });
-    // ANATT is 10 s, and the host's limit is twice that.
     now += Duration::from_secs(19);
     disk.poll(now);
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);

@@ -84,7 +84,6 @@ impl Cable {
         text.parse().unwrap()
     }
 
-    /// Returns the address of the target's listener, in the calling thread's namespace.
     pub(crate) fn listener(&self, near: usize, port: u16) -> SocketAddr {
         Trid::new(self.traddr(0, near), port).resolve().unwrap()
     }

@@ -1,4 +1,5 @@
-//! Adding what is there already: no change if it is the same, an error with the difference if not.
+//! Adding an object that exists: no change if the settings are equal, otherwise an error that names
+//! the difference.
 
 use crate::target::{NQN, Steered};
 use cairn_tests::harness::own_loopback_address;
@@ -103,7 +104,7 @@ fn settings_that_are_not_given_are_not_compared() {
     ];
     let error = run(&target, &visible).unwrap_err();
     assert!(error.contains("hosts is not set"), "{error}");
-    // Each memory is another disk.
+    // Each `mem:` export is a new disk.
     for expected in ["1\n", "2\n"] {
         let memory = run(&target, &["namespace", "add", OTHER, "mem:1MiB"]).unwrap();
         assert_eq!(memory, (expected.to_owned(), String::new()));

@@ -10,7 +10,8 @@ use crate::target::{NQN, Steered};
 
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Calls the completion function as bash does for `line`; returns what replaces the last word.
+/// Calls the completion function as bash does for `line`. Returns the words that can replace the
+/// last word of `line`.
 const SCRIPT: &str = r#"
 . <(cairn-target completions bash)
 function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')
@@ -81,7 +82,8 @@ fn bash_completes_the_names_of_a_running_target() {
     assert!(hosts(&format!("cairn-target host remove {NQN} ")));
     assert!(hosts(&format!("cairn-target limit set {NQN} --host ")));
     assert!(hosts("cairn-target host group add other a b "));
-    // Names with characters of the shell, and new names, are not offered.
+    // Names with special characters of the shell are not offered, and neither are names for new
+    // objects.
     let completed = complete(&socket, &format!("cairn-target host remove {NQN} "));
     assert!(
         !completed.iter().any(|name| name.contains('$')),
@@ -89,7 +91,8 @@ fn bash_completes_the_names_of_a_running_target() {
     );
     let new = complete(&socket, "cairn-target subsystem add ");
     assert!(!new.contains(&NQN.to_owned()), "{new:?}");
-    // The socket on the command line counts, and without a target words are completed.
+    // The socket on the command line takes precedence over the default socket. Without a running
+    // target, bash still completes commands.
     let line = format!("cairn-target drain --socket {} ", socket.display());
     assert_eq!(complete(Path::new("/none"), &line), [&*place]);
     assert_eq!(

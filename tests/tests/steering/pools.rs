@@ -47,7 +47,6 @@ pub(crate) fn make(path: &Path, bytes: u64) {
     File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// Creates a file under a hidden name, and renames it at full size.
 pub(crate) fn make_whole(pool: &Path, name: &str) {
     let hidden = pool.join(format!(".{name}"));
     make(&hidden, SIZE);

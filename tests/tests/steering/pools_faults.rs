@@ -105,7 +105,6 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
         Some(1.0)
     );
 
-    // A served file keeps its NSID when another NSID becomes free for a waiting file.
     put(&mut host, 102, 3);
     fs::remove_file(pool.join("a")).unwrap();
     until("room", || missing(&target)[0].ends_with(": f"));

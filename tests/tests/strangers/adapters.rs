@@ -114,7 +114,6 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
         if let Some(heard) = heard {
             let pair = pairs.iter_mut().find(|pair| pair.own == heard.qpn);
             let pair = pair.expect("packets name a queue pair of the peer");
-            // A PSN has 24 bits and wraps.
             let ahead = heard.psn.wrapping_sub(pair.unacked) & 0xff_ffff;
             if ahead > 1 << 22 {
                 continue;
@@ -138,7 +137,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// The kernel joins a DREQ with a packet for another endpoint, which reads nothing.
+/// The kernel joins a DREQ with a packet for another endpoint, which the test never polls.
 #[test]
 fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     let (provider, address) = (Soft::default(), own_loopback_address());

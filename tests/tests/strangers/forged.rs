@@ -85,7 +85,6 @@ fn requests_in(path: &Path) -> Vec<Req> {
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);
     let mut requests: Vec<Req> = Vec::new();
     for frame in frames {
-        // The last four bytes are the ICRC.
         let transport = &frame.packet[..frame.packet.len() - 4];
         let Ok(packet) = Packet::parse(transport) else {
             continue;

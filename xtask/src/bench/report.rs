@@ -16,7 +16,6 @@ pub(super) struct Report {
     pub(super) cpu: Duration,
 }
 
-/// Completion latencies in nanoseconds.
 #[derive(Debug, Deserialize)]
 pub(super) struct Percentiles {
     #[serde(rename = "50.000000")]

@@ -10,7 +10,6 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
-    /// Commit of the source tree, with `+` for uncommitted changes.
     pub(crate) commit: String,
     pub(crate) load_before: f64,
     pub(crate) load_after: f64,

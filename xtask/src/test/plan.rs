@@ -77,8 +77,8 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         scenarios.push(own_chore("real kernel", arguments)?);
     }
     if extent.has_main() {
-        // To the lane that ends first: the main scenarios alone end before the tests, all scenarios
-        // long after them.
+        // The small steps go to the lane that ends first. The main scenarios end before the tests,
+        // and all scenarios end long after them.
         let ends_first = extent == Extent::Main && !scenarios.is_empty();
         let lane = if ends_first {
             &mut scenarios
@@ -164,8 +164,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // A workspace build has the features of the step "tests", whose compiled dependencies are
-    // reused.
+    // A build of the whole workspace can reuse dependencies compiled for the step "tests".
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run --workspace --test end_to_end --test bad_peer_loopback \

@@ -54,7 +54,7 @@ impl Boot<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// The console goes only to the log file.
+    /// Console output goes to the log file, but not to the terminal.
     Quiet,
     Live,
     Terminal,

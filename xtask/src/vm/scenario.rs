@@ -282,7 +282,6 @@ pub(crate) fn choose<'a>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Profile of the tests, so that nothing is compiled twice.
     Dev,
     Release,
 }
@@ -296,8 +295,8 @@ impl Profile {
         }
     }
 
-    /// Returns arguments for cargo, with a test in `dev`: dependencies then have the features of
-    /// the tests, and are reused.
+    /// Returns arguments for cargo. In the profile `dev`, the build includes a test, so that it can
+    /// reuse dependencies compiled for tests.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

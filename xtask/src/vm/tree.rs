@@ -51,7 +51,6 @@ impl Tree {
         self.build.join(profile.folder())
     }
 
-    /// Creates two versions of the packages, the second one newer.
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
@@ -104,8 +103,8 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds the libraries' unit tests of the whole workspace: dependencies then have the features
-    /// of other builds, and are reused.
+    /// Builds the unit tests of all libraries in the workspace, so that dependencies compiled for
+    /// other builds can be reused.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());

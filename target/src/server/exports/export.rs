@@ -199,7 +199,7 @@ impl Export {
     pub(crate) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
         let (limits, per_host) = (&config.limits, &config.limits_per_host);
         self.subsystem.set_limits(config);
-        // Makes reactors check queued commands.
+        // Publication makes reactors check queued commands against the new limits.
         self.publish();
         // Cause: the configuration.
         tracing::info!(

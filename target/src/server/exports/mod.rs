@@ -237,7 +237,7 @@ impl Exports {
             namespace.warn_unless_polled();
         }
         for device in &self.devices {
-            // On failure, a reactor retries and logs.
+            // If the registration fails, a reactor retries it and logs the failure.
             let _ = namespace.region(device);
         }
         Ok(namespace)

@@ -44,8 +44,9 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses changed settings of an open Ceph image that is, before or after the change, neither
-/// read-only nor shared: the image would be opened again, but only one client can have its lock.
+/// Refuses changed settings of an open Ceph image, unless the image is read-only or shared both
+/// before and after the change. The image would be opened a second time, but only one client can
+/// have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,

@@ -35,7 +35,7 @@ impl OpenListener {
         let address = config.trid();
         let resolved = address.resolve().map_err(|error| StartError::Listen {
             address,
-            // Counts as a missing device: the interface may appear later.
+            // A missing interface counts as a missing device, because it may appear later.
             source: FabricError::NoDevice {
                 address: config.address.ip(),
                 remedy: error.to_string(),

@@ -59,7 +59,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // Replaces the retirement of a drained listener.
+        // A drained listener already has a retirement, which this one replaces.
         self.forget(listener.id);
         // A concurrent Connect sees this flag, or is found below.
         listener.removed.store(true, Ordering::Relaxed);

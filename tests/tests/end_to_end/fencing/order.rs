@@ -308,7 +308,6 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
             bed.disk.waiting(Operation::Zero) == 1
         });
         let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
-        // The disk holds the first range; the second range is deallocated afterwards.
         let buffer = [2; BLOCK];
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);
@@ -323,7 +322,6 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
 fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");
     let mut first = bed.live_host("two-paths", 60_000);
-    // The device has the first write before the second association exists.
     let old = [1; BLOCK];
     let ticket = write(&mut first, 2, 3, &old);
     bed.target.round();

@@ -106,7 +106,6 @@ impl Register {
         self.pending.push(Pending { id, action });
     }
 
-    /// Ends an operation, which took effect if `certain`, else possibly.
     pub(super) fn ends(&mut self, id: Id, certain: bool) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
             return;

@@ -80,7 +80,6 @@ impl Tree {
     }
 }
 
-/// Parses `ffffffff81677d8b name`. Returns the function, and true for a kernel address.
 fn frame(line: &str) -> Option<(String, bool)> {
     let (address, name) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;
