@@ -96,7 +96,7 @@ fn settings_that_are_not_given_are_not_compared() {
         "namespace",
         "add",
         OTHER,
-        &disk,
+        disk,
         "--nsid",
         "5",
         "--host",
