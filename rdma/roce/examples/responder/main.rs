@@ -155,7 +155,10 @@ impl Responder {
             }
             Event::ConnectFailed { reason, .. } => println!("{reason}"),
             Event::Notice { message } => println!("{message}"),
-            Event::Established { .. } | Event::Rejected { .. } | Event::DeviceRemoved => {}
+            Event::Established { .. }
+            | Event::Rejected { .. }
+            | Event::DeviceRemoved
+            | Event::EndpointBroken { .. } => {}
         }
     }
 }
