@@ -127,7 +127,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Results of comparing host sets, by memory address: thousands of namespaces share few sets.
+/// Results of comparisons, by the memory addresses of the two host sets. Thousands of namespaces
+/// share few sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

@@ -140,7 +140,6 @@ mod tests {
             "a = \"\"\"\nDHHC-1:00:\nc2VjcmV0:\"\"\"\nb = 1",
             "a = '''\nDHHC-1:00:\nc2VjcmV0:'''",
             "[[a.b]]\nc = { d = [\"x\", \"\\u0044HHC-1:00:c2VjcmV0:\"] }",
-            // A syntax error does not disable the masking.
             "a = \"\\u0044HHC-1:00:c2VjcmV0:\"\nb = = 3",
         ] {
             let shown = without_secrets(text);

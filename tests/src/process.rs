@@ -159,7 +159,6 @@ impl TargetProcess {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
         threads.expect("it runs").flatten().all(|thread| {
             let stat = std::fs::read_to_string(thread.path().join("stat"));
-            // The state follows the process name, which may contain parentheses.
             let stat = stat.unwrap_or_default();
             let state = stat
                 .rsplit(") ")

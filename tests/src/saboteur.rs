@@ -1,5 +1,5 @@
-//! Provider that makes a target panic: reactors at reads of a certain length or at Connects, the control plane at
-//! connection or metrics requests.
+//! Provider that makes parts of a target panic. A reactor panics at reads of a certain length or at
+//! a Connect. The control plane panics at a connection request or a metrics request.
 
 use std::any::Any;
 use std::fmt;
@@ -45,7 +45,7 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// Returns true if the device refuses the chain.
+    /// Returns true if the device must refuse the chain. Panics at an armed read.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length

@@ -85,7 +85,6 @@ fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     names
 }
 
-/// Returns the path of a folder's modules, such as `crate::server::` for `target/src/server`.
 fn path_in_crate(folder: &Path) -> String {
     let names = folder.components().map(|name| name.as_os_str().to_str());
     let below = names.skip_while(|name| *name != Some("src")).skip(1);

@@ -40,8 +40,8 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Returns mmdebstrap's error if Debian's server is out of reach. Called only after a build without
-/// Debian 11's glibc: a filled cache needs no server.
+/// Returns mmdebstrap's error if Debian's server is out of reach. A build with Debian 11's glibc
+/// needs no such check, because a filled cache needs no server.
 fn can_fetch_debian_11() -> Result<(), String> {
     let mut probe = Command::new("mmdebstrap");
     probe.args(["--simulate", "--variant=extract", "bullseye", "/dev/null"]);
@@ -119,7 +119,6 @@ fn name_of_container() -> String {
     format!("cairn-{}", std::process::id())
 }
 
-/// Returns runc's error if it cannot run a container with only /bin/true.
 fn may_run_containers(bundle: &Path) -> Result<(), String> {
     let root = bundle.join("rootfs");
     fs::create_dir_all(&root).unwrap();

@@ -15,7 +15,6 @@ const IO_QUEUES: u16 = 4;
 const KATO_MS: u32 = 5000;
 const QUIET: Duration = Duration::from_millis(250);
 const TRIES: usize = 16;
-/// Number of target starts, of which the fastest is reported.
 const STARTS: usize = 5;
 
 pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {

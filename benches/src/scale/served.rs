@@ -136,7 +136,6 @@ impl Usage {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // SIGKILL suffices: all data is in memory.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -121,8 +121,8 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// Returns the RoCE version of the soft provider by `version` and `vlan`; without `version`, the
-/// version of `otherwise`.
+/// Returns the RoCE version of the soft provider, according to `version` and `vlan`. Without
+/// `version`, the version of `otherwise` applies.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

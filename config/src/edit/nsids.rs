@@ -83,7 +83,6 @@ mod tests {
         );
         assert_eq!(taken(&[(1, false), (3, true)]).first_free(), Some(2));
         assert_eq!(taken(&[(1, true)]).first_free(), None);
-        // Only the check of the edited text refuses NSIDs out of range.
         let far = [(i64::MIN, true), (1, false), (i64::MAX, false)];
         assert_eq!(taken(&far).first_free(), Some(2));
         let all: Vec<_> = (1..=i64::from(NSID_MAX))

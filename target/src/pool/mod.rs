@@ -161,7 +161,7 @@ impl Slot {
             now.is_none_or(|id| *id == one.file.id)
         });
         self.waits = !taken.is_empty();
-        // New files displace no namespace.
+        // A new file never displaces an existing namespace.
         let (mut fitting, new): (Vec<&Shown>, Vec<&Shown>) = free
             .into_iter()
             .partition(|one| self.in_force.contains_key(&one.nsid));

@@ -36,7 +36,7 @@ pub(crate) struct Arrivals {
     rdma_devices: Option<Readable>,
 }
 
-/// Descriptor that becomes readable with a report; registered with tokio at the first wait.
+/// Descriptor that becomes readable when a report arrives. The first wait registers it with tokio.
 #[derive(Debug)]
 enum Readable {
     New(OwnedFd),
@@ -44,7 +44,7 @@ enum Readable {
     Broken,
 }
 
-/// Watch of a folder, and the awaited name; `None` for any.
+/// Watch descriptor of a folder, and the awaited file name. `None` means any name.
 type Watch = (i32, Option<OsString>);
 
 #[derive(Debug)]
@@ -301,8 +301,8 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Returns [`reports`], removals, and files closed after writing, but not the frequent writes of
-/// hosts.
+/// Returns [`reports`], and the events of removed files and of files closed after writing. Each
+/// single write is left out, because hosts write often.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }

@@ -67,7 +67,8 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file, whose other files are not opened while a call is late.
+    /// Folder of a pool file. While a call in this folder is late, no other file of the folder is
+    /// opened.
     folder: Option<PathBuf>,
     call: Call,
     may_fail: bool,
@@ -101,7 +102,7 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Failed disks without which the configuration is applied.
+    /// Disks that failed to open, and that the configuration may leave out.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }

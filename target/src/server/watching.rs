@@ -18,7 +18,8 @@ use cairn_data_path::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Ratio of a pause to the preceding round: limits the CPU cost of thousands of files.
+/// Length of a pause, as a multiple of the round before it. The pause limits the CPU cost of
+/// thousands of files.
 const PAUSES_PER_ROUND: u32 = 100;
 
 /// Time limit of a check, after which another thread checks the other file systems.
@@ -100,7 +101,8 @@ type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 /// Exported files. Keeps no namespace alive, and allocates only for changed namespaces.
 struct Files {
     registry: Weak<Registry>,
-    /// Sources of `all`. Each `Weak` prevents reuse of its table's address.
+    /// Namespace tables whose files are in `all`. Each `Weak` prevents reuse of the table's
+    /// address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
     /// Reused allocation.

@@ -63,7 +63,7 @@ pub(super) struct ConfigFile {
 #[derive(Debug)]
 struct KnownTexts {
     text: Arc<str>,
-    /// All possible texts of the file, after commits of unknown result.
+    /// Texts that the file may contain. The list grows if the result of a commit is unknown.
     may_have: Vec<Arc<str>>,
     /// Temporary files of refused edits, for [`ConfigFile::sweep`].
     left: Vec<FileLocation>,

@@ -88,7 +88,7 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
-/// Scope: a namespace, each host, one host, or else the subsystem.
+/// Scope of limits: a namespace, each host, one host, or by default the whole subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitOf {

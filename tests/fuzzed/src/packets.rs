@@ -100,7 +100,6 @@ pub(crate) fn connections(bytes: &[u8]) {
                 };
                 mad[17] = attribute % 16 + 0x0e;
                 let numbers: [u8; 8] = mad[24..32].try_into().expect("8 bytes");
-                // Swapped local and remote communication IDs, as in a response.
                 mad[24..28].copy_from_slice(&numbers[4..]);
                 mad[28..32].copy_from_slice(&numbers[..4]);
                 let at = usize::from(changes[0]) + usize::from(changes[1]);

@@ -214,7 +214,6 @@ impl Rig {
         }
     }
 
-    /// Delivers a packet whose PSN and key are close to the expected ones.
     fn likely_packet(&mut self, input: &mut Input<'_>) {
         let opcode = Opcode::ALL[usize::from(input.byte()) % Opcode::ALL.len()];
         let psn = 0x00ff_ffe8 + u32::from(input.byte() % 64);

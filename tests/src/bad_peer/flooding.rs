@@ -178,7 +178,6 @@ fn error_flood(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Creates a peer whose I/O queues have no receives left.
 fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
     let (peer, _, queues) = deaf_peer_and_admin(setting, io_queues)?;
     Ok((peer, queues))

@@ -8,7 +8,6 @@ use nvme_proto::wire::{FromBytes, FromZeros, IntoBytes, Status};
 
 use crate::verified::status;
 
-/// Features whose value is in dword 0 of the completion.
 const PLAIN: [Feature; 11] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,

@@ -307,7 +307,6 @@ fn a_command_that_waits_is_aborted_and_the_next_one_has_its_turn() {
 fn a_host_that_goes_while_it_waits_leaves_nothing_behind_and_no_time_to_others() {
     let mut bed = Bed::limited("goes", "", ["limits = { total = \"64KiB\" }", ""]);
     let (one, other) = (bed.connect("one", 2, 32), bed.connect("other", 1, 32));
-    // Each command uses up the rate limit for eight seconds.
     bed.flood(one, 2, 20, command::read(1, 0, 128), 128 * BLOCK);
     bed.pass(3 * SECOND);
     bed.kill(one);

@@ -14,7 +14,7 @@ const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// The target's timeout for one response while others are acknowledged.
+/// Timeout of the target for one response, while the host acknowledges other responses.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
 /// The target's timeout for all responses of a completion batch. A host that acknowledges one
 /// response every five seconds exceeds this timeout.

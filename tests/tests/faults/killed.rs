@@ -94,7 +94,6 @@ fn a_killed_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("killed", TargetProcess::kill);
 }
 
-/// The target waits 15 s for its disk after SIGTERM.
 #[test]
 fn a_terminated_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("terminated", |target| {

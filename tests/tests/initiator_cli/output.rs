@@ -21,7 +21,8 @@ pub(crate) fn full() -> Result<(), Failed> {
             "{line}: {stderr}"
         );
     }
-    // A closed pipe is not an error for lists, but is one for data.
+    // A command that prints data fails if its pipe closes early. A command that prints a list
+    // succeeds.
     bench.succeed(&format!(
         "set -o pipefail; cairn-initiator id-ctrl {at} | head -c 1 | wc -c"
     ))?;

@@ -74,7 +74,7 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of an end; if link-local, with the interface of the `near` end.
+    /// Returns the address of an end. A link-local address names the interface of the `near` end.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];
         let text = match self.is_link_local() {

@@ -87,7 +87,6 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
     fs::remove_file(&config).unwrap();
     fs::write(&config, text).unwrap();
     drop(hanging);
-    // The blocked call returns now, and its thread accepts the next request soon after.
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = target.call("cairn_reload", json!({})) {
         assert!(Instant::now() < deadline, "reloads fail for good: {error}");

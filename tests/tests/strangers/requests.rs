@@ -29,8 +29,8 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// The flood has one address in each of 600 networks, so each network has as few requests as a new
-/// host's.
+/// The flood has one address in each of 600 networks, so each network sends as few requests as a
+/// new host.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));

@@ -30,8 +30,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones before the lanes start: two lanes cannot install
-/// at a time.
+/// Finds required tools, and installs missing ones before the lanes start. Two lanes cannot install
+/// packages at the same time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {

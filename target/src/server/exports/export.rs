@@ -17,7 +17,7 @@ use cairn_data_path::registry::SubsystemShared;
 pub(crate) struct Export {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// A running recovery job holds a clone, so that no second one starts.
+    /// A running recovery job holds a clone, so that no second job starts.
     recovering: Arc<()>,
 }
 
@@ -37,7 +37,7 @@ impl Export {
 }
 
 impl Export {
-    /// Adds namespaces, whose I/O works before hosts are notified.
+    /// Adds namespaces. I/O to them works before hosts are notified.
     pub(crate) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
         self.add_after(added, |_| None);
     }
@@ -225,8 +225,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, possibly
-    /// in place of ones just removed (`former`), and changes the others.
+    /// Applies a subsystem's new configuration. Adds the namespaces returned by `opened`, which may
+    /// replace removed ones (`former`). Changes all other namespaces.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

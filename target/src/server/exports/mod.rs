@@ -158,7 +158,8 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports formerly missing disks. Returns the exported namespaces, and errors of refused ones.
+    /// Exports disks that were missing. Returns the exported namespaces, and the errors of disks
+    /// that cannot be exported.
     pub(crate) fn add_found(
         &mut self,
         config: &Config,
@@ -243,7 +244,8 @@ impl Exports {
         Ok(namespace)
     }
 
-    /// Registers the memory of namespaces with a new device. Too slow for a reactor.
+    /// Registers the memory of namespaces with a new device. Reactors must not call this function,
+    /// because it is slow.
     pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
         if self.devices.iter().any(|known| known.id() == device.id()) {
             return;
@@ -291,8 +293,8 @@ impl Exports {
         formers
     }
 
-    /// Removes from `new` and returns the pool files whose identity another disk has. Fails if two
-    /// disks share an identity and neither is a new pool file.
+    /// Removes from `new` each pool file whose identity another disk already has, and returns these
+    /// files. Fails if two disks share an identity and neither is a new pool file.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,
