@@ -309,8 +309,8 @@ pub struct HostList {
 /// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// Keys of hosts not in `hosts`; with `None`, these hosts connect without authentication
-    /// unless `is_required`.
+    /// Keys of all hosts that are not in `hosts`. With `None`, these hosts connect without
+    /// authentication, unless `is_required`.
     pub others: Option<Keys>,
     /// Keys of single hosts, at most one entry per host. Each listed host may connect.
     pub hosts: Vec<(Nqn, Keys)>,

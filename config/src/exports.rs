@@ -1,4 +1,5 @@
-//! Patterns of disks that requests may export, compared with path text; the caller resolves links.
+//! Patterns of disks that requests may export. Patterns are compared with the text of a path, and
+//! the caller resolves links.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;

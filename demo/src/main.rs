@@ -145,8 +145,6 @@ block_size = 4096
         .map_err(|error| anyhow::anyhow!("the target's configuration:\n{error}"))
 }
 
-/// Discovers the subsystem, connects, and prints controller and namespace. Jobs open further
-/// connections.
 fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let options = HostOptions::new(
         target.addresses()[0],

@@ -20,7 +20,7 @@ use cairn_rdma::{
 /// Panic message.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider with injected panics for the target; hosts use the wrapped provider.
+/// Provider for the target, with injected panics. Hosts use the wrapped provider.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
@@ -59,7 +59,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a provider; after [`arm`](Self::arm), reads of `length` bytes panic.
+    /// Wraps a provider. After [`arm`](Self::arm), reads of `length` bytes panic.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {

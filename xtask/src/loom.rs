@@ -14,7 +14,6 @@ pub(crate) fn run() -> Result<ExitCode> {
         "test -p cairn-base -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)
         .with_env("RUSTFLAGS", "--cfg cairn_loom")
-        // The tests are optimised: they try thousands of interleavings.
         .with_env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .run("")?;
     Ok(if outcome.success {

@@ -41,7 +41,7 @@ impl Times {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }
 
-    /// Merges the durations into the file, possibly changed by another process. Errors are ignored.
+    /// Merges the durations into the file, which another process may have changed. Ignores errors.
     pub(crate) fn save(&self) {
         let mut kept = read(&self.path);
         kept.extend(self.measured.clone());

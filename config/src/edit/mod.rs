@@ -431,7 +431,6 @@ fn make_tables(table: &mut Table, key: &str) {
                 key.leaf_decor_mut().clear();
             }
         }
-        // A value of another type stays; the check of the edited text reports it.
         Err(other) => *item = other,
     }
 }

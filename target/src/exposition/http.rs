@@ -26,9 +26,9 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Maximum connections; a further one closes the oldest.
+/// Maximum number of connections. A new connection beyond this limit closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum bytes of a request with headers; hyper accepts no smaller limit.
+/// Maximum size of a request with headers, in bytes. hyper accepts no smaller limit.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

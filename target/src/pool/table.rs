@@ -38,7 +38,7 @@ struct Row {
     name: String,
 }
 
-/// Identity of a file; has the name only if the file system has no creation time.
+/// Identity of a file. Contains the name only if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -138,7 +138,8 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns an NSID to each file, its former NSID if possible. Returns the files that get none.
+    /// Assigns an NSID to each file, if possible the former NSID of the file. Returns the files for
+    /// which no NSID is left.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],

@@ -225,8 +225,9 @@ fn marking_policy(
     }
 }
 
-/// Returns the VLAN priorities of packets from `local`. A RoCE v1 listener with a tag determines
-/// the priorities; otherwise the adapter does, or the kernel for an address of a VLAN interface.
+/// Returns the VLAN priorities of packets from `local`. A RoCE v1 listener with a VLAN tag
+/// determines the priorities. For other listeners, the adapter determines them, or the kernel if
+/// the address belongs to a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,

@@ -298,7 +298,7 @@ impl ControlPlane {
     fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
         let service = &mut self.service;
         let Some(listener) = service.listeners.find(id) else {
-            // The listener was closed; dropping a request refuses it.
+            // The listener was closed. Dropping its request refuses the request.
             return;
         };
         match event {

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
 //! A hanging disk blocks its flush and a thread, and hosts can repeat requests. A subsystem
-//! therefore runs one flush at a time, and requests that arrive meanwhile share the next. After a
-//! reload, flushes of new namespaces do not wait for flushes of former ones.
+//! therefore runs one flush at a time. Requests that arrive during a flush share the next one. After
+//! a reload, flushes of new namespaces do not wait for flushes of former namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -128,8 +128,9 @@ impl Flushes {
         &mut self.under_way[last].waiting
     }
 
-    /// Flushes all namespaces after the host's earlier writes, and completes its command to disable
-    /// the write cache. The command fails if a disk is late; later writes are durable nevertheless.
+    /// Flushes all namespaces after the host's earlier writes, and completes the host's command to
+    /// disable the write cache. The command fails if a disk is late; later writes are durable
+    /// nevertheless.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {

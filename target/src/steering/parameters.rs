@@ -26,7 +26,7 @@ pub(super) struct SubsystemSet {
     pub(super) controller_ids: Option<String>,
     pub(super) require_key: Option<bool>,
     pub(super) listeners: Option<Vec<Trid>>,
-    /// Whether to use every listener; excludes `listeners`.
+    /// True if the subsystem uses every listener. Cannot be combined with `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
 }

@@ -11,8 +11,8 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Returns the columns that fit `width`. Names shrink first; then columns are dropped by highest
-/// rank, except `kept`.
+/// Returns the columns that fit into `width`. Names are shortened first. Then the columns with the
+/// highest rank are dropped, but never column `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table

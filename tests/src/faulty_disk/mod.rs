@@ -143,7 +143,8 @@ impl FaultyDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Test runners kill the process group of a hung test; the caretaker must survive.
+            // The caretaker has its own process group, because test runners kill the group of a
+            // hung test.
             .process_group(0)
             .spawn()?;
         let sign = caretaker.stdin.take().expect("its input is a pipe");

@@ -7,7 +7,8 @@ use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
 /// Maximum increase of instructions by an attack, in percent.
 const MOST: f64 = 10.0;
-/// Maximum increase of system calls, in percent; user-space RoCE needs some for each connection.
+/// Maximum increase of system calls by an attack, in percent. User-space RoCE makes system calls
+/// for each connection.
 const MOST_CALLS: f64 = 20.0;
 
 const ATTACKS: [&str; 6] = [

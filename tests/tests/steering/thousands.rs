@@ -53,8 +53,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target with null and memory disks in one subsystem; the other has `files` file disks, or null disks if
-/// `None`.
+/// Starts a target with two subsystems. The first has null and memory disks. The second has `files`
+/// file disks, or null disks if `files` is `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();

@@ -23,7 +23,6 @@ const fn node(
     }
 }
 
-/// Crates, each in a row above its dependencies.
 const NODES: [Node; 20] = [
     node(
         "cairn-initiator-cli",

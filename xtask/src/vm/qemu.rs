@@ -22,7 +22,7 @@ pub(crate) const QEMU_LOG: &str = "qemu.log";
 
 const SETTINGS: &str = "settings";
 
-/// Seconds to boot and collect logs, besides the scenario's limit.
+/// Seconds for boot and collection of logs, added to the scenario's time limit.
 const GRACE_S: u64 = 60;
 
 pub(crate) struct Boot<'a> {

@@ -97,7 +97,7 @@ impl fmt::Display for Variable {
 pub(crate) struct Options {
     pub(crate) mem: String,
     pub(crate) disk: Option<String>,
-    /// Physical block size of the second disk in bytes; logical blocks have 512.
+    /// Physical block size of the second disk in bytes. Its logical blocks have 512 bytes.
     pub(crate) disk_physical: u32,
     /// Namespaces of an NVMe drive from NSID 1; if empty, there is no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,

@@ -16,7 +16,7 @@ use cairn_data_path::registry::Activity;
 
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Idle time of I/O queues after which their host counts as moved.
+/// Idle time of a host's I/O queues, after which the host is expected to use other paths.
 const SILENCE: Duration = Duration::from_millis(500);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

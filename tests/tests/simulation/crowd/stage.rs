@@ -17,7 +17,6 @@ use cairn_target::{SteppedTarget, Usage};
 use crate::weather::{Carried, Network};
 use cairn_sim::network::Weather;
 
-/// Maximum steps without progress of the clock; more are an endless loop.
 const STEPS_MAX: u32 = 20_000;
 
 pub(super) struct Stage {
