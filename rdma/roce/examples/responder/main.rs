@@ -153,7 +153,9 @@ impl Responder {
                     println!("{} left: {}", gone.peer, gone.conversation.summary());
                 }
             }
-            Event::ConnectFailed { reason, .. } => println!("{reason}"),
+            Event::ConnectFailed { reason, .. } | Event::EndpointBroken { reason } => {
+                println!("{reason}");
+            }
             Event::Notice { message } => println!("{message}"),
             Event::Established { .. }
             | Event::Rejected { .. }
