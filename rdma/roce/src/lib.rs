@@ -38,6 +38,7 @@ pub use cairn_base::Clock;
 pub use cairn_base::entropy::Entropy;
 pub use cairn_rdma as rdma;
 pub use phy::Network;
+pub use phy::adapter::taken_by_adapter;
 pub use phy::capture::Capture;
 pub use phy::fault::FaultOptions;
 pub use phy::wire::{Frame, Wire};

@@ -38,11 +38,16 @@ impl VerbsProvider {
         })
     }
 
-    /// Checks that a listener could use this address, by binding it briefly; no host can connect
+    /// Checks that a listener could use this address and its device, by binding it briefly; no host can connect
     /// meanwhile.
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
-        Id::new(&channel, LISTENING)?.bind(address)
+        let mut id = Id::new(&channel, LISTENING)?;
+        id.bind(address)?;
+        if id.device().is_some() {
+            self.devices.of(&id)?;
+        }
+        Ok(())
     }
 }
 

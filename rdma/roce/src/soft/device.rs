@@ -16,8 +16,9 @@ use super::relay::{Flows, Relays};
 use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
-use crate::phy::Inlet;
+use crate::phy::adapter::taken_by_adapter;
 use crate::phy::interface::PathMtus;
+use crate::phy::{Inlet, Network};
 use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
@@ -96,6 +97,12 @@ impl SoftDevice {
             network,
             ..shared.options.clone()
         };
+        if matches!(options.network.good(), Network::System)
+            && let Some(reason) = taken_by_adapter(address.ip())
+        {
+            let provider = "soft";
+            return Err(FabricError::Unavailable { provider, reason });
+        }
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
         let relays = Arc::<Relays>::default();

@@ -4,19 +4,17 @@
 mod audit;
 mod disks;
 mod images;
+mod rdma_port;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use cairn_base::ScopedAddr;
-use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider, Trid};
+use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider};
 use cairn_control::{BindError, Client};
 use cairn_doctor::cli::print_finding;
 use cairn_doctor::rules::Severity;
-use cairn_rdma::FabricError;
 use cairn_rdma::ROCE_PORT;
-use cairn_verbs::VerbsProvider;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
@@ -223,32 +221,7 @@ fn address(listener: &Listener) -> Option<String> {
     };
     let bound = UdpSocket::bind(resolved.at(port));
     let refused = bound.err().map(|error| refused(&error));
-    refused.or_else(|| rdma_port(listener, resolved))
-}
-
-fn rdma_port(listener: &Listener, resolved: ScopedAddr) -> Option<String> {
-    if listener.provider == Provider::Soft {
-        return None;
-    }
-    let at = listener.trid();
-    let is_free = VerbsProvider::new().and_then(|devices| devices.check_free(resolved.at(at.port)));
-    explain_rdma_port(at, listener.provider, is_free)
-}
-
-fn explain_rdma_port(
-    at: Trid,
-    provider: Provider,
-    is_free: Result<(), FabricError>,
-) -> Option<String> {
-    match is_free {
-        Err(FabricError::AddressInUse { .. }) => Some(format!(
-            "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
-             program"
-        )),
-        // With `auto` and no device, the soft provider listens.
-        Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
-        _ => None,
-    }
+    refused.or_else(|| rdma_port::refusal(listener, resolved))
 }
 
 fn tcp_port(at: SocketAddr) -> Result<(), String> {
@@ -285,7 +258,8 @@ fn memory(config: &Config) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_config::Flags;
+    use cairn_config::{Flags, Trid};
+    use cairn_rdma::FabricError;
     use nvme_auth::Secret;
     use rustix::fs::FlockOperation;
     use std::fs::{File, Permissions};
@@ -348,7 +322,7 @@ mod tests {
     #[test]
     fn a_port_of_an_rdma_device_that_another_process_has_is_named() {
         let at: Trid = "192.0.2.1:4420".parse().unwrap();
-        let of = |provider, is_free| explain_rdma_port(at, provider, is_free);
+        let of = |provider, is_free| rdma_port::explain(at, provider, is_free);
         let in_use = || {
             Err(FabricError::AddressInUse {
                 address: at.resolve().unwrap(),

@@ -47,7 +47,7 @@ impl OpenListener {
             pkey: config.pkey,
             roce: config.roce,
         };
-        let mut failure = None;
+        let mut failure: Option<FabricError> = None;
         for provider in candidates(config, providers)? {
             let events = events.clone();
             let sink = Box::new(move |event| {
@@ -58,8 +58,15 @@ impl OpenListener {
                 Ok(listener) => {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
+                    let no_verbs = failure.map(|error| error.to_string());
                     // Cause: the configuration, or the address of a listener.
-                    tracing::info!(%address, provider = provider.name(), %pkey, "listening");
+                    tracing::info!(
+                        %address,
+                        provider = provider.name(),
+                        %pkey,
+                        no_verbs = no_verbs.as_deref(),
+                        "listening"
+                    );
                     return Ok(Self {
                         config: config.clone(),
                         shared: Arc::new(ListenerShared {
@@ -76,7 +83,10 @@ impl OpenListener {
                     });
                 }
                 Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
-                    failure = Some(error);
+                    failure = Some(match failure {
+                        Some(first) => both(&first, error),
+                        None => error,
+                    });
                 }
                 Err(source) => return Err(StartError::Listen { address, source }),
             }
@@ -103,6 +113,17 @@ impl OpenListener {
     }
 }
 
+/// Adds the first provider's reason to the second provider's: either can be the one to repair.
+fn both(first: &FabricError, second: FabricError) -> FabricError {
+    match (first, second) {
+        (FabricError::Unavailable { .. }, FabricError::Unavailable { provider, reason }) => {
+            let reason = format!("{reason}; {first}");
+            FabricError::Unavailable { provider, reason }
+        }
+        (_, second) => second,
+    }
+}
+
 fn candidates<'a>(
     config: &cairn_config::Listener,
     providers: &'a [Arc<dyn Provider>],
@@ -122,4 +143,22 @@ fn candidates<'a>(
         address: config.trid(),
         reason,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reasons_of_both_providers_are_reported() {
+        let unavailable = |provider, reason: &str| FabricError::Unavailable {
+            provider,
+            reason: reason.to_owned(),
+        };
+        let first = unavailable("verbs", "no shared receive queues");
+        let text = both(&first, unavailable("soft", "irdma0 takes port 4791")).to_string();
+        for part in ["irdma0", "the verbs provider", "no shared receive queues"] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
 }
