@@ -126,8 +126,8 @@ impl Config {
 
     /// Returns the configuration with the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// The result equals the result of a full check. Returns `None` if `draft` has other changes, or
-    /// if only a full check can decide.
+    /// The result equals the result of a full check. Returns `None` if `draft` has other changes,
+    /// or if only a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -163,8 +163,8 @@ impl Config {
     /// Returns the configuration without the namespaces removed by `draft`, and their NQNs and
     /// NSIDs.
     ///
-    /// The result equals the result of a full check. Returns `None` if `draft` has other changes, or
-    /// if only a full check can decide.
+    /// The result equals the result of a full check. Returns `None` if `draft` has other changes,
+    /// or if only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;

@@ -143,7 +143,7 @@ impl<'a> Walk<'a, '_> {
         let mut problem = Problem::new(format!("unknown key \"{key}\" in {}", place.table_name()));
         problem.help(match suggest::nearest(key, known()) {
             Some(near) => {
-                // The similar key must not be reported as missing too.
+                // The key that the user probably meant must not be reported as missing too.
                 self.dropped.insert(place.key(near));
                 format!("did you mean \"{near}\"?")
             }

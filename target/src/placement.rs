@@ -14,8 +14,8 @@ const REACTORS_AUTO_MAX: usize = 2;
 /// core while another core is idle.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns each reactor's core, or `None` for the scheduler's choice. By default the cores are near
-/// the listeners' adapters: a reactor's memory is on the NUMA node of its core.
+/// Returns each reactor's core, or `None` for the scheduler's choice. By default, the cores are
+/// near the listeners' adapters, because a reactor's memory is on the NUMA node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {

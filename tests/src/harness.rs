@@ -33,7 +33,7 @@ pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 /// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
-    // Dropped before the network, which the target uses until it stops.
+    // The target is dropped before the network, because it uses the network until it stops.
     target: Target,
     network: Network,
 }

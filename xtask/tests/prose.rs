@@ -90,8 +90,6 @@ static LIST_ITEM: LazyLock<Regex> =
 static COMMENTED_CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(TODO|cargo|fn |let |use |assert|#\[)").unwrap());
 
-/// Returns the name of the first shape in the sentence; if `is_rust`, fragments that depend on code
-/// count too.
 fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
     let has_shape = |shape: &Shape| {
         shape.pattern.find_iter(sentence).any(|found| {

@@ -161,7 +161,6 @@ impl Reference {
 fn references(text: &str, programs: &BTreeSet<String>) -> Vec<String> {
     let environment = Regex::new(r"^(\w+=\S*(\([^)]*\)\S*)? )+").unwrap();
     let mut found = Vec::new();
-    // Both whole lines (commands of code blocks) and text between backticks may be code.
     let code = text
         .lines()
         .flat_map(|line| line.split('`').skip(1).step_by(2));

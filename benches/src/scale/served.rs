@@ -20,7 +20,6 @@ const PORT: u16 = 4420;
 pub(crate) struct Program(PathBuf);
 
 impl Program {
-    /// Selects the program at `path`, or `cairn-target` next to this executable.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self> {
         let path = match path {
             Some(path) => path,

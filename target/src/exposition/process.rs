@@ -64,7 +64,7 @@ struct ProcessTimes {
 
 /// Parses fields 14, 15 and 22 of /proc/PID/stat; after the name comes field 3.
 fn times(stat: &str) -> Option<ProcessTimes> {
-    /// 1 / USER_HZ (100 Hz on Linux for x86-64).
+    /// Nanoseconds of a clock tick (USER_HZ is 100 Hz on Linux for x86-64).
     const TICK_NS: u64 = 10_000_000;
     // Names may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;

@@ -16,14 +16,15 @@ use super::exports::Exports;
 use crate::files;
 use cairn_data_path::registry::{Authenticator, HostKeys};
 
-/// Maximum file size in bytes: the longest secret, and spaces.
+/// Maximum size of a key file in bytes, enough for the longest secret and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Loads the keys of all subsystems. Fails if one is unusable or its file system is late.
+/// Loads the keys of all subsystems. Fails if a key is unusable, or if its file system does not
+/// answer in time.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {

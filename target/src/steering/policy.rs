@@ -59,7 +59,8 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     if !exports.name_path(path) {
         return Err(not_allowed(&shown));
     }
-    // Checked here for an early error, and again at each opening, because links may change.
+    // The path is checked here for an early error, and again at each opening, because links may
+    // change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::io(&error, message)

@@ -6,7 +6,8 @@ use super::file::WriteError;
 use crate::server::ReloadError;
 
 pub(super) enum Refused {
-    /// One change of the batch may be the cause. Other changes may succeed separately.
+    /// One change of the batch may be the cause. The other changes may succeed if applied
+    /// separately.
     ByOne(Error),
     /// No change is possible, because of the file or the target.
     All(Error),

@@ -66,7 +66,6 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
 fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    // Ports below Linux's ephemeral range, from a start that differs between processes.
     let start = (std::process::id() as u16)
         .wrapping_mul(37)
         .wrapping_add(turn * 301)

@@ -194,7 +194,7 @@ fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     }
 }
 
-/// Generator of capsules with one invalid field, or with only one valid byte.
+/// Generator of capsules. Each capsule has one invalid field, or only one valid byte.
 struct Noise(Random);
 
 impl Noise {

@@ -91,10 +91,10 @@ impl Server {
         loop {
             match (&self.device).read(&mut bytes) {
                 Ok(length) => self.take(Request::parse(&bytes[..length])),
-                // ENOENT: the caller's request was interrupted before this read.
+                // The kernel returns ENOENT if a request was interrupted before this read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                // ENODEV: unmounted.
+                // The kernel returns ENODEV after unmounting.
                 Err(_) => return,
             }
         }

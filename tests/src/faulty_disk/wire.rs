@@ -57,7 +57,7 @@ impl Request {
             2 | 42 => Call::Forget,
             3 => Call::GetAttributes,
             4 => Call::SetAttributes {
-                // FATTR_SIZE
+                // FATTR_SIZE marks the size as valid.
                 length: (u32_at(body, 0) & (1 << 3) != 0).then(|| u64_at(body, 16)),
             },
             14 => Call::Open,
@@ -73,9 +73,9 @@ impl Request {
                 }
             }
             17 => Call::Statistics,
-            // FLUSH
+            // Opcode FLUSH.
             25 => Call::Close,
-            // RELEASE, DESTROY
+            // Opcodes RELEASE and DESTROY.
             18 | 38 => Call::Nothing,
             20 => Call::Sync,
             26 => Call::Init,

@@ -491,7 +491,6 @@ fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// Builds both programs in one cargo call, which shares dependencies, and returns the folder.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build

@@ -7,7 +7,6 @@ use cairn_tests::harness::own_loopback_address;
 const OTHER: &str = "nqn.2024-01.com.example:added";
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Runs a command; returns stdout and stderr if it succeeds, else stderr.
 fn run(target: &Steered, args: &[&str]) -> Result<(String, String), String> {
     let output = target.command(args);
     let stderr = String::from_utf8(output.stderr).unwrap();

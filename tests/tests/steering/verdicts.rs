@@ -14,7 +14,6 @@ fn run(args: &[&str]) -> Output {
     command.args(args).output().unwrap()
 }
 
-/// Runs `check` and returns its last line, its exit code and the verdict of its JSON.
 fn check(file: &Path) -> (String, Option<i32>, String) {
     let file = file.to_str().unwrap();
     let table = run(&["check", file]);

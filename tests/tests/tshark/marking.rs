@@ -78,7 +78,7 @@ impl Guest {
     }
 }
 
-/// More commands than a host sends without requesting an acknowledgement.
+/// Number of commands, more than a host sends without requesting an acknowledgement.
 const COMMANDS: u32 = 40;
 
 fn exchange(host: &mut Host) {

@@ -31,7 +31,7 @@ const LIBRARIES: [(&str, &str); 5] = [
 ];
 
 /// Builds the programs with the old glibc, or with this machine's if unavailable. Returns the
-/// folder.
+/// folder of the programs.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {

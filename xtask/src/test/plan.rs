@@ -35,7 +35,7 @@ const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// A few minutes, no packages.
+    /// Steps that take a few minutes, without packages.
     Quick,
     /// All unit, property, simulation and end-to-end tests, and the main scenarios.
     Main,
@@ -184,7 +184,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // Steps with their own output folders come first: the other lane uses cargo's default
+        // Steps with their own output folders come first, while the other lane uses cargo's default
         // folder.
         own_chore("dependencies", "dependencies")?,
         own_chore("msrv", "msrv")?,

@@ -109,7 +109,6 @@ impl Host {
         Ok(())
     }
 
-    /// Updates the package lists as root; apt only warns of unreachable sources.
     pub(crate) fn refresh_package_lists(&self) -> Result<()> {
         if self.root {
             let mut apt = process::command("apt-get");

@@ -145,7 +145,7 @@ impl Export {
 
     pub(crate) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
-        // A missing disk's namespace gets its group when added.
+        // A namespace without its disk gets the group when it is added.
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
@@ -225,8 +225,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration. Adds the namespaces returned by `opened`, which may
-    /// replace removed ones (`former`). Changes all other namespaces.
+    /// Applies a subsystem's new configuration: adds the namespaces returned by `opened`, which may
+    /// replace removed ones (`former`), and changes all other namespaces.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

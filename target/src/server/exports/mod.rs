@@ -158,8 +158,8 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports disks that were missing. Returns the exported namespaces, and the errors of disks
-    /// that cannot be exported.
+    /// Exports disks that were missing before. Returns the exported namespaces, and the errors of
+    /// disks that cannot be exported.
     pub(crate) fn add_found(
         &mut self,
         config: &Config,
@@ -189,7 +189,8 @@ impl Exports {
         let id = self.next_id;
         self.next_id += 1;
         let subsystem = Arc::new(self.parts.nvm(id, config));
-        // Set before the registration, because hosts find the subsystem from then on.
+        // Limits and listeners are set before the registration, because hosts find the subsystem
+        // from then on.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_ana(&config.ana);

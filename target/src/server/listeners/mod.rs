@@ -146,7 +146,7 @@ impl Listeners {
             if old.is_none_or(|old| old.listeners == config.listeners) {
                 continue;
             }
-            // Set first: disconnected hosts must not reconnect.
+            // The listeners are set first, because disconnected hosts must not reconnect.
             export.subsystem.set_listeners(config.listeners.as_deref());
             let others = self.open.iter();
             let others = others.filter(|listener| !config.is_behind(&listener.config));

@@ -61,7 +61,7 @@ impl Retirements {
     ) {
         // A drained listener already has a retirement, which this one replaces.
         self.forget(listener.id);
-        // A concurrent Connect sees this flag, or is found below.
+        // A concurrent Connect either sees this flag or is found below.
         listener.removed.store(true, Ordering::Relaxed);
         exports.update_ana(&listener);
         self.all.push(Retirement {

@@ -12,7 +12,7 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(9);
-/// Shorter than KATO, but long enough for a disconnect.
+/// Length of a stop, shorter than KATO but long enough for a disconnect.
 const SHORT_STOP: Duration = Duration::from_secs(1);
 const LOOKS_MAX: u64 = 10_000;
 
