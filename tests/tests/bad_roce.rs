@@ -78,7 +78,6 @@ fn guessers_of_keys_are_slowed() {
     }
     assert!((9..40).contains(&guesses), "{guesses} guesses in all");
     victim.serves_others();
-    // Endpoints publish their counters after each round.
     while victim.counters().resp_remote_access_errors < 9 {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();

@@ -204,7 +204,7 @@ impl Target {
         let keys = match keys::wait_to_load(&config) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                // Cannot fail: the receiver is returned below.
+                // Sending cannot fail, because the receiver is returned below.
                 let _ = answer.send(Err(error.into()));
                 return answered;
             }

@@ -152,7 +152,6 @@ impl Openings {
                 let known = exports.namespace(&place);
                 let known = known.filter(|_| !replaced.contains(&place));
                 let call = match (known, namespace.pooled) {
-                    // The scan of the directory found the size.
                     (Some(_), Some(file)) => {
                         sizes.push((place, file.bytes));
                         continue;

@@ -462,7 +462,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // Cannot fail: the change succeeded on this text before.
+                    // The attempt cannot fail, because the change succeeded on this text before.
                     let _ = attempt(since, stage);
                 }
             }

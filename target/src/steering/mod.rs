@@ -45,7 +45,7 @@ pub(crate) struct Steering {
 impl Steering {
     pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
-        // With a full queue, the sender is dropped and the receiver fails.
+        // If the queue is full, the sender is dropped and the receiver fails.
         let _ = self.jobs.try_send(Job::Reload { answer });
         answered
     }

@@ -177,7 +177,6 @@ fn one_batch(
             }
         }
     }
-    // Outstanding event requests, resets and shutdowns would affect later batches.
     Ok(unanswered.is_empty() && is_ready(peer, qp, on_admin)?)
 }
 

@@ -144,8 +144,6 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
 
 #[test]
 fn more_disks_than_a_thousand_work() {
-    // Two subsystems, because one has at most 1,024 namespaces. Each disk needs one or two
-    // descriptors, so a low limit on open files reduces the count.
     let disk = Scratch::in_memory("many", SIZE);
     let export = format!("{} read_only = true", disk.path().display());
     let mut toml = String::new();

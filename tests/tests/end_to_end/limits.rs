@@ -241,7 +241,6 @@ fn what_was_not_taken_is_a_burst_of_the_configured_time_at_most() {
     let mut demands = [Demand::new(&mut bed, host, command::read(1, 0, 1), 1, 60)];
     run(&mut bed, Duration::from_millis(20), &mut demands);
     let burst = demands[0].done;
-    // The burst allows 20 commands, and the elapsed time two more.
     assert!((19..=23).contains(&burst), "{burst}");
     bed.quiet();
 }

@@ -350,7 +350,6 @@ fn panics_without_end_end_the_process() {
             break status;
         }
         assert!(Instant::now() < end, "it goes on");
-        // Connecting fails if the process is ending.
         if let Ok(mut host) = Host::connect(&Soft::default(), rig::lone_host(remote)) {
             let lost = read(&mut host, 0, FATAL_BLOCKS);
             assert!(lost.is_err());

@@ -341,7 +341,8 @@ fn ana_states_go_with_their_subsystems() {
         }
     }
     let (code, _, notes) = say(&["export", "nvmet"], &file);
-    // Exit code 1: an export cannot contain the keys, which are in files, so nvmet would admit the hosts without keys.
+    // Exit code 1 warns that nvmet would admit the hosts without keys. An export cannot contain the
+    // keys, which are in files.
     assert_eq!(code, Some(1));
     assert!(
         notes.contains("subsystem nqn.2024-01.com.example:a: its ana is left out"),

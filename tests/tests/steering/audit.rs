@@ -116,7 +116,7 @@ fn refusals_in_a_row_are_few_lines_with_their_count() {
     }
     let seconds = begun.elapsed().as_secs() as usize + 1;
     let refused = case.wait_for_sum("refuse", TIMES);
-    // The target logs one line at once, and one at the end of each second.
+    // In each second, the target logs one line immediately and one line at the end.
     assert!(refused <= 2 * (seconds + 1), "{refused} lines, {seconds} s");
     let line = case.wait_for(1, is("refuse")).remove(0);
     assert_eq!(line["host"], host_nqn("stranger").to_string());

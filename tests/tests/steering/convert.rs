@@ -242,7 +242,7 @@ fn what_is_exported_is_imported_again() {
                 [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"/etc/h.key\"\n";
     let file = written(&folder, "more.toml", more);
     let (code, exported, notes) = say(&["export", "nvmet"], &file);
-    // Exit code 1: hosts would connect without their keys.
+    // Exit code 1 warns that hosts would connect without their keys.
     assert_eq!(code, Some(1), "{notes}");
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
@@ -337,7 +337,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // Exit code 1: host2 is omitted, because its key is missing.
+    // Exit code 1 warns that host2 is omitted, because its key is missing.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);
@@ -504,7 +504,7 @@ fn what_spdk_does_not_have_is_named() {
         dhchap_key = \"credential:b\"\n";
     let file = written(&folder, "target.toml", toml);
     let (code, exported, notes) = say(&["export", "spdk"], &file);
-    // Exit code 1: hosts of the last subsystem would connect without their key.
+    // Exit code 1 warns that hosts of the last subsystem would connect without their key.
     assert_eq!(code, Some(1), "{notes}");
     for part in [
         "[marking]: rules is not carried over",

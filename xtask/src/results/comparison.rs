@@ -229,7 +229,7 @@ mod tests {
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }
-        // Two or more of three draws with probability 1/3: 7/27.
+        // Two or more successes in three draws with probability 1/3 have the probability 7/27.
         assert!((at_least(2, 3, 1.0 / 3.0) - 7.0 / 27.0).abs() < 1e-9);
     }
 

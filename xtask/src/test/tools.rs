@@ -55,7 +55,6 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         eprintln!("without promtool, whose test will be skipped: {error:#}");
     }
     if extent.has_rest() && !spdk_client::has_pip() {
-        // If apt fails, the error below names the programs.
         let _ = host::require_programs(&spdk_client::PROGRAMS);
     }
     let spdk_client = extent.has_rest().then(spdk_client::fetch);

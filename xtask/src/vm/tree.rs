@@ -91,7 +91,6 @@ impl Tree {
         profile: Profile,
         no_build: bool,
     ) -> Result<()> {
-        // Programs of an earlier run may belong to other sources.
         let _ = fs::remove_dir_all(self.programs());
         create_dir(&self.programs())?;
         if programs.is_empty() {

@@ -106,7 +106,8 @@ fn a_connect_does_not_wait_for_the_disk() {
 /// Capsules not yet received by the target execute before commands of the host's next association, or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // More writes than a reactor receives in two rounds, but fewer than a host may have outstanding.
+    // Number of writes, more than a reactor receives in two rounds, but fewer than a host may have
+    // outstanding.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
     let options = HostOptions {

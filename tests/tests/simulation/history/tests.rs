@@ -146,7 +146,7 @@ fn a_crash_keeps_what_was_flushed() {
     assert_eq!(story.readable([0, 1, 2, 3]), [false, true, true, true]);
     story.read(2);
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
-    // Reading a value does not make it durable, but a crash selects one.
+    // A read does not make a value durable, but a crash selects one value.
     story.0.crash();
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
 }
