@@ -19,10 +19,16 @@ use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
+#[path = "initiator_cli/closed.rs"]
+mod closed;
 #[path = "initiator_cli/grammar.rs"]
 mod grammar;
 #[path = "initiator_cli/output.rs"]
 mod output;
+#[path = "initiator_cli/pages.rs"]
+mod pages;
+#[path = "initiator_cli/sizes.rs"]
+mod sizes;
 
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
@@ -39,7 +45,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 12] = [
+    let others: [(&str, Test); 16] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -55,6 +61,10 @@ fn main() -> ExitCode {
             output::full,
         ),
         ("lists_have_the_shape_of_nvme_clis", output::shapes),
+        ("sizes_that_do_not_fit_are_refused", sizes::refused),
+        ("a_closed_stdout_is_no_error", closed::commands),
+        ("a_closed_stdout_is_no_error_of_the_target", closed::target),
+        ("each_help_ends_quietly_without_a_reader", closed::helps),
     ];
     trials.extend(others.map(|(name, test)| Trial::test(name, test)));
     let rules = grammar::TESTS.iter().map(|&(name, test)| {
@@ -65,6 +75,13 @@ fn main() -> ExitCode {
         Trial::test(format!("grammar::{name}"), test)
     });
     trials.extend(rules);
+    trials.extend(pages::TESTS.iter().map(|&(name, test)| {
+        let test = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(format!("pages::{name}"), test)
+    }));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

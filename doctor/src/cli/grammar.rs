@@ -1,6 +1,7 @@
 //! Rules of docs/cli.md that both programs share: output formats, messages, errors and examples.
 
 use std::fmt::Display;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -45,14 +46,19 @@ pub fn has_headers() -> bool {
 /// Prints a message to stderr unless `--quiet` is given.
 pub fn print_message(text: impl Display) {
     if !is_quiet() {
-        eprintln!("{text}");
+        print_error(text);
     }
+}
+
+/// Prints a line to stderr, which may be closed.
+pub fn print_error(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Prints a finding to stderr. `--quiet` suppresses all findings except errors.
 pub fn print_finding(severity: Severity, text: &str) {
     match severity {
-        Severity::Error => eprintln!("{severity}: {text}"),
+        Severity::Error => print_error(format_args!("{severity}: {text}")),
         _ => print_message(format_args!("{severity}: {text}")),
     }
 }

@@ -10,7 +10,7 @@ mod table;
 mod watch;
 
 pub use grammar::{
-    Common, EXAMPLES, Format, OutputArgs, complete, error_line, has_headers, is_quiet,
+    Common, EXAMPLES, Format, OutputArgs, complete, error_line, has_headers, is_quiet, print_error,
     print_finding, print_message,
 };
 pub use table::Table;
@@ -153,7 +153,7 @@ pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     match run_fabric(args, caller, &mut stdout) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", error_line(&failure));
+            print_error(error_line(&failure));
             ExitCode::FAILURE
         }
     }
@@ -164,7 +164,7 @@ pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
 pub fn doctor(args: &DoctorArgs, intent: Intent) -> u8 {
     let mut stdout = std::io::stdout().lock();
     run_doctor(args, intent, &mut stdout).unwrap_or_else(|failure| {
-        eprintln!("{}", error_line(&failure));
+        print_error(error_line(&failure));
         FAILED
     })
 }

@@ -1,7 +1,9 @@
 //! Block commands: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write as _, stdin};
+use std::io::{ErrorKind, Read, Seek as _, Write as _, stdin};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -81,27 +83,29 @@ impl Leave {
 
 impl Disk {
     /// Checks that a range lies within the namespace; returns its first block and number of blocks. The size is
-    /// `block_count` or `bytes`.
+    /// `block_count` or `bytes`, which must agree.
     fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
         let block = u64::from(self.format.block_bytes);
-        let count = match (blocks.block_count, bytes) {
-            (Some(count), _) => count.saturating_add(1),
-            (None, Some(bytes)) => bytes.div_ceil(block),
-            (None, None) => 1,
-        };
+        let of_bytes = bytes.map(|bytes| bytes.div_ceil(block));
+        let of_count = blocks.block_count.map(|count| count.saturating_add(1));
+        let count = of_count.or(of_bytes).unwrap_or(1);
         if let Some(bytes) = bytes
-            && bytes > count.saturating_mul(block)
+            && of_bytes != Some(count)
         {
             return Err(format!(
-                "-z {bytes} is more than {count} blocks of {block} bytes"
+                "-z {bytes} and -c {} disagree: a block has {block} bytes, and -c is the number of blocks less one",
+                count - 1
             ));
         }
+        if count == 0 {
+            return Err("-z 0 is no block".to_owned());
+        }
         let end = blocks.start_block.checked_add(count);
-        if count == 0 || end.is_none_or(|end| end > self.format.blocks) {
+        if end.is_none_or(|end| end > self.format.blocks) {
             return Err(format!(
                 "blocks {} and {} more are not all in the namespace, which has {}",
                 blocks.start_block,
-                count.saturating_sub(1),
+                count - 1,
                 self.format.blocks
             ));
         }
@@ -168,67 +172,100 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Data from a file or stdin for a range of blocks; the rest of the last block is filled with zeroes.
+/// Data from a file or stdin for a range of blocks.
 struct Source {
-    input: Box<dyn Read>,
+    input: File,
     slba: u64,
     blocks: u64,
     /// Bytes to transfer.
     wanted: u64,
     /// Bytes not yet read.
     left: u64,
+    /// True if more data than wanted is an error: no size was given, and the input has an end.
+    ends: bool,
 }
 
 impl Source {
-    /// Opens a source. A file of known length must be long enough, because a write that ends early leaves the range
-    /// partly overwritten.
+    /// Opens a source. A file must have as many bytes as the blocks, unless `size` selects its first ones: a write that
+    /// ends early leaves the range partly overwritten.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
-        let wanted = size.unwrap_or(disk.bytes(count) as u64);
-        let input: Box<dyn Read> = match file {
-            Some(path) => {
-                let of_file = |error| format!("-d {}: {error}", path.display());
-                let file = File::open(path).map_err(of_file)?;
-                let metadata = file.metadata().map_err(of_file)?;
-                if metadata.is_file() && metadata.len() < wanted {
-                    return Err(too_few(metadata.len(), wanted));
-                }
-                Box::new(file)
-            }
-            None => Box::new(stdin().lock()),
+        let wanted = disk.bytes(count) as u64;
+        if let Some(size) = size.filter(|size| *size != wanted) {
+            return Err(format!(
+                "-z {size} is not a multiple of the block size, {} bytes: only whole blocks are written and compared",
+                disk.format.block_bytes
+            ));
+        }
+        let name = file.map_or("stdin".to_owned(), |path| format!("-d {}", path.display()));
+        let of_file = |error: std::io::Error| format!("{name}: {error}");
+        let mut input = match file {
+            Some(path) => File::open(path).map_err(of_file)?,
+            None => stdin()
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(of_file)?
+                .into(),
         };
+        let metadata = input.metadata().map_err(of_file)?;
+        if metadata.is_file() {
+            let at = input.stream_position().map_err(of_file)?;
+            let bytes = metadata.len().saturating_sub(at);
+            if bytes < wanted {
+                return Err(too_few(bytes, wanted));
+            }
+            if bytes > wanted && size.is_none() {
+                return Err(too_many(wanted));
+            }
+        }
+        let kind = metadata.file_type();
         Ok(Self {
             input,
             slba,
             blocks: count,
             wanted,
             left: wanted,
+            // A device such as /dev/zero has no end.
+            ends: size.is_none() && (kind.is_fifo() || kind.is_socket()),
         })
     }
 
     fn fill(&mut self, piece: &mut [u8]) -> Result<()> {
-        let length = self.left.min(piece.len() as u64) as usize;
-        let (data, rest) = piece.split_at_mut(length);
-        rest.fill(0);
         let mut filled = 0;
-        while filled < length {
-            match self.input.read(&mut data[filled..]) {
-                Ok(0) => {
-                    let read = self.wanted - self.left + filled as u64;
-                    return Err(too_few(read, self.wanted));
+        while filled < piece.len() {
+            match self.read(&mut piece[filled..])? {
+                0 => return Err(too_few(self.wanted - self.left, self.wanted)),
+                more => {
+                    filled += more;
+                    self.left -= more as u64;
                 }
-                Ok(more) => filled += more,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("reading the data: {error}")),
             }
         }
-        self.left -= length as u64;
+        if self.left == 0 && self.ends && self.read(&mut [0])? > 0 {
+            return Err(too_many(self.wanted));
+        }
         Ok(())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.input.read(bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read.map_err(|error| format!("reading the data: {error}")),
+            }
+        }
     }
 }
 
 fn too_few(bytes: u64, wanted: u64) -> String {
     format!("there are {bytes} bytes of data for the {wanted} that were asked for")
+}
+
+fn too_many(wanted: u64) -> String {
+    format!(
+        "there are more than the {wanted} bytes of data that were asked for: -z {wanted} takes the first ones, -c or \
+         -z also more"
+    )
 }
 
 #[derive(Debug, Args)]
@@ -312,7 +349,7 @@ fn to_disk(file: &File) -> std::io::Result<()> {
 pub(super) struct Write {
     #[command(flatten)]
     blocks: Blocks,
-    /// Bytes to write; the rest of the last block becomes zero
+    /// Bytes to write: whole blocks
     #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::<u64>)]
     data_size: Option<u64>,
     /// File with the data [default: stdin]
@@ -342,7 +379,7 @@ impl Write {
 pub(super) struct Compare {
     #[command(flatten)]
     blocks: Blocks,
-    /// Bytes to compare; the rest of the last block must be zero
+    /// Bytes to compare: whole blocks
     #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::<u64>)]
     data_size: Option<u64>,
     /// File with the data [default: stdin]

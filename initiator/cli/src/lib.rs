@@ -159,7 +159,9 @@ pub fn main() -> ExitCode {
     match run(cli.command).and_then(|code| output::check().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}", cairn_doctor::cli::error_line(&error));
+            if error != output::UNREAD {
+                cairn_doctor::cli::print_error(cairn_doctor::cli::error_line(&error));
+            }
             ExitCode::FAILURE
         }
     }
@@ -198,7 +200,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command_line(), PROGRAM, &mut text);
-            output::print_bytes(&text)?;
+            output::print(String::from_utf8_lossy(&text).trim_end());
         }
         Command::Manual { folder } => {
             let written = clap_mangen::generate_to(command_line(), &folder);

@@ -115,6 +115,12 @@ impl GetLog {
     }
 
     fn fetch(&self, host: &mut Host) -> Result<Vec<u8>> {
+        let has_entries = self.log_id == LogPage::ERROR_INFORMATION && self.log_len.is_none();
+        if self.log_entries == Some(0) || (self.log_entries.is_some() && !has_entries) {
+            return Err(
+                "--log-entries is a number from 1, of --log-id error without --log-len".to_owned(),
+            );
+        }
         let length = match (self.log_len, self.log_id) {
             (Some(length), _) => length,
             (None, LogPage::ERROR_INFORMATION) => {

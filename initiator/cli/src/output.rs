@@ -51,8 +51,14 @@ pub(super) fn print(text: &str) {
     }
 }
 
+/// Error of data without a reader, which ends a command without a message, as SIGPIPE would.
+pub(super) const UNREAD: &str = "";
+
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
-    write(bytes).map_err(|error| failure(&error))
+    write(bytes).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => UNREAD.to_owned(),
+        _ => failure(&error),
+    })
 }
 
 fn write(bytes: &[u8]) -> std::io::Result<()> {
