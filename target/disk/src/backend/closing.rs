@@ -45,7 +45,10 @@ pub(super) enum Guard {
     /// The device is shared, or the file system has no locks.
     None,
     Lock(Lock),
-    Claim,
+    /// Claim of a device, and locks of the files behind it.
+    Claim {
+        _behind: Vec<Lock>,
+    },
     Device(Arc<File>),
 }
 

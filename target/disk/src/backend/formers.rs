@@ -40,7 +40,7 @@ impl Formers {
 
     pub(super) fn claimed(&self, place: Place) -> Option<File> {
         let of = |former: OpenFile| match former.guard() {
-            Guard::Claim => former.try_clone().ok(),
+            Guard::Claim { .. } => former.try_clone().ok(),
             _ => None,
         };
         self.at(place).find_map(of)

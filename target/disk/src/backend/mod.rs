@@ -16,6 +16,7 @@ mod found;
 mod health;
 mod identity;
 mod lock;
+mod loops;
 mod losses;
 mod memory;
 mod null;

@@ -17,7 +17,7 @@ use super::error::OpenError;
 use super::formers::Formers;
 use super::found::AdmittedPath;
 use super::lock::{Lock, is_direct};
-use super::{queue_limits, remedy};
+use super::{loops, queue_limits, remedy};
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
@@ -109,7 +109,11 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
         check_coherent(path, &file)?;
     }
     let (file, guard) = match (is_claimed, is_device) {
-        (true, _) => (file, Guard::Claim),
+        (true, _) => {
+            let locks = loops::lock(disk.number(), claim);
+            let locks = locks.map_err(|file| Refusal::InUse(locked(&file)))?;
+            (file, Guard::Claim { _behind: locks })
+        }
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };

@@ -94,6 +94,49 @@ impl Drop for Loop {
     }
 }
 
+/// Names of one disk: a file, its hard link, a loop device over it, and a partition of that.
+#[test]
+fn a_file_and_a_loop_device_over_it_are_one_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = image(folder.path());
+    let link = folder.path().join("link");
+    std::fs::hard_link(&file, &link).unwrap();
+    let Some(device) = attach(&file, &["--partscan"]).map(Loop) else {
+        return;
+    };
+    let part = format!("{}p1", device.0);
+    let made = std::process::Command::new("addpart")
+        .args([&*device.0, "1", "8", "256"])
+        .output();
+    let has_part = made.is_ok_and(|made| made.status.success()) && Path::new(&part).exists();
+    let mut names = vec![file.as_path(), link.as_path(), Path::new(&device.0)];
+    names.extend(has_part.then_some(Path::new(&part)));
+    for first in &names {
+        let opened = Backend::open_file(first, None, Claim::default()).unwrap();
+        for second in &names {
+            let at_once = Claim {
+                trial_until: Some(std::time::Instant::now()),
+                ..Claim::default()
+            };
+            let error = Backend::open_file(second, None, at_once).unwrap_err();
+            let said = error.to_string();
+            let is_refused = said.contains("already exported") || said.contains("is in use");
+            assert!(
+                is_refused,
+                "{} after {}: {said}",
+                second.display(),
+                first.display()
+            );
+        }
+        drop(opened);
+    }
+    let other = attach(&file, &["--offset", "65536"]).unwrap();
+    let whole = Backend::open_file(Path::new(&device.0), None, Claim::default()).unwrap();
+    let other = Loop(other);
+    let _part = Backend::open_file(Path::new(&other.0), None, Claim::default()).unwrap();
+    drop(whole);
+}
+
 #[test]
 fn a_block_device() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
