@@ -14,9 +14,7 @@ use cairn_target::Target;
 
 use super::{Args, bench, config, connect, measure};
 
-/// Time from start of the load to the kill of the OSD.
 const BEFORE_KILL: Duration = Duration::from_millis(700);
-/// Time from the OSD's end to its restart.
 const DEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args, install: bool) -> Result<()> {

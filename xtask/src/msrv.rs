@@ -10,7 +10,7 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/msrv";
 
-/// Checks the workspace without tests: developers use the newest Rust.
+/// Checks the workspace without tests, because developers run tests with the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if let Err(reason) = require(&version) {

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Explicit target, without which procedural macros would be sanitised.
+/// Explicit target platform. Without this option, procedural macros would be sanitised too.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 const ENGINE: &str = concat!(

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::test::step::Step;
 
-/// Stop and run times. A reactor handles a gap of more than 50 ms as a stop.
+/// Time for which a process is stopped. A reactor handles a gap of more than 50 ms as a stop.
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 

@@ -101,7 +101,6 @@ fn symbols(archive: &Path) -> Vec<Symbol> {
         .collect()
 }
 
-/// Parses a line of number, value, size, type, binding, visibility, section and name.
 fn symbol(line: &str) -> Option<Symbol> {
     let mut words = line.split_whitespace();
     words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;

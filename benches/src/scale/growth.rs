@@ -9,7 +9,6 @@ use crate::hosts::{self, Wish};
 use crate::report::{Growth, Report};
 use crate::served::{Core, Program, Served, on_core};
 
-/// Number of queue pairs, admin queues included.
 const QUEUE_PAIRS: u16 = 1000;
 const HOSTS: u16 = 8;
 const CONTROLLERS: u16 = 60;

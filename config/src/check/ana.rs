@@ -130,7 +130,7 @@ fn overridden(
     Some(at)
 }
 
-/// Returns the port ID of each listener: configured, or the lowest unused.
+/// Returns the port ID of each listener: the configured one, or the lowest unused one.
 pub(super) fn port_ids(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -6,7 +6,7 @@ use toml_edit::{Array, ArrayOfTables, Item, Table, Value};
 use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid};
 
-/// Keys that name an object, or have their own order and spelling.
+/// Keys that are not compared, because they identify the object.
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
 impl Draft {

@@ -84,7 +84,8 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reactors, and returns true if each makes progress within `patience`. Blocks.
+    /// Wakes the reactors, and blocks until each makes progress, at most for `patience`. Returns
+    /// true if all make progress.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

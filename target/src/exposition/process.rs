@@ -62,7 +62,7 @@ struct ProcessTimes {
     start_ns: u64,
 }
 
-/// Parses fields 14, 15 and 22 of /proc/PID/stat; after the name comes field 3.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat. Field 3 is the first one after the name.
 fn times(stat: &str) -> Option<ProcessTimes> {
     /// Nanoseconds of a clock tick (USER_HZ is 100 Hz on Linux for x86-64).
     const TICK_NS: u64 = 10_000_000;

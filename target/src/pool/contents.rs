@@ -215,7 +215,7 @@ impl Memory {
     }
 }
 
-/// Returns a file's state. An existing namespace stays while its file has at least one block.
+/// Returns a file's state. A file that is a namespace remains one while it has at least one block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || FileState::Wrong("the file is empty: give it the size of a disk".to_owned());

@@ -241,8 +241,8 @@ fn priorities_at(
     }
 }
 
-/// Returns the host NQN for an I/O queue's request, if a marking rule needs it: the host of the
-/// request's CNTLID, unless several hosts at this address match.
+/// Returns the host NQN for an I/O queue's request, if a marking rule needs it. The request's
+/// CNTLID identifies the host, unless several hosts at this address match.
 fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
     if cm.qid.get() == 0 || !policy.rules.name_hosts() {
         return None;

@@ -26,7 +26,7 @@ const READ_BYTES: usize = 4096;
 /// Maximum reads per call: a busy folder must not block the control plane.
 const READS_MAX: usize = 64;
 
-/// Maximum symbolic links in a path, like in the kernel.
+/// Maximum symbolic links in a path, the same as in the kernel.
 const LINKS_MAX: usize = 40;
 
 #[derive(Debug, Default)]
@@ -78,8 +78,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches these folders for all changes. The watches exist on return, except in file systems
-    /// that do not answer.
+    /// Watches these folders for all changes. All watches exist when the function returns, except
+    /// in file systems that do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -178,8 +178,8 @@ fn has_rdma_device(fd: &OwnedFd) -> bool {
     found
 }
 
-/// Passes each report to `look`, and `None` if reports are lost. Reports after `READS_MAX` reads
-/// count as lost.
+/// Passes each report to `look`. Passes `None` if reports are lost, or if more reports remain after
+/// `READS_MAX` reads.
 fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {

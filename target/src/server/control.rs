@@ -35,7 +35,7 @@ use crate::panics::Part;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time limit of a stop for commands in flight and the disconnection of hosts.
+/// Time limit of a stop, during which commands in flight complete and hosts are disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);

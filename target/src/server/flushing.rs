@@ -105,8 +105,8 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Returns the waiters for the next flush of these namespaces, which starts now unless one is
-    /// in progress.
+    /// Returns the waiters for the next flush of these namespaces. That flush starts now, unless
+    /// another one is in progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,

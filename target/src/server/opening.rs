@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// Makes the call. A panic closes the disk and becomes an error.
+    /// Makes the call. After a panic, the disk is closed and the outcome is an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -132,8 +132,9 @@ impl Openings {
         }
     }
 
-    /// Opens the disks that `config` adds or replaces and, if `measures`, measures all other disks.
-    /// A disk for which `may_fail` holds may fail without failing the others.
+    /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other
+    /// disks. A disk for which `may_fail` is true may fail alone; any other failure ends the
+    /// opening of all.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

@@ -25,7 +25,7 @@ const PAUSES_PER_ROUND: u32 = 100;
 /// Time limit of a check, after which another thread checks the other file systems.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum hanging file systems, at which all checks stop.
+/// Number of hanging file systems at which all checks stop.
 const HANGING_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl<F: Checked> Rounds<F> {
     }
 }
 
-/// Checking thread, ended by a drop after its current check.
+/// Checking thread. A drop ends the thread after its current check.
 struct Checker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
@@ -244,7 +244,7 @@ impl<F: Checked> Checker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Checks the files. The error is the index of a hanging check, or of the current one if
+    /// Checks the files. The error is the index of a check that hangs, or of the current check if
     /// `is_over`.
     fn check_all(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);

@@ -196,7 +196,8 @@ impl Prepared {
     }
 }
 
-/// Defers removal of the temporary file: the control plane must not wait for the file system.
+/// Defers removal of the temporary file, because the control plane must not wait for the file
+/// system.
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
@@ -238,7 +239,7 @@ impl FileLocation {
     }
 
     /// Replaces the file's text unless another program has changed it. Does not lock the state
-    /// during file system calls: the control plane reads it.
+    /// during file system calls, because the control plane reads the state.
     fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
         self.check(file)?;
         file.state().may_have.push(Arc::clone(text));

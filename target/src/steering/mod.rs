@@ -99,8 +99,8 @@ async fn serve(socket: Bound, methods: impl Handler) {
     }
 }
 
-/// Opens the configured control socket. A failure is fatal only for a configured path or a missing
-/// group.
+/// Opens the configured control socket. A failure is fatal only if the configuration sets the path,
+/// or if the group is missing.
 pub(crate) fn bind(control: &cairn_config::ControlSettings) -> Result<Option<Bound>, BindError> {
     let Some(path) = path_of(control) else {
         return Ok(None);

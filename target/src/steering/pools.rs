@@ -16,7 +16,8 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Delay before another scan while a file or an NSID is not ready.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Scan interval without reports: some file systems do not report other machines' changes.
+/// Scan interval without reports, because some file systems do not report changes by other
+/// machines.
 const SLOW: Duration = Duration::from_secs(30);
 
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {

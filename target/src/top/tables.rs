@@ -41,7 +41,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Replaces control characters: hosts choose the text.
+    /// Replaces control characters, because hosts choose the text.
     fn name(text: &str) -> Self {
         let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self {

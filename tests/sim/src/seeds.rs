@@ -27,7 +27,8 @@ fn share(seeds: u64) -> Range<u64> {
     }
 }
 
-/// Runs `case` for the seed `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, or for `default` seeds or a share of them.
+/// Runs `case` for the seed in `CAIRN_SEED`. Without this variable, the number of seeds is in
+/// `CAIRN_SEEDS`, or is `default` or a share of it.
 ///
 /// # Panics
 /// At the first failing seed; the message says how `command` repeats it.

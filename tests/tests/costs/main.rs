@@ -299,8 +299,8 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Maximum atomic operations of target logic for each command: the mailbox check every millisecond uses one; a lock or
-/// reference count for each command would add at least 1.
+/// Maximum atomic operations of target logic for each command. The mailbox check every millisecond
+/// uses one. A lock or reference count for each command would add at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 const FORBIDDEN: [&str; 10] = [

@@ -110,7 +110,7 @@ impl Hanging for Freezer {
         self.freeze();
     }
 
-    /// Returns at once, because [`flood`] returns only when its writes have arrived.
+    /// No wait is necessary, because [`flood`] returns only when its writes have arrived.
     fn wait(&self) {}
 
     fn heal(&self) {

@@ -67,7 +67,6 @@ const OTHER_VERBS: &[&str] = &[
 const AMBIGUOUS: &[&str] = &["export", "traddr"];
 
 pub(super) struct Found {
-    /// Words of the command, after the program.
     pub(super) path: String,
     pub(super) command: Command,
 }

@@ -53,7 +53,8 @@ pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
 pub(crate) const TOS: u8 = 26 << 2;
-/// Expected priority in VLAN tags; Linux would by default derive 2 from the type of service.
+/// Expected priority in VLAN tags. By default, Linux would derive priority 2 from the type of
+/// service.
 pub(crate) const PCP: u8 = TOS >> 5;
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 

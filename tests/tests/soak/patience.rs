@@ -12,7 +12,7 @@ const GAP: Duration = Duration::from_millis(500);
 /// Time to reconnect after a gap: KATO at target and host, a delay, and a Connect.
 const RETURN: Duration = Duration::from_secs(3);
 
-/// Maximum time added for gaps; beyond, the machine is too busy for this test.
+/// Maximum time added for gaps. A machine that needs more is too busy for this test.
 const ADDED_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]

@@ -46,7 +46,7 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    /// Redirects the link to another file, in one step.
+    /// Redirects the link to another file atomically.
     fn lead_to(&self, name: &str) {
         symlink(self.at(name), self.at("images/next")).unwrap();
         fs::rename(self.at("images/next"), self.at("images/link")).unwrap();

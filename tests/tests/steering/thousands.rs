@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::target::{NQN, Steered};
 
-/// Largest NSID of the null disks, and number of memory disks.
+/// Largest NSID of the null disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
 /// Number of namespaces in the second subsystem; both subsystems together have ten thousand. File and null disks must

@@ -16,7 +16,7 @@ const FOLDERS: [&str; 10] = [
     "nvme-proto/src",
 ];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
-/// Lines above a log macro in which a comment must name the cause.
+/// Number of lines above a log macro, within which a comment must name the cause.
 const ABOVE: usize = 3;
 
 /// The macros `peer_line!` and `peer_detail!` take a `Line`, which the rate limit grants. Any other log macro needs a

@@ -31,7 +31,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Writes and reads on two queues of different reactors; each reads the data of the other.
+/// Writes and reads on two queues of different reactors. Each queue reads the data written on the
+/// other queue.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

@@ -127,7 +127,6 @@ impl Host {
         }
     }
 
-    /// Returns this machine's package sources, as lines of a sources.list for the guest.
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
         let mut apt = process::command("apt-get");
         apt.args([

@@ -169,7 +169,6 @@ impl Progress {
     }
 }
 
-/// Prepares the lab, mostly by downloads and disk I/O, while the compiler builds the programs.
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(move || Lab::prepare(with_booted));

@@ -62,7 +62,6 @@ pub(crate) enum Console {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The guest powered off or panicked.
     PoweredOff,
     TimedOut,
 }

@@ -54,7 +54,7 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
 }
 
 /// Opens a namespace's disk like a running target, but writes nothing, and opens no Ceph image.
-/// Retries a disk in use until `until`.
+/// While the disk is in use, retries until the time `until`.
 pub(crate) fn try_backend(
     control: &ControlSettings,
     config: &cairn_config::Namespace,

@@ -72,8 +72,8 @@ pub(crate) fn check_images(
     Ok(())
 }
 
-/// True if a namespace can stay open: at most name, ANA group, hosts, limits, write protection or
-/// null size differ.
+/// True if a namespace can stay open. At most its name, ANA group, hosts, limits, write protection
+/// or null size may differ.
 pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,

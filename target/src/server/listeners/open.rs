@@ -113,7 +113,8 @@ impl OpenListener {
     }
 }
 
-/// Adds the first provider's reason to the second provider's: either can be the one to repair.
+/// Adds the first provider's reason to the second provider's reason, because the user may have to
+/// repair either one.
 fn both(first: &FabricError, second: FabricError) -> FabricError {
     match (first, second) {
         (FabricError::Unavailable { .. }, FabricError::Unavailable { provider, reason }) => {

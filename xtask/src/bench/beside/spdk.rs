@@ -69,8 +69,8 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Takes one sample with a new target: an idle SPDK target polls, and would disturb other
-    /// samples.
+    /// Takes one sample with a new target, because an idle SPDK target polls and would disturb
+    /// other samples.
     pub(super) fn measure(
         &self,
         job: &Job,
