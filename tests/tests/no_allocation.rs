@@ -1,6 +1,6 @@
 //! I/O must allocate no memory in host, target and user-space RoCE.
 //!
-//! Separate executable, because it counts allocations of the process.
+//! This test is a separate executable, because it counts allocations of the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};

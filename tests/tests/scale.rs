@@ -1,7 +1,7 @@
 //! Cost by number of queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! Separate executable, because it counts allocations of the process. The bounds hold on a busy
-//! machine; `cargo xtask bench scale` measures precisely.
+//! This test is a separate executable, because it counts allocations of the process. The bounds
+//! hold on a busy machine; `cargo xtask bench scale` measures precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

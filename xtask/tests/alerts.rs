@@ -1,4 +1,5 @@
-//! Alerts for Prometheus: each rule names existing metrics, fires, and does not fire.
+//! Alerts for Prometheus: each rule must name existing metrics, fire in its case, and not fire
+//! otherwise.
 
 use std::fs;
 use std::path::Path;

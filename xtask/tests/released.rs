@@ -152,7 +152,6 @@ fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     let bundle = folder.join("bundle");
     let (root, entrypoint, _) = unpack_image(image, &bundle);
     fs::rename(root, bundle.join("rootfs")).unwrap();
-    // Addresses depend on the process ID, so that parallel tests differ.
     let id = std::process::id();
     let address = |last: u32| format!("127.{}.{}.{last}", 64 + id / 256 % 64, id % 256);
     let (target, host) = (address(1), address(2));

@@ -119,7 +119,8 @@ impl Draft {
 
     /// Removes a listener from a subsystem, and from the file if no other subsystem uses it.
     ///
-    /// `all` are the file's listeners. A subsystem without a list gets a list of all other listeners.
+    /// `all` are the file's listeners. A subsystem without a list gets a list of all other
+    /// listeners.
     ///
     /// # Errors
     /// The subsystem is not in the file, or the listener does not lead to it.

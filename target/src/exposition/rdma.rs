@@ -1,4 +1,4 @@
-//! Metrics of RDMA devices, from reactors, the system and user-space providers.
+//! Metrics of RDMA devices. The values come from reactors, the kernel and user-space providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Scan of a directory: disks with NSIDs, and omitted files with reasons.
+//! Scan of a directory. The result has disks with NSIDs, and omitted files with reasons.
 //!
 //! A new file becomes a namespace when no program has it open for writing, it is unchanged for
 //! [`SETTLED_S`] seconds, and its size is a multiple of the block size.

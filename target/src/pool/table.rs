@@ -1,7 +1,7 @@
 //! NSIDs of a directory's files, stored in the directory.
 //!
 //! Inode and creation time identify a file: a rename keeps its NSID, a replacement gets a new one.
-//! NSIDs of removed files are reused last, longest free first.
+//! NSIDs of removed files are reused last, in the order of removal.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 

@@ -1,4 +1,4 @@
-//! Detects files that a program has open for writing: the kernel grants no lease on them.
+//! Detects files that a program has open for writing. The kernel grants no lease on such files.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 

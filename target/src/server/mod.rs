@@ -87,8 +87,8 @@ impl Target {
     /// Provider "auto" of a listener is the first of `providers` that can listen at its address.
     ///
     /// # Errors
-    /// Names the unavailable part and the remedy. All is stopped, except threads blocked by a
-    /// hanging disk.
+    /// The error names the unavailable part and the remedy. Everything is stopped, except threads
+    /// blocked by a hanging disk.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }

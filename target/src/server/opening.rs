@@ -1,8 +1,8 @@
 //! Opens and measures disks ([`Call`]) on separate threads.
 //!
-//! A disk may block a call indefinitely, but the control plane must serve hosts: a late result is
-//! discarded. Until a late call returns, its path gets no other call, which bounds the number of
-//! blocked threads.
+//! A disk may block a call indefinitely, but the control plane must serve hosts. It therefore
+//! discards late results. Until a late call returns, its path gets no other call, which bounds the
+//! number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -133,8 +133,7 @@ impl Openings {
     }
 
     /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other
-    /// disks. A disk for which `may_fail` is true may fail alone; any other failure ends the
-    /// opening of all.
+    /// disks. The failure of a disk ends all openings, unless `may_fail` is true for that disk.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

@@ -1,4 +1,4 @@
-//! Parts of the target that follow the configuration: disks, subsystems, listeners, keys, ports.
+//! Parts of the target that a configuration determines: disks, subsystems, listeners, keys, ports.
 
 use cairn_base::Trid;
 use std::collections::HashSet;

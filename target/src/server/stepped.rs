@@ -1,5 +1,5 @@
-//! Target without threads or sleep, on the caller's clock, with the real reactors and control
-//! plane.
+//! Target with the real reactors and control plane, but without threads or sleep. The caller
+//! provides the clock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Configuration file of a running target, read and replaced only here.
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration
-//! file. Each step can fail, so the text in force and all texts possibly left in the file are
-//! recorded: any other text was written by another program.
+//! file. Each step can fail, so the text in force and every text that the file may contain are
+//! recorded. Any other text was written by another program.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -40,7 +40,7 @@ pub fn skip(reason: impl Display) {
 /// Runs a command that fails if this machine lacks a requirement, and returns its standard output.
 ///
 /// # Errors
-/// The program and its message, or its exit status if it printed none.
+/// The error has the program and its message, or its exit status if it printed no message.
 pub fn probe(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -90,7 +90,7 @@ pub fn can(command: &mut Command) -> bool {
 /// Returns the output of a program's `--version`.
 ///
 /// # Errors
-/// The program is not installed; the text names its Debian package.
+/// The program is not installed. The error names its Debian package.
 pub fn version(program: &mut Command, package: &str) -> Result<String, String> {
     let program = program.arg("--version");
     let name = program.get_program().to_string_lossy().into_owned();

@@ -1,6 +1,6 @@
 //! Sleeping in poll(2) until work arrives.
 //!
-//! The peer runs on another thread: only descriptors wake the sleeper.
+//! The peer runs on another thread, so only descriptors wake the sleeper.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};

@@ -1,4 +1,5 @@
-//! Commands and recipes of docs/operations: commands run, and hosts connect with the documented names.
+//! Commands and recipes of docs/operations. The commands must run, and hosts must connect with the
+//! documented names.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -31,7 +31,6 @@ fn ten_thousand_files_come_and_go_together() {
     let name = |index: usize| pool.join(format!("disk{index}"));
     for index in 0..files {
         File::create(name(index)).unwrap().set_len(4096).unwrap();
-        // A user-space host acknowledges the event only when polled.
         host.poll();
     }
     wait_for_count(&mut host, files);

@@ -66,7 +66,6 @@ impl Report {
         ensure!(ios > 0.0, "nothing was done");
         ensure!(job.job_runtime > 0.0, "no time has passed");
         let runtime = Duration::from_secs_f64(job.job_runtime / 1e3);
-        // Mixed jobs report the reads, which are more frequent.
         let percentiles = job.read.clat_ns.percentile.or(job.write.clat_ns.percentile);
         Ok(Self {
             ios,

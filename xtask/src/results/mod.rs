@@ -1,5 +1,5 @@
-//! Results of a benchmark, saved as JSON, tables and plots. A [`Row`] is a workload, a [`Metric`]
-//! one quantity with its samples; rows of a group share a table.
+//! Results of a benchmark, saved as JSON, tables and plots. A [`Row`] is a workload. A [`Metric`]
+//! is one quantity with its samples. Rows of a group share a table.
 
 mod comparison;
 mod figure;

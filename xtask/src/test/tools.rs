@@ -112,7 +112,6 @@ pub(crate) fn check_dependencies() -> Result<ExitCode> {
     let arguments = match cairn_skips::probe(fetch.current_dir(WORKSPACE)) {
         Ok(_) => "--locked --workspace check bans licenses sources advisories",
         Err(reason) => {
-            // nextest reports skipped tests in this format.
             println!(
                 "SKIP [        ] dependencies: the advisories of RustSec cannot be fetched: {reason}"
             );

@@ -1,7 +1,7 @@
 //! Cached layers of the lab.
 //!
-//! A layer is a folder named by the hash of its recipe, renamed when complete: parallel builds do
-//! not conflict.
+//! A layer is a folder named by the hash of its recipe. A complete layer is renamed into place, so
+//! that parallel builds do not conflict.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Scenarios: shell scripts with a header of purpose and required machine.
+//! Scenarios: shell scripts with a header that states purpose and required machine.
 
 use std::collections::BTreeSet;
 use std::fmt;

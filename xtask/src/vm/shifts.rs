@@ -1,4 +1,4 @@
-//! Scheduling of scenarios: in turn, or two while a processor is idle.
+//! Scheduling of scenarios: one after another, or two at a time while a processor is idle.
 
 use std::collections::VecDeque;
 use std::fs;
