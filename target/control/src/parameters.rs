@@ -27,7 +27,7 @@ pub fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// Parameters of a method without parameters.
+/// Parameters of a method that takes none.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}

@@ -90,7 +90,6 @@ pub async fn serve<H: Handler>(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let users = Arc::new(Users::default());
-    // A dropped set aborts the tasks of the connections.
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
@@ -275,7 +274,6 @@ impl Client {
 
     async fn send_text(&mut self, text: &str) -> io::Result<()> {
         let sent = self.stream.write_all(text.as_bytes());
-        // A client that does not read is disconnected.
         timeout(self.patience.request, sent).await?
     }
 }

@@ -1,8 +1,8 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses use the head of the reactor's [`Arena`]. `ReceiveSlots` are `[SQEs | in-capsule
-//! data]`. A receive has two segments, an SQE and a page-aligned data slot: data goes to disk
-//! without a copy.
+//! Responses are at the head of the reactor's [`Arena`]. `ReceiveSlots` hold all SQEs, followed by
+//! the in-capsule data. A receive has two segments, an SQE and a page-aligned data slot, so the
+//! disk can access the data without a copy.
 
 use std::io;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
-    // The file may be left from a crash, or a symbolic link of another program.
+    // A crash may have left the file, or another program a symbolic link.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
         .write(true)

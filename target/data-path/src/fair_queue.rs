@@ -40,7 +40,7 @@ pub(crate) struct FairQueue<K, T> {
     queues: VecDeque<Queue<K, T>>,
     /// Number of queues at the front that were skipped since the last [`Self::wake`].
     skipped: usize,
-    /// Use of the last served key before its service.
+    /// Use of the last served key, without the cost of its last item.
     served: u64,
     lag_max: Option<u64>,
     len: usize,
@@ -63,8 +63,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue in which a skipped key keeps its use, and the use of an idle key rises to
-    /// [`Self::floor`]. By default, the use of either rises to that of the last served key.
+    /// Creates a queue with claims: a skipped key keeps its use, and an idle key's use rises to
+    /// [`Self::floor`]. Without claims, the use of both rises to that of the last served key.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -220,8 +220,9 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Minimum use of a key that begins to wait. With claims: `lag_max` below the largest use among
-    /// competing keys that wait; without such keys, below the smallest use of all keys that wait.
+    /// Minimum use of a key that begins to wait. Without claims, this is the use of the last served
+    /// key. With claims, it is the largest use of a competing waiting key minus `lag_max`. If no
+    /// competing key waits, the smallest use of a waiting key counts instead.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;
@@ -318,7 +319,6 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Push(usize),
-        /// Mask of refused keys.
         Serve(u8),
         TakeOut(u64),
     }

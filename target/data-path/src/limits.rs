@@ -12,7 +12,8 @@ use cairn_config::{BURST_DEFAULT, Limits};
 
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Cost units per nanosecond: a small command at a high rate costs few nanoseconds.
+/// Cost units per nanosecond. A small command costs few nanoseconds, so whole nanoseconds would be
+/// too coarse.
 const PARTS: u64 = 64;
 
 const RATES: usize = 4;
@@ -26,8 +27,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes up to `wanted_ns` available tokens, but at least a slice, if necessary in advance.
-    /// Returns the number of tokens, and the time from which they are usable.
+    /// Takes up to `wanted_ns` available tokens. If fewer than a slice are available, takes a slice
+    /// in advance. Returns the number of tokens, and the time from which they are usable.
     fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {
@@ -81,8 +82,8 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // A limit on `outstanding` counts too: its commands leave the fast path, where
-        // [`crate::depth`] counts them.
+        // Commands with a limit on `outstanding` must leave the fast path, where [`crate::depth`]
+        // counts them.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();
@@ -277,7 +278,6 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// Largest amount in any `stretch_ns`; `of` returns a command's amount.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();
@@ -320,7 +320,6 @@ mod tests {
             run(&limiter, &mut reactors, &sizes, begin + stretch, late_ns);
             let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
             let largest = *sizes.iter().max().unwrap();
-            // Permitted excess of each reactor: one slice, and tokens saved for its next command.
             let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
             let burst_bytes = allowed(burst_ns);
             for part in [stretch, stretch / 7, stretch / 100] {
@@ -328,7 +327,6 @@ mod tests {
                 prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
             }
             let all = sum(&reactors, |bytes| bytes);
-            // Without `late_ns`, which a sleeping reactor catches up later.
             let owed = allowed(stretch + begin.min(burst_ns) - late_ns);
             prop_assert!(all + beside >= owed * 95 / 100, "{all} of {owed}");
         }

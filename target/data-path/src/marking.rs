@@ -1,8 +1,8 @@
-//! Marking of a connection's packets: by the first matching rule, else its listener, else the
-//! host's request.
+//! Marking of a connection's packets, chosen by the first matching rule, by the listener, or by the
+//! host's request, in this order.
 //!
-//! Rules for NQNs apply once the NQN is known: by the Connect, or for I/O queues already by the
-//! CNTLID in the connection request.
+//! A rule for an NQN applies once the target knows the host's NQN. An I/O queue's connection
+//! request has the CNTLID, from which the NQN follows; otherwise the Connect has the NQN.
 
 use std::net::IpAddr;
 use std::sync::Arc;

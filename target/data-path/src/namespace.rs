@@ -32,12 +32,12 @@ pub struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     restricted: AtomicBool,
-    /// Whether some controllers get access later, because they used the namespace replaced by this
-    /// one.
+    /// Whether controllers that used the replaced namespace get access to this one only later.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
-    /// Protection at the export: from the file, or from the replaced namespace of the same disk.
+    /// Write protection. The initial value is from the protection file, or from the replaced
+    /// namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }
@@ -62,8 +62,8 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // With a configured UUID, the namespace is another disk to hosts, without the drive's
-        // NGUID.
+        // A namespace with a configured UUID must not look like the same disk, so it does not have
+        // the drive's NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,
@@ -134,7 +134,8 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Defers access of controllers that used the replaced namespace. Must precede the export.
+    /// Makes controllers that used the replaced namespace wait for access. Must be called before
+    /// the export.
     pub fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
@@ -143,7 +144,7 @@ impl Namespace {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Inherits the protection of the same disk under this NSID. Must precede the export.
+    /// Inherits the protection of the same disk under this NSID. Must be called before the export.
     pub fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -218,7 +219,8 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure; returns false if one failed. Blocks.
+    /// Flushes all namespaces, even after a failure. Blocks until the disks reply. Returns false if
+    /// a flush failed.
     pub fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {
@@ -283,7 +285,6 @@ mod tests {
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };
         assert!(table.flush());
-        // A failed flush marks its backend: the mark shows that the flush was tried.
         for number in [0, 2] {
             disks[number].set_habits(Habits {
                 flush_error: 1000,

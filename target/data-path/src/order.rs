@@ -111,7 +111,6 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
-        // Consistent after a panic: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,7 +123,6 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Consistent after a panic: each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,8 +151,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// Decides whether a change may begin. If `late`, after [`OVERTAKEN_AFTER`], it overtakes older
-    /// changes not yet at the disk.
+    /// Decides whether a change may begin. `late` is true once the change has waited for
+    /// [`OVERTAKEN_AFTER`]: it then overtakes older changes that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -182,8 +180,8 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// Calls `wake` for each change that may wait for this one: each must [arrive](Self::arrive)
-    /// again.
+    /// Removes a completed change. Calls `wake` for each change that waits for it; each must call
+    /// [`Self::arrive`] again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();
@@ -294,8 +292,6 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // Changes run by arrival, so that the first association cannot block the second
-        // indefinitely.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);

@@ -29,8 +29,8 @@ impl ProtectionFile {
         Self { path, uuid }
     }
 
-    /// Returns [`State::NONE`] without a file. Blocks. Fails if the file is unreadable or of
-    /// another disk.
+    /// Reads the file, and blocks meanwhile. Returns [`State::NONE`] if no file exists. Fails if
+    /// the file is unreadable or belongs to another disk.
     pub(crate) fn read(&self) -> io::Result<State> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),
@@ -46,7 +46,8 @@ impl ProtectionFile {
         }
     }
 
-    /// Durable. Blocks. After a failure, the file keeps the former protection.
+    /// Stores the state durably, and blocks meanwhile. After a failure, the file keeps the former
+    /// state.
     pub fn write(&self, state: State) -> io::Result<()> {
         let word = match state {
             State::PROTECTED => PROTECTED,

@@ -1,4 +1,4 @@
-//! Work request ids: slot, kind and generation, which detects late completions, in 64 bits.
+//! Work request ids of 64 bits: slot, kind, and a generation number that reveals late completions.
 
 use std::fmt;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// Gap between polls after which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Lost time from which the core counts as shared.
+/// Lost time above which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// Fraction of all time that may be lost: 1 / `LOST_PART`.
+/// Tolerated fraction of lost time: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
 
 /// Detects that other threads use a polling thread's core.
@@ -18,7 +18,7 @@ const LOST_PART: u32 = 4;
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
-    /// Time lost beyond the tolerated fraction, and time of the last update.
+    /// Lost time beyond the tolerated fraction, and when it was last updated.
     lost: Option<(Duration, Instant)>,
     switches: i64,
 }
@@ -81,7 +81,6 @@ mod tests {
             now += kept;
             core.polls_on(now);
             now += taken;
-            // Impossible value: the next count differs.
             core.switches = -1;
             core.core_is_shared(now)
         })

@@ -1,10 +1,11 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! The window is twice the last gap between work if the last two gaps were shorter than
-//! `poll_idle`, else zero: a single short gap may precede silence, as with keep alive. `poll_idle`
-//! must exceed the wake-up time of both peers (about 100 us on a dedicated processor), or the peers
-//! keep each other asleep. After [`CORE_KEPT`], each poll yields the core to threads that produce
-//! work. On a busy core, the reactor also tries sleeping ([`SleepTrial`]).
+//! If the last two gaps between work were shorter than `poll_idle`, the reactor polls for twice the
+//! last gap; otherwise it sleeps at once, because silence may follow a single short gap, as with
+//! keep alive. `poll_idle` must exceed the wake-up time of both peers (about 100 us on a dedicated
+//! processor). Otherwise each peer sleeps while the other one wakes up. After [`CORE_KEPT`], each
+//! poll yields the core to threads that produce work. On a busy core, the reactor also tries
+//! sleeping ([`SleepTrial`]).
 
 use std::time::{Duration, Instant};
 
@@ -83,8 +84,8 @@ impl Idle {
         }
     }
 
-    /// Like [`Self::pause`], but if `threads`, sleeps instead of yielding: the threads with all
-    /// pending work may need this core.
+    /// Like [`Self::pause`]. If other threads have all pending work (`threads`), sleeps instead of
+    /// yielding, because these threads may need the core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {

@@ -1,8 +1,9 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A computing program keeps a yielded core for milliseconds; a sleeping thread regains it when
-//! work arrives. Threads that produce the reactor's work return the core soon, and sleeping only
-//! costs time. No clock or counter distinguishes the cases.
+//! A program that computes keeps a yielded core for milliseconds, but a sleeping reactor regains
+//! the core when work arrives. A thread that produces the reactor's work returns the core soon, so
+//! sleeping only costs time. No clock or counter distinguishes these programs, so both ways are
+//! tried.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,8 @@ const WORTH: f64 = 1.1;
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// If a trial repeats the previous result within this time after that result expired, the new
-/// result applies twice as long as the previous one.
+/// If a trial begins within this time after the previous result expired, and has the same result,
+/// that result then applies twice as long.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ enum Phase {
     #[default]
     Alone,
     Polls(Stretch),
-    /// Trial of sleeping, with polling's command rate per second.
+    /// Trial of sleeping. The number is the command rate per second while polling.
     Sleeps(Stretch, f64),
     Known(Finding),
 }
@@ -113,8 +114,6 @@ impl SleepTrial {
 mod tests {
     use super::*;
 
-    /// Returns the fraction of 20 s asleep if the core is taken whenever the thread polls. The
-    /// arguments are commands per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (SleepTrial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);

@@ -1,10 +1,10 @@
 //! Determines which operations on a file may block at submission.
 //!
 //! io_uring tries each operation without blocking, then passes it to a kernel thread. Some file
-//! systems block the reactor in spite of the non-blocking flag: FUSE, and before Linux 6.12 any
-//! frozen file system. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
-//! which first check leases (`Ring::set_lease`). The same applies to files on slow disks: a hanging
-//! commit of ext4's journal blocks the next write.
+//! systems ignore the non-blocking flag and block the reactor: FUSE, and before Linux 6.12 any
+//! frozen file system. Their reads go to a kernel thread at once (IOSQE_ASYNC). Their writes go to
+//! workers, which first check leases (`Ring::set_lease`). Files on slow disks are handled alike,
+//! because a hanging commit of ext4's journal blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -31,7 +31,7 @@ impl Handover {
         writes: true,
     };
 
-    /// `direct`: the file bypasses the page cache.
+    /// `direct` is true if the file bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
@@ -87,7 +87,6 @@ mod tests {
             ..all
         };
         let (old, new) = (Some((6, 11)), Some((6, 12)));
-        // FUSE and NFS do not support RWF_NOWAIT.
         assert_eq!(Handover::choose(false, true, false, new), all);
         assert_eq!(Handover::choose(true, true, false, new), none);
         assert_eq!(Handover::choose(true, true, false, old), writes);

@@ -294,7 +294,6 @@ mod tests {
                     (0..pause >> 22).for_each(|_| std::hint::spin_loop());
                 }
             });
-            // Without glibc's registration no call is abandoned because of a signal.
             let calls_min = if imp::is_guarded() { 0 } else { 300_000 };
             let not_made_min = if imp::is_guarded() { 1 } else { 0 };
             let deadline = Instant::now() + Duration::from_secs(300);

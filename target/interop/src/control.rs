@@ -72,7 +72,7 @@ pub struct Export<'s> {
 pub struct IoCounts {
     pub reads: u64,
     pub read_bytes: u64,
-    /// Sum of the latencies of read commands; `write_ns` likewise.
+    /// Sum of the latencies of read commands.
     pub read_ns: u64,
     pub writes: u64,
     pub written_bytes: u64,

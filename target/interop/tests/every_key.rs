@@ -274,7 +274,6 @@ const LIMITED: &[(&str, &str)] = &[
 const IMAGE: &[(&str, &str)] = &[("subsystem.namespace.export", "'rbd:pool/image'")];
 const NO_IMAGE: &str = "namespace 1 of nqn.2024-01.com.example:a is left out: nvmet exports files";
 
-/// Returns the keys of a part of the schema, with the tables that contain them.
 fn keys(root: &Value, part: &Value, path: &str, all: &mut BTreeSet<String>) {
     let at = |one: &Value| match one["$ref"].as_str() {
         Some(name) => root["$defs"][name.trim_start_matches("#/$defs/")].clone(),
@@ -338,7 +337,7 @@ fn parse(text: &str) -> Config {
     parsed.unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Writes each setting that has several notations in one of them.
+/// Converts settings that have several notations to one notation.
 fn plain(mut config: Config) -> Config {
     let listeners = config.listeners.clone();
     for subsystem in &mut config.subsystems {
@@ -483,7 +482,6 @@ fn each_unknown_key_is_named(saved: &Value, from: From) {
         more.pointer_mut(&place).unwrap()["unheard_of"] = "word".into();
         let converted = from(&more).unwrap();
         let notes = &converted.notes;
-        // Options of Ceph's client may have any name.
         let is_carried = converted.text.contains("unheard_of = \"word\"");
         let is_named = is_named(notes, "unheard_of", "");
         assert!(is_named || is_carried, "{place}: {notes:?}");
@@ -550,7 +548,6 @@ fn each_unknown_key_of_spdk_is_named() {
     each_unknown_key_is_named(&saved, from_spdk);
 }
 
-/// A name with a line break must not become a setting of the imported configuration.
 #[test]
 fn notes_stay_comments() {
     let saved = serde_json::json!({

@@ -17,10 +17,10 @@ const CONNECT_TIMEOUT_S: &str = "8";
 const OPTIONS: [(&str, &str, bool); 6] = [
     // The cache acknowledges writes before any OSD has them.
     ("rbd_cache", "false", true),
-    // No timeout: an operation could be executed after its timeout.
+    // With a timeout, an operation could be executed after its timeout.
     ("rados_osd_op_timeout", "0", true),
-    // librbd must copy the data of writes: a failed write, for example of a blocklisted client,
-    // otherwise never calls back (seen with 16.2.15).
+    // If librbd did not copy the data, a failed write, for example of a blocklisted client, would
+    // never call back (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),

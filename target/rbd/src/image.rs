@@ -89,11 +89,12 @@ impl Image {
         })
     }
 
-    /// Opens the image with a new client, because the cluster blocklisted the old one, whose
-    /// operations end on their own. Blocks until the cluster replies.
+    /// Opens the image with a new client, because the cluster blocklisted the old one. The
+    /// operations of the old client end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// Errors of [`Self::open`], or another image has the name. The old client then stays.
+    /// As for [`Self::open`]. Also fails if the name now belongs to another image. On failure, the
+    /// old client stays.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {

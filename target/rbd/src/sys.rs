@@ -1,7 +1,7 @@
 //! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: libraries run code when they load, and only headers (`librados.h`,
-//! `librbd.h`) define their types, which are the same for the same soname version.
+//! Why `unsafe` here: loading a library runs its code, and only C headers (`librados.h`,
+//! `librbd.h`) define its types. All versions with the same soname have the same types.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -122,7 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Loads the libraries at the first call, and after a failure at the next; they stay loaded.
+/// Loads the libraries, which stay loaded. After a failure, the next call tries again.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {

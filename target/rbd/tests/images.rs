@@ -146,7 +146,6 @@ fn an_image_from_its_making_to_its_removal() {
     assert_eq!(rig.run(&image, &Work::Flush), Ok(0));
     image.flush().unwrap();
 
-    // A discard keeps ranges below its granularity; zeroing zeroes them too.
     let zeroes = |offset, allocated| Work::WriteZeroes {
         offset,
         length: PIECE,
@@ -162,7 +161,6 @@ fn an_image_from_its_making_to_its_removal() {
     assert_eq!(rig.run(&image, &Work::Discard { offset, length }), Ok(0));
     assert_eq!(rig.read(&image, 0), [0; PIECE]);
 
-    // A second client cannot write to the image, but can read its snapshot.
     let second = rig.open("disk", WRITER).unwrap_err().to_string();
     assert!(second.contains("in use by another client"), "{second}");
     assert_eq!(rig.write(&image, 8 << 20, 0x77), Ok(0));

@@ -12,10 +12,10 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum kinds of an address with lines of their own in a period.
+/// Maximum event kinds of one address that get their own line in a period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Maximum kinds of all addresses with lines of their own in a period.
+/// Maximum event kinds of all addresses that get their own line in a period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]

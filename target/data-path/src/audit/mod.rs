@@ -24,7 +24,7 @@ use writer::Writer;
 
 const QUEUE_MAX: usize = 4096;
 
-/// Time for a line after which a destination counts as failed.
+/// Time limit for writing a line, after which the destination counts as failed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -130,7 +130,6 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // Consistent after a panic: each change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +221,6 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // Consistent after a panic: each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -135,7 +135,6 @@ fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let mut text = Vec::new();
     let mut numbers = Vec::new();
     wait_until(|| {
-        // Fails with "would block" until the writer continues.
         let _ = reader.read_to_end(&mut text);
         let whole = text.iter().rposition(|&byte| byte == b'\n');
         let whole = whole.map_or(0, |at| at + 1);

@@ -1,5 +1,5 @@
-//! Counters of the target's work, published by `cairn_target::exposition`. Each reactor
-//! writes its own, with times in the resolution of its rounds.
+//! Counters of the target's work, published by `cairn_target::exposition`. Each reactor writes its
+//! own counters. It reads the clock once per round, so times have that resolution.
 
 pub mod counter;
 pub mod histogram;

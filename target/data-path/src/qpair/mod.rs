@@ -25,12 +25,12 @@ use crate::request::List;
 /// Time limit from the connection request to a complete Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit between two messages of a reauthentication, without the target's computing time.
-/// Exceeds [`CONNECT_TIMEOUT`]: all queues of a host may reauthenticate at once.
+/// Maximum time that a host may take for a message of a reauthentication. Longer than
+/// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit from posting work to its completion, which covers a bounded number of responses
-/// ([`Outbox::cover`]). A host that exceeds it has stopped reading responses.
+/// Maximum time from posting work to its completion. A completion covers a bounded number of
+/// responses ([`Outbox::cover`]), so a slower host has stopped reading responses.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// Unauthenticated queue, with unproven names.
+/// Unauthenticated queue: its host has not proven that it owns the host NQN.
 #[derive(Debug)]
 pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,
@@ -127,7 +127,6 @@ impl QueuePair {
             association: None,
             renewal: None,
             share: None,
-            // HSQSIZE is 0-based.
             entries: accepted.cm.hsqsize.get() + 1,
             outstanding: 0,
             requests: 0,

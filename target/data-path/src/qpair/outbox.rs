@@ -5,14 +5,15 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round in trains: a train is RDMA WRITEs followed by all other work.
+/// Work of a round, divided into trains: a train is RDMA WRITEs followed by all other work.
 ///
-/// In a train, packets of equal size are adjacent: the network stack sends them as one batch, which
-/// the host processes while the next is built. A long transfer fills whole batches: its response
-/// comes directly after its data.
+/// Packets of equal size are adjacent in a train, so that the network stack sends them as one
+/// batch. The host processes a batch while the next one is built. The response of a long transfer
+/// comes directly after its data, because such data fills whole batches.
 ///
-/// The last response of a post is signaled, and also completes the covered ones before it. An
-/// earlier one is signaled too if covered responses would hold many credits or much memory.
+/// The last response of a post is signaled: its completion also completes the unsignaled
+/// ("covered") responses before it. Earlier responses are signaled too if the covered ones would
+/// otherwise hold many credits or much memory.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -22,8 +23,8 @@ pub(crate) struct Outbox {
     count: usize,
     covered: Option<RequestId>,
     covered_bytes: u64,
-    /// Minimum bytes counted for a response: limits the responses, and so the send credits, behind
-    /// one signaled response.
+    /// Minimum bytes counted for a response, so that a signaled response covers a limited number of
+    /// responses.
     bytes_least: u64,
 }
 
@@ -41,15 +42,14 @@ impl Outbox {
     /// Maximum bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for `send_work` work requests, two per response. One completion ends at
-    /// most a quarter of them.
+    /// Creates an outbox for a queue pair with `send_work` work requests; a response takes two. One
+    /// completion frees at most a quarter of the work requests.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            // Same capacity as `trains`, with which it is exchanged.
             writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
@@ -79,9 +79,9 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Decides whether the response of `request` is signaled. Must be called after its `bytes` of
-    /// data are added, and before the response. Returns the earlier response that completes with
-    /// this one, and the decision.
+    /// Decides whether the response of `request` is signaled. Must be called between adding its
+    /// `bytes` of data and its response. Returns the earlier response that completes with this one,
+    /// and whether this one is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Returns, for the response after each length of data, the earlier response that completes
-    /// with it, and whether it is signaled.
+    /// For each length of data, adds the data and a response. Returns the earlier response that
+    /// completes with each, and whether each is signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

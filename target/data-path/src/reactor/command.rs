@@ -20,8 +20,8 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Gate at which a command leaves the fast path because it needs all requests and queue pairs;
-/// [`gates::resume`](super::stages::gates::resume) continues it.
+/// Gate at which a command leaves the fast path. [`gates::resume`](super::stages::gates::resume),
+/// which can access all requests and queue pairs, continues the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
@@ -102,8 +102,7 @@ pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: 
     match posted {
         Ok(()) => {}
         Err(PostError::Full) => panic!("more posted than there were credits for"),
-        // The connection's close event reports the reason; no work request of the chain was
-        // accepted.
+        // No work request was accepted. The connection's close event reports the reason.
         Err(PostError::Broken) => {
             let work = outbox.iter().map(|work| WorkId::decode(work.id));
             lost.extend(work);

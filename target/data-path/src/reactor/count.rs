@@ -77,12 +77,11 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
-        // The counters of connections count these commands.
         Task::Connect | Task::Authenticate(_) => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
-            // The command was refused before it had a disk, so its NSID gives the disk.
+            // A refused command has no disk yet, so the disk is looked up by NSID.
             if association.qid != 0
                 && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {

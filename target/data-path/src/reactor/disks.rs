@@ -26,7 +26,7 @@ const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace as used by one reactor. The struct's size, a power of two, makes indexing one
+/// Namespace as used by one reactor. The size is a power of two, so that indexing takes one
 /// instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {

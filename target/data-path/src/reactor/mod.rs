@@ -423,7 +423,8 @@ impl Reactor {
         }
     }
 
-    /// Returns the next deadline, if a queue has one: idle connections wake no thread.
+    /// Returns the time of the next tick; `None` if no deadline is pending, so that idle
+    /// connections wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0

@@ -18,7 +18,7 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// False for Dataset Management, whose ranges arrive later.
+/// Returns false for Dataset Management, because its ranges arrive later.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,

@@ -121,7 +121,6 @@ impl Port {
 
     #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
-        // The push does not allocate: the capacity is the number of slots.
         assert!(
             self.reposts.len() < self.reposts.capacity(),
             "too many slots"

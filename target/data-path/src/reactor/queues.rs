@@ -27,7 +27,7 @@ pub(super) struct Queues {
     /// At most the entries of all queue pairs.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
-    /// Number of free requests from which shares need no check.
+    /// With at least this many free requests, no check of shares is required.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,

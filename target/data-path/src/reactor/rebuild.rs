@@ -102,7 +102,8 @@ impl Reactor {
         }
     }
 
-    /// Ends queues whose Connect a panic interrupted: their subsystem has them, but no reactor.
+    /// Ends queues whose Connect was interrupted by a panic. Their subsystem has registered them,
+    /// but no reactor owns them.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control

@@ -1,10 +1,10 @@
 //! Shares of hosts and namespaces in a reactor's requests and data buffers, which a dead link or a
 //! hanging disk may hold for long.
 //!
-//! A host, with its former controllers, may hold at most as much as remains free, and a namespace
-//! half as much. A host at its share may still use a namespace that holds little ([`LITTLE`]): one
-//! hanging disk must not block its other disks. A request beyond its share waits in the queue of
-//! its host and disk, and blocks no other queue.
+//! A host, with its former controllers, may hold as much as remains free, and a namespace half as
+//! much. A host that has used up its share may still use a namespace that holds little
+//! ([`LITTLE`]), so that one hanging disk does not block its other disks. A request beyond its
+//! share waits in the queue of its host and disk, and blocks no other queue.
 
 use std::time::Instant;
 
@@ -36,7 +36,8 @@ impl Stock {
     }
 
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // With this many free, even a host or namespace that holds all others is within its share.
+        // With at least this many free, any host or namespace is within its share, even if it holds
+        // all others.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }

@@ -14,8 +14,8 @@ use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
 
-/// Maximum queued steps. Beyond it, the [`Payer`] with the most steps loses its last one: that
-/// connection or reauthentication ends.
+/// Maximum queued steps. A further step displaces the last step of the [`Payer`] with the most
+/// steps, whose connection or reauthentication then ends.
 const JOBS_MAX: usize = 256;
 /// Maximum queued steps of a payer; the connection of a further step ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
@@ -115,7 +115,7 @@ impl<T> Default for StepQueue<T> {
 
 #[derive(Debug, Clone, Default)]
 pub struct Authenticator {
-    /// Consistent after a panic: none can occur from the first change of a push to its last one.
+    /// Consistent after a panic, because no panic can occur while a push changes the queue.
     queue: Arc<Mutex<StepQueue<Job>>>,
     /// Wakes the thread, once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
@@ -194,7 +194,7 @@ impl SubsystemShared {
         self.lock().keys.has(host)
     }
 
-    /// For later Connects and reauthentications; connected queues stay.
+    /// Sets the keys for later Connects and reauthentications. Existing connections stay.
     pub fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }

@@ -85,7 +85,6 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, BacklogQueues> {
-        // Consistent after a panic: each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

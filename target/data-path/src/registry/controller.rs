@@ -17,8 +17,8 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Maximum by which the stored time of the last command exceeds the real time, to save writes to
-/// shared memory. An association may outlive KATO by as much.
+/// Maximum time by which the stored time of the last command is ahead, so that few commands write
+/// to shared memory. An association may outlive KATO by this time.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Attempts to replace the oldest failure, whose entry another reactor may fill first.
+/// Attempts to replace the oldest failure. Another reactor may fill the freed entry first.
 const ATTEMPTS: usize = 3;
 
 /// Latest failed commands, at most as many as the error log has entries.
@@ -31,7 +31,6 @@ impl Failures {
         }
     }
 
-    /// Displaces the oldest failure if necessary.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {

@@ -1,7 +1,7 @@
 //! Messages between threads.
 //!
-//! Mailboxes are unbounded, because two reactors could block on each other's full mailbox. The
-//! numbers of queue pairs and controllers limit the content. `cargo xtask loom` tests every
+//! Mailboxes are unbounded, because two reactors could block on each other's full mailbox. They
+//! stay small, because queue pairs and controllers are limited. `cargo xtask loom` tests every
 //! interleaving of the threads.
 
 use std::io;
@@ -95,9 +95,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the reactor with the fewest queues of the same kind (admin or I/O); `None` if all
-    /// have `limit` queue pairs. If both kinds counted, hosts with one queue of each would put all
-    /// I/O queues on half of the reactors.
+    /// Returns the reactor with the fewest queues of this kind (admin or I/O); `None` if all
+    /// reactors have `limit` queue pairs. Kinds count separately, because hosts with one queue of
+    /// each kind would otherwise use only half of the reactors for I/O.
     pub fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),

@@ -28,7 +28,7 @@ pub const DISPLACED: &str = "waiting without an association while all places of 
 
 /// Maximum places of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum places of strangers in a network: twice the limit of user-space RoCE, so that new
+/// Maximum places of strangers in a network. User-space RoCE accepts half as many, so new
 /// connections find a place while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
@@ -345,7 +345,6 @@ impl AdmissionTable {
             .map(|(address, _)| *address)
             .collect();
         if gone.is_empty() {
-            // Tie-breakers make simulations deterministic.
             let shortest =
                 former().min_by_key(|(address, host)| (host.lasted, host.left, **address));
             gone.extend(shortest.map(|(address, _)| *address));

@@ -9,7 +9,6 @@ use super::{ControlMessage, ControllerShared};
 
 #[derive(Debug)]
 pub enum Scope {
-    /// Namespaces by [`crate::namespace::Namespace::id`].
     Namespaces(Vec<u64>),
     Controller(Arc<ControllerShared>),
 }

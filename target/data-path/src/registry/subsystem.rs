@@ -273,8 +273,8 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The entry stays until the last queue has ended, because messages to disconnect are
-            // sent through it. The lock prevents reuse of its CNTLID during the removal.
+            // The controller stays until its last queue has ended, because it passes on messages to
+            // disconnect. The lock prevents reuse of its CNTLID meanwhile.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -381,8 +381,9 @@ impl SubsystemShared {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// [`Self::administer`] must follow for new namespaces and precede for removed ones: hosts must
-    /// find no namespace whose I/O fails.
+    /// Hosts must find no namespace whose I/O fails. The caller must therefore call
+    /// [`Self::administer`] after this function for a new namespace, and before it for a removed
+    /// one.
     pub fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

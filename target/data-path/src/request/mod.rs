@@ -88,8 +88,8 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the stage's queue; in [`Stage::Sending`], the request whose SEND completes
-    /// with the SEND of this request.
+    /// Next request in the stage's queue. In [`Stage::Sending`], the request whose SEND completes
+    /// together with this one's.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -106,7 +106,7 @@ pub(crate) struct Request {
     pub(crate) scratch: Option<Buffer>,
     pub(crate) disk: Option<u32>,
     pub(crate) disk_bytes: u64,
-    /// `None` if the device moves the data without the disk's ring.
+    /// `None` for commands without operation on the disk's ring.
     pub(crate) block: Option<BlockIo>,
     /// Valid once `block` is set.
     pub(crate) restrictions: Restrictions,
@@ -177,7 +177,6 @@ impl Request {
         }
     }
 
-    /// [`Request::release`] checked that the request holds nothing.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -268,7 +267,6 @@ impl Request {
     /// Panics if the request holds a permit, buffer, share, receive slot or disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
-        // One check covers all fields; only the cold path determines the field.
         if self.stage != Stage::Running || self.is_held() {
             self.refuse_release(id);
         }

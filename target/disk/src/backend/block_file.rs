@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting for completion: FUSE and NFS may lock the
-    /// file during the wait.
+    /// Whether workers only submit writes. FUSE and NFS may lock the file while a worker waits for
+    /// completion.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -242,8 +242,8 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the operations for other threads while the disk is slow: the file system's journal
-    /// may then block them.
+    /// Returns the operations that other threads execute while the disk is slow. On a file, the
+    /// journal may block any operation.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -313,8 +313,8 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // A discard, not a hole: for a hole, the kernel zeroes the range, which many
-                    // devices do by writing.
+                    // Discards the range instead of punching a hole, because the kernel zeroes a hole, on
+                    // many devices by writing.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }
@@ -372,8 +372,8 @@ impl BlockFile {
             }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
             Ok(_) if io.op == BlockOp::Flush || io.syncing => {
-                // Also fails if another operation found a loss: the system reports a loss only
-                // once.
+                // The system reports a loss only once, so a loss found by another operation fails
+                // this one too.
                 let refused = self.health.refuses(io.op);
                 return Progress::Done(if refused {
                     Err(Errno(libc::EIO))
@@ -414,8 +414,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation consists of a change and a sync: through the page cache, the
-    /// failure of a single call would not show whether other writes were lost.
+    /// True if a durable operation consists of a change and a separate sync. Through the page
+    /// cache, the error of a single call would not show whether other writes were lost.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

@@ -9,7 +9,7 @@ pub struct Claim {
     pub shared: bool,
     /// Required device and inode.
     pub expected: Option<(u64, u64)>,
-    /// Makes the open a check: locks as configured, opens for reading, and retries a disk in use
-    /// until this time.
+    /// Makes the open a mere check: it takes the configured lock, opens for reading, and retries
+    /// until this time if the disk is in use.
     pub trial_until: Option<Instant>,
 }

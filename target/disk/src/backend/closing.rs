@@ -201,7 +201,6 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, ClosingState> {
-    // Consistent after a panic: no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -103,7 +103,6 @@ impl Rig {
         self.buffer.write(0, bytes);
         let span = self.span(bytes.len() as u32);
         assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
-        // Overwritten, so that data read back must come from the disk.
         self.buffer.fill(0, bytes.len(), 0x5a);
     }
 
@@ -247,8 +246,6 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// tmpfs cannot zero a range in place: each concurrent operation fails once, and changes the disk's
-/// zeroing method.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -272,7 +269,6 @@ fn operations_that_find_out_together_that_a_disk_cannot_zero() {
 
 #[test]
 fn a_file_past_the_page_cache() {
-    // The source folder holds the file: /tmp may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| Backend::open_file(&path, None, Claim::default()).unwrap());

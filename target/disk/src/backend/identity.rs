@@ -16,7 +16,7 @@ const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 /// Extended attribute with a file's UUID, and the inode for which it was created.
 const ATTRIBUTE: &str = "user.cairn.uuid";
 
-/// Scope of a disk's name, unless the name is globally unique.
+/// Scope in which a disk's name is unique, unless the name is globally unique.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// Identifier of this machine, such as its machine ID.
@@ -114,7 +114,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of the disk has the same partition UUID, so the disk's name is used.
+        // Copies of a disk have its partition UUIDs, so the partition is named by disk and start.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -137,7 +137,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Local names: the configuration of the virtual machine or of the device mapper assigns them.
+    // Virtual machines and the device mapper configure these names, so they are local.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -185,7 +185,7 @@ struct Birth {
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// Btrfs, whose snapshots have the inodes of their origin.
+        /// Btrfs: a snapshot's files have the inode numbers of the original files.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
@@ -217,7 +217,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // Derived, so that all targets that open this copy get the same UUID.
+                // All targets that open this copy must get the same UUID, so it is derived.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a changed disk.
                 tracing::warn!(
@@ -237,7 +237,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // The write may fail: the identity of a copy can be derived again.
+        // A failed write is harmless, because the copy's identity can be derived again.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {

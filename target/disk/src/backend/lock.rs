@@ -98,7 +98,6 @@ impl Lock {
     }
 
     fn state(&self) -> MutexGuard<'_, LockedFile> {
-        // Consistent after a panic: no code between the changes panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -207,7 +206,6 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// `file` stays open, as a pending write of a killed process keeps its descriptor open.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();

@@ -5,7 +5,8 @@ use std::io;
 use super::{Backend, Kind};
 
 impl Backend {
-    /// Checks that a failed disk can flush again, and reopens a failed image. Blocks.
+    /// Checks that a failed disk can flush again, and reopens a failed image. Blocks until the disk
+    /// replies.
     pub fn recover(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),

@@ -1,7 +1,7 @@
 //! Disk in memory.
 //!
-//! Each 4 KiB are copied through a buffer under a lock: block accesses are atomic (AWUN), and a
-//! lost connection leaves no partial transfer.
+//! A lock protects the copy of each 4 KiB from or to a buffer. Accesses to blocks are therefore
+//! atomic (AWUN), and a lost connection leaves no partial block.
 
 use std::hint;
 use std::io;
@@ -65,7 +65,6 @@ impl Lock {
         {
             before = self.sequence();
         }
-        // Unlocks even if the copy panics.
         let _locked = Locked(self, before);
         fence(Ordering::Release);
         copy();

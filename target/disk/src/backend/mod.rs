@@ -125,7 +125,7 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Returns whether operations use a ring: only these require buffers and scheduling.
+    /// Returns whether operations use a ring. Other operations need neither buffers nor scheduling.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))

@@ -57,8 +57,8 @@ pub(super) fn open(
 }
 
 /// Calls `open`, and retries while the disk is in use, for [`IN_USE_PATIENCE`] or the claim's own
-/// time: the kernel keeps locks and claims until it has torn down an ended process's io_uring.
-/// Waits until this target's reactors have finished with a disk just removed.
+/// time. The kernel releases locks and claims only after it has torn down an ended process's
+/// io_uring. If this target has removed the disk, waits until its reactors have finished.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
@@ -269,7 +269,6 @@ fn lock(
 ) -> Result<(File, Guard), Refusal> {
     let (lock, file) = match Lock::take(&file, claim) {
         Ok(lock) => (lock, file),
-        // Some network file systems have no locks.
         Err(error) if error != Errno::WOULDBLOCK => return Ok((file, Guard::None)),
         Err(_) => match formers.lock(place, &file, claim) {
             Some(Ok(shared)) => shared,

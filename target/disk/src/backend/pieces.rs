@@ -1,7 +1,7 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! The kernel splits larger requests, but rejects larger non-blocking ones (`REQ_NOWAIT`), which
-//! io_uring tries first and then passes to a kernel thread.
+//! The kernel splits a request that is too large, unless the request is non-blocking
+//! (`REQ_NOWAIT`): io_uring's first, non-blocking try would always fail.
 
 use std::fs::File;
 use std::path::Path;
@@ -43,7 +43,8 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// True for a step of several pieces: its `EAGAIN` may come from only some of them.
+    /// True for a step of several pieces. If its result is `EAGAIN`, other pieces may have
+    /// succeeded.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
@@ -68,8 +69,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// For pieces that cannot succeed in part. Returns the step's bytes or first error after the
-    /// last piece.
+    /// Ends a piece that cannot succeed in part. After the last piece, returns the step's bytes or
+    /// first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -82,8 +83,8 @@ impl Pieces {
     }
 }
 
-/// Maximum bytes of a passthrough command, which the kernel maps in at most 256 segments, one more
-/// if unaligned, and does not split.
+/// Maximum bytes of a passthrough command, which the kernel does not split. The kernel maps a
+/// command in at most 256 segments; unaligned data takes one more.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

@@ -84,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Bytes between boundaries (`chunk_sectors`); 0 without boundaries, or for a partition that does
-/// not start at one.
+/// Bytes between boundaries (`chunk_sectors`); 0 without boundaries, or if a partition starts
+/// elsewhere.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -96,14 +96,15 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// From `physical_block_size` and `alignment_offset`; `None` if the offset is -1 (misaligned).
+/// Returns the atomic unit, from `physical_block_size` and `alignment_offset`; `None` if the offset
+/// is -1 (misaligned).
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// Smallest physical block of a device and the devices below it, of which a stacked device reports
+/// Smallest physical block of a device and all devices below it. A stacked device itself reports
 /// the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
@@ -129,7 +130,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// A partition's queue is one level up.
+/// Returns the possible `queue` folders: a partition's is one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))
@@ -211,9 +212,7 @@ mod tests {
             fs::write(partition.join("alignment_offset"), alignment).unwrap();
             partition
         };
-        // The partition starts at sector 63, as created by DOS.
         assert_eq!(unit_of(&partition("sda1", "512\n")), Some((4096, 512)));
-        // The partition is aligned to a RAID chunk of 64 KiB.
         assert_eq!(unit_of(&partition("sda2", "61440\n")), Some((4096, 0)));
         assert_eq!(unit_of(&partition("sda3", "-1\n")), None);
     }
@@ -293,7 +292,6 @@ mod tests {
             fs::write(partition.join("start"), start).unwrap();
             assert_eq!(boundary(&partition, 4096), expected);
         }
-        // Chunks that are no whole number of blocks, or too large for Identify, set no boundary.
         for (chunk, block) in [("9\n", 4096), ("65536\n", 512), ("0\n", 512)] {
             fs::write(raid.join("queue/chunk_sectors"), chunk).unwrap();
             assert_eq!(boundary(&raid, block), 0, "{chunk}");

@@ -16,7 +16,7 @@ const IN_MEMORY: [u32; 2] = [
     0x8584_58f6, // ramfs
 ];
 
-/// Folders of devices and kernel state, where an image would be in memory or fail.
+/// Folders of devices and kernel state, unsuitable for an image.
 const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// Remedy for root, whom only these mechanisms restrict.
@@ -85,7 +85,7 @@ pub(super) fn for_denied(path: &Path) -> String {
     format!("{owners}: let {user} {right}, or export another disk")
 }
 
-/// For example `user root`; the number if there is no name.
+/// Returns for example `user root`, or `user 0` if the number has no name.
 fn name(table: &str, kind: &str, id: u32) -> String {
     let table = std::fs::read_to_string(table).unwrap_or_default();
     let found = table.lines().find_map(|line| {
@@ -96,7 +96,7 @@ fn name(table: &str, kind: &str, id: u32) -> String {
     found.map_or_else(|| format!("{kind} {id}"), |name| format!("{kind} {name}"))
 }
 
-/// Returns the quoted path; PATH for a path with a null byte, which cannot exist.
+/// Returns the quoted path, or PATH if the path has a null byte.
 fn word(path: &Path) -> String {
     let text = path.to_string_lossy();
     shlex::try_quote(&text).map_or_else(|_| "PATH".to_owned(), |word| word.into_owned())

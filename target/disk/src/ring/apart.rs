@@ -1,11 +1,11 @@
 //! Changes of disks that may block, executed by worker threads, because a kernel thread of io_uring
-//! would execute a blocked write however late.
+//! could execute a blocked write at any later time.
 //!
 //! A worker reads the clock directly before the system call, which is made soon or not at all
-//! ([`timely`]). At most [`WITH_WORKERS_MAX`] changes per file are at workers; further changes wait
-//! here, and are cancelled if their lease ends. After a gap ([`ROUND_GAP`]), changes not begun wait
-//! until the reactor has processed closed connections. On FUSE and NFS, where waiting may keep the
-//! file locked, workers submit by AIO ([`Aio`]).
+//! ([`timely`]). Workers have at most [`WITH_WORKERS_MAX`] changes per file; further changes wait
+//! here, and are cancelled if their lease ends. After a gap ([`ROUND_GAP`]), changes that have not
+//! begun wait until the reactor has processed closed connections. On FUSE and NFS, where a waiting
+//! worker may keep the file locked, workers submit by AIO ([`Aio`]).
 //!
 //! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory. Devices may
 //! write to it, so no reference to it may exist.
@@ -98,8 +98,7 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds until which the reactor's knowledge of closed connections counts as
-    /// current.
+    /// Time in nanoseconds until which the reactor's knowledge of closed connections is current.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -155,7 +154,7 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The kernel takes the offset in halves; 64-bit machines ignore the upper one.
+                // The offset takes two arguments; 64-bit machines ignore the upper half.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -262,12 +261,13 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// True if worker threads or the kernel execute changes: a completion will end a wait.
+    /// True if worker threads or the kernel execute changes, whose completion will end a wait.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }
 
-    /// Without a context (`fs.aio-max-nr`, a container's rules), workers wait for completion.
+    /// Returns `None` if the system refuses a context, for example because of `fs.aio-max-nr`.
+    /// Workers then wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio

@@ -79,7 +79,7 @@ impl Ring {
         Some(Finished::Operation { tag, result })
     }
 
-    /// True if librbd, whose threads need a core, has all pending operations.
+    /// True if librbd has all pending operations. Its threads then need a core.
     #[inline]
     pub fn waits_for_threads(&self) -> bool {
         let images = self.images_out();

@@ -51,10 +51,11 @@ pub const BUFFERS_MAX: usize = 10;
 /// Queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Operations gathered before submission: fewer cost more system calls, more leave the disk idle.
+/// Operations gathered before submission. Smaller batches cost more system calls; larger ones leave
+/// the disk idle.
 const BATCH: usize = 8;
 
-/// In bytes, for disks that cannot zero a range.
+/// Size in bytes of the zeroes written to disks that cannot zero a range.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
 const ZEROES_SLOT: u16 = 0;
@@ -162,7 +163,7 @@ pub struct Ring {
     files_max: usize,
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Operations in the kernel, without polls.
+    /// Number of operations in the kernel; polls do not count.
     in_flight: u32,
     outgoing: Outgoing,
     /// Completions of [`Self::settle`], and cancelled operations.
@@ -170,7 +171,7 @@ pub struct Ring {
     /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
     simulated: Option<Box<Attachment>>,
-    /// Changes that may block or that io_uring lacks.
+    /// Changes executed outside io_uring, because they may block or io_uring lacks them.
     apart: Apart,
     images: Option<Box<Images>>,
     drives: Option<Box<DriveRings>>,
@@ -320,8 +321,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects the remaining readable descriptors, too: the number found by the loop depends on
-        // the workers' speed.
+        // Collects all readable descriptors, because the number found so far depends on the
+        // workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);

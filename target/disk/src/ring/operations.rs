@@ -155,8 +155,8 @@ impl Ring {
         });
     }
 
-    /// Cancels operations of this tag that have not begun, with `ECANCELED`: at once, or when a
-    /// worker checks or returns them.
+    /// Cancels operations of this tag that have not begun. They end with `ECANCELED`, some only
+    /// when a worker checks or returns them.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);

@@ -115,8 +115,9 @@ impl Outgoing {
             .count()
     }
 
-    /// Removes the first `room` changes; none from [`ROUND_GAP`] after the round's start. Passes
-    /// valid changes to `carry_out`, which returns their position, and expired ones to `refuse`.
+    /// Removes the first `room` changes, unless [`ROUND_GAP`] has passed since the round's start.
+    /// Passes valid changes to `carry_out`, which returns their position, and expired ones to
+    /// `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -138,8 +139,7 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // The reading of the clock is void if the lease of an entry in `queued` has ended:
-        // `look_again` then removes that entry first.
+        // If the lease of a queued entry has ended, `look_again` must first remove that entry.
         if self.first_end() <= now_ns {
             self.look = None;
         }
@@ -186,7 +186,7 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Reads the clock again, and also returns the nanoseconds since the target's start.
+    /// Reads the clock again. Returns the reading and the nanoseconds since the target's start.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())
@@ -206,7 +206,7 @@ impl Outgoing {
         self.queued.extract_if(.., goes).for_each(take_back);
     }
 
-    /// Records a submission: of `pushed` entries, the kernel has not taken the last `left`.
+    /// Records a submission of `pushed` entries, of which the last `left` remain in the queue.
     #[inline]
     pub(super) fn taken(&mut self, pushed: u32, left: u32) {
         if left == 0 {

@@ -79,8 +79,8 @@ pub struct Habits {
     pub short: u64,
     /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
-    /// Frequency of flushes that fail with EIO: at random, all data or none is durable, and the
-    /// cache drops or keeps the writes.
+    /// Frequency of flushes that fail with EIO. At random, all data becomes durable or none, and
+    /// the cache keeps or drops the writes.
     pub flush_error: u64,
     /// Bug injected to test checkers, and its frequency.
     pub lie: Option<(Lie, u64)>,

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object. Notes invalid members, which exclude the object from the conversion
-/// ([`are_readable`](Self::are_readable)). A drop notes the unread members, unless the object was
-/// [left out](Self::leave_out).
+/// Reader of a JSON object. Notes invalid members; an object with such members is not converted
+/// ([`are_readable`](Self::are_readable)). When dropped, notes the unread members, unless the
+/// object was [left out](Self::leave_out).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -17,7 +17,7 @@ pub(super) struct Fields<'v> {
     asked: RefCell<Vec<&'static str>>,
     is_unreadable: Cell<bool>,
     is_taken_whole: Cell<bool>,
-    /// Shared with the object that contains this one.
+    /// Shared with the enclosing object.
     is_left_out: Rc<Cell<bool>>,
 }
 
@@ -150,7 +150,7 @@ impl<'v> Fields<'v> {
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object without which hosts may do more.
+    /// Leaves out an object that restricts hosts.
     pub(super) fn leave_out_open(&self, note: impl Into<String>) {
         self.notes.opens(note);
         self.is_left_out.set(true);

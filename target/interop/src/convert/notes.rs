@@ -67,7 +67,7 @@ impl Notes {
     pub(super) fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
-            // nvmet shows -1 for values that it chooses, and zeroes for an OUI.
+            // nvmet shows -1 for values that it chooses, and 0x000000 for an unset OUI.
             Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Bool(is_so) => *is_so,
@@ -97,7 +97,7 @@ impl Notes {
         }
     }
 
-    /// Names the settings of the process, and returns the default of every other key.
+    /// Adds a note for each setting of the process. Returns the default of every other key.
     pub(super) fn of_process(&self, config: &Config) -> Config {
         let usual = usual();
         let Config {
@@ -233,7 +233,7 @@ impl Notes {
         }
     }
 
-    /// Names the directory that holds the namespaces from an NSID on.
+    /// Adds a note on the directory that holds the namespaces from an NSID on.
     pub(super) fn of_pool(&self, nqn: &str, pool: &Pool) {
         let Pool {
             folder,
@@ -255,7 +255,7 @@ impl Notes {
         self.limits(&what, "limits", &subsystem.limits);
         self.limits(&what, "limits_per_host", &subsystem.limits_per_host);
         for (host, limits) in &subsystem.limits_of_hosts {
-            // Named even without rates: such an entry exempts its host from `limits_per_host`.
+            // An entry without limits matters too: it exempts its host from `limits_per_host`.
             self.add(format!("{what}: limited_host {host} has no counterpart"));
             self.limits(&format!("{what}, limited_host {host}"), "limits", limits);
         }

@@ -39,7 +39,7 @@ struct HostKeys {
     keys: Option<(String, Option<String>)>,
 }
 
-/// Returns a host's keys: most versions of nvmetcli save none, some save them in a group.
+/// Returns a host's keys. Some versions of nvmetcli save them in a group, most versions not at all.
 fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     let fields = Fields::of("a host", host, notes);
     let nqn = fields.text("nqn")?;
@@ -126,7 +126,7 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         .collect();
     let subsystems = fields.texts("subsystems");
     note_treq(notes, &addr);
-    // Dropped unread, so that the notes name all its members.
+    // The dropped object notes all its members, because none was read.
     drop(fields.object("param").named(format!("{what}, param")));
     if !fields.are_readable(&[&addr]) {
         return None;
@@ -260,7 +260,6 @@ fn note_passthru(notes: &Notes, what: &str, drive: &Value) {
              namespaces (docs/guide-target.md, NVMe drives past the block layer)"
         ));
     }
-    // Settings of a drive that is not carried over.
     fields.ignore(&["admin_timeout", "clear_ids", "io_timeout"]);
 }
 

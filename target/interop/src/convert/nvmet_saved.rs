@@ -248,7 +248,7 @@ fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
     let Backing::Disk(path) = backing else {
         return None;
     };
-    // nvmet gives a file blocks of 4096 bytes, and a device its own.
+    // nvmet's block size is 4096 for a file, and the device's own for a device.
     let own = (!is_device(path)).then_some(BlockSize::B4096);
     let known_nguid = namespace.known_nguid();
     let settings = [

@@ -172,7 +172,7 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // The check refuses an empty list, so the restriction is not lost.
+                // The check refuses an empty list, so the configuration cannot permit more hosts.
                 Some(Vec::new())
             })
         });
@@ -293,7 +293,7 @@ impl Import {
         let name = nqn(&params);
         let params = params.named(format!("subsystem {name}"));
         let [first, last] = ["min_cntlid", "max_cntlid"].map(|key| params.number_u32(key));
-        // SPDK's default exceeds NVMe's range of dynamic controllers.
+        // NVMe reserves CNTLIDs above 0xffef, but SPDK's default exceeds that limit.
         let range = first
             .zip(last)
             .map(|(first, last)| format!("{first}-{}", last.min(0xffef)));

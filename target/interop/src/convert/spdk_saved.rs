@@ -26,7 +26,7 @@ pub fn to_spdk(config: &Config) -> Converted {
     let bdevs: Vec<Value> = disks.chain(limits).collect();
     let mut subsystems = nvmf(&config);
     if let Some(requests) = subsystems.as_array_mut() {
-        // After the transport and before all subsystems, so that an import keeps the order.
+        // Placed after the transport and before all subsystems, so that an import keeps the order.
         requests.splice(2..2, config.listeners.iter().map(of_discovery));
     }
     let saved = json!({"subsystems": [
@@ -316,8 +316,8 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             ("bdev_aio_create", params)
         }
         Backing::Rbd(spec) => {
-            // `namespace` and `snapshot` are not set here: such images were left out. `cluster` has
-            // the other ignored fields.
+            // Images with `namespace` or `snapshot` were left out. `cluster` has the other ignored
+            // fields.
             let ImageSpec {
                 pool,
                 image,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Answer, Params, invalid};
 
 enum Accepted {
-    /// Ignored: no value changes the data.
+    /// Accepted with any value of this type, and ignored.
     Number,
     Flag,
     Text,

@@ -118,7 +118,6 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
 async fn check_file(control: &impl Control, path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {
-        // Omits the path, which may be a key.
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();

@@ -51,7 +51,7 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
             // `draft.add_listener` would not find a listener of the command line, which is not in
             // the file.
             let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
-            // New listeners are optimized by default: that state is no change.
+            // A new listener is already optimized, so that state needs no change.
             let state = state.filter(|state| new.is_none() || *state != "optimized");
             edit(control, Kind::Grows, move |draft| {
                 match new.as_ref().map(|new| draft.add_listener(new)) {

@@ -138,7 +138,6 @@ pub(super) fn log(control: &impl Control, method: &str, params: Params) -> Answe
                 "DISABLED" => "off",
                 "ERROR" => "error",
                 "WARNING" => "warn",
-                // No level lies between info and warn.
                 "NOTICE" | "INFO" => "info",
                 "DEBUG" => "debug",
                 _ => return Err(Error::invalid("invalid log level")),

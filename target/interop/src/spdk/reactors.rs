@@ -45,9 +45,8 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": reactor.busy_ns,
-        // Derived, because a sleep counts only when it ends.
+        // A reactor counts a sleep only when it ends, so this time is calculated.
         "idle": elapsed_ns.saturating_sub(reactor.busy_ns),
-        // Idle reactors sleep until a device wakes them.
         "in_interrupt": reactor.sleeps,
         "irq": times.irq,
         "sys": times.sys,

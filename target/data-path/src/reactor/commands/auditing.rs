@@ -120,8 +120,8 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // Only associations with discovery are cheap to cause: all others require an allowed host
-        // name.
+        // An association requires an allowed host name, except with discovery, so only discovery is
+        // cheap.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }

@@ -1,5 +1,5 @@
-//! Census of an old queue: it registers its pending changes in [`crate::order`], as requested by an
-//! [`Arming`].
+//! Census of an old queue: the reactor registers the queue's pending changes in [`crate::order`],
+//! because an [`Arming`] has requested it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(in crate::reactor) struct Census {
     qpair: QpairId,
-    /// Time up to which arrived capsules must be registered; `None` until the device is polled.
+    /// Capsules that arrive until this time must be registered. `None` until the device was polled.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
@@ -97,7 +97,6 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // Otherwise the Connect waits until older queues have registered their changes.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

@@ -314,8 +314,8 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request has a better reason; without one, `closed` reports that the
-            // transport gave up.
+            // A failed work request explains the close better; if none failed, `closed` reports
+            // that the transport gave up.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -340,7 +340,7 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // Posted work requests complete with an error; unposted ones end here.
+        // Posted work requests complete with an error. The others, still in the outbox, end here.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);

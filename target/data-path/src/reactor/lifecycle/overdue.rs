@@ -100,7 +100,6 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
 fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     let request = &queues.requests[id];
     let disk = request.disk.expect("block I/O has a disk");
-    // Dataset Management that waits for older changes has no planned block I/O.
     let block = request.block;
     let op = block.map_or(BlockOp::Deallocate, |block| block.op);
     let (offset, length) = block.map_or((0, 0), |block| (block.offset, block.length));

@@ -16,8 +16,8 @@ use crate::reactor::queues::Queues;
 use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
 use crate::reactor::time::Now;
 
-/// Time until a command with discarded data fails. Linux sends it five more times, so a disk may
-/// hang for a minute.
+/// Time after which a command with discarded data fails. Linux repeats a failed command five times,
+/// so the disk may hang for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
@@ -34,8 +34,8 @@ pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &
     }
 }
 
-/// Removes and returns overdue capsules. They may take requests beyond their host's share, up to
-/// three quarters of all requests.
+/// Removes and returns overdue capsules. Their hosts may exceed their shares, up to three quarters
+/// of all requests.
 pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.capsule_queues.is_empty() {
         return Vec::new();

@@ -7,10 +7,10 @@ use crate::fair_queue::{FairQueue, Key};
 use crate::ids::ShareId;
 use crate::request::{Request, RequestId, RequestTable, Stage};
 
-/// Minimum bytes charged per command: smaller commands occupy a disk as long.
+/// Minimum bytes charged for a command, because smaller commands occupy a disk equally long.
 const BYTES_MIN: u64 = 4096;
 
-/// Units per byte, for precision when a small command is divided by a large weight.
+/// Cost units per byte, so that a small command's cost can be divided by a large weight.
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]

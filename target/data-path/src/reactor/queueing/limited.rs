@@ -1,16 +1,16 @@
-//! Commands that wait for rate limits, in one queue per host and disk; the cost of a command is the
-//! nanoseconds that its most widely shared limit charges.
+//! Commands that wait for rate limits, in one queue per host and disk. A command's cost is the time
+//! charged by its last limiter, which most hosts share.
 
 use crate::fair_queue::{FairQueue, Key};
 use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::RequestId;
 
-/// Part of all requests: once 1/16 wait for limits, further capsules wait without a request.
+/// Once 1/`CROWD` of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds: idle time gives little
-/// advantage.
+/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds. It limits the advantage
+/// gained by idle time.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

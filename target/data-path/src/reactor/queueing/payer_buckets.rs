@@ -1,9 +1,9 @@
-//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network
-//! of unknown addresses).
+//! Token buckets for connections and non-I/O commands, one per [`Payer`]: a peer address, or a
+//! network of unknown addresses.
 //!
-//! A command costs a token, and [`EACH`] refills one, up to [`BURST`]. Buckets apply only while the
-//! reactor has I/O, and payers with waiting work take turns. A connection is charged once its peer
-//! confirms it.
+//! A command costs one token. The bucket gets a token per [`EACH`] and holds up to [`BURST`].
+//! Buckets apply only while the reactor has I/O; payers with waiting work take turns. A connection
+//! is charged once its peer confirms it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -60,8 +60,8 @@ struct PayerBucket {
 }
 
 impl PayerBucket {
-    /// The error is the time from which the payer may spend `cost`, in nanoseconds. If `is_free`,
-    /// only the limit per round applies.
+    /// Returns the time in nanoseconds from which the payer may spend `cost` as an error. If
+    /// `is_free`, only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
         if last == round && taken + cost > ROUND {
@@ -197,8 +197,8 @@ impl PayerBuckets {
                     bucket.take(cost, price, round, now_ns);
                     return Some(self.waiting.pop(TURN));
                 }
-                // A late time is harmless: requests become free only in rounds with work, and such
-                // rounds check again.
+                // This time may be too late, which is harmless: a round that frees a request checks
+                // again.
                 Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
             };
@@ -252,7 +252,6 @@ mod tests {
         })
     }
 
-    /// The payer has unlimited work; a round takes 10 us.
     fn taken_in(
         buckets: &mut PayerBuckets,
         of: Payer,

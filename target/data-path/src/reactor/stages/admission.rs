@@ -25,7 +25,7 @@ pub(in crate::reactor) fn reserve(requests: usize) -> usize {
 /// disks are faster even with hundreds of commands.
 pub(in crate::reactor) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Posted receives are short below 1/`SHORT` of all.
+/// Posted receives count as short below 1/`SHORT` of all receives.
 const SHORT: usize = 4;
 
 pub(in crate::reactor) fn may_go(
@@ -117,7 +117,7 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// True if many commands wait for limits, among them this host's for this namespace.
+/// True if many commands wait for limits, including commands of this host to this namespace.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();

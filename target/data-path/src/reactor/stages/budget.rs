@@ -20,8 +20,8 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Takes a few connections; with commands in progress, only every [`CHECK_INTERVAL`]. Returns
-    /// whether there were any.
+    /// Accepts a few connections, and returns whether there were any. While commands are in
+    /// progress, does so once per [`CHECK_INTERVAL`].
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -55,7 +55,7 @@ impl Reactor {
         payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
-    /// Charges a connection confirmed by its peer, whose source address is thus genuine.
+    /// Charges the connection. The peer has confirmed it, so the source address is not forged.
     pub(in crate::reactor) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();

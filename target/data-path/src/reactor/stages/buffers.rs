@@ -37,8 +37,7 @@ pub(in crate::reactor) fn enter(
     }
 }
 
-/// Assigns the spare buffer, for the sole command of an admin queue or a connection without
-/// association.
+/// Assigns a spare buffer, if this non-I/O command is the only one of its queue pair.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;
@@ -112,9 +111,9 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> O
     queues.requests.pop_front(&mut io.awaiting_buffer)
 }
 
-/// True in every second period of [`PASS_BY`]: requests may then pass the first waiting request,
-/// which may need the buffer of a hanging request. In the other periods none passes, or the first
-/// would starve.
+/// True in every second period of [`PASS_BY`]: later requests may then pass the first waiting one,
+/// which may need the buffer of a hanging request. They must wait in the other periods, because the
+/// first one would starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

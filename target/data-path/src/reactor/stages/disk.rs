@@ -442,7 +442,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts requests that waited for `id`. `result` is `None` for a retry.
+/// Starts requests that waited for `id`, which has ended with `result` or, with `None`, will be
+/// retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,

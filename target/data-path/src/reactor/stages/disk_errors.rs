@@ -44,7 +44,7 @@ fn status_of_drive(status: Status) -> Status {
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // Without CRD and More, which refer to the drive's controller.
+    // CRD and More refer to the drive's controller, so they are removed.
     if status.dnr() { code.with_dnr() } else { code }
 }
 

@@ -51,7 +51,6 @@ pub(in crate::reactor) fn resume(
     }
 }
 
-/// Starts at the gate of the buffers.
 pub(in crate::reactor) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let stop = buffers::pass(queues.command(id), io, now);
     resume(queues, io, now, id, stop);

@@ -33,7 +33,6 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
 }
 
 /// Plans the command. Returns true if the command may wait for a limit or is ordered.
-// Inlined to keep results in registers.
 #[inline(always)]
 fn plan(
     request: &mut Request,
@@ -128,7 +127,8 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns the bytes of data and scratch buffer; MDTS limits both to 32 bits.
+/// Returns the sizes of the data and scratch buffers in bytes. Neither exceeds 32 bits, because
+/// MDTS limits both.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

@@ -87,7 +87,7 @@ fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) 
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // The cost at the last limiter counts, because most queues share it.
+        // Keeps the cost at the last limiter, which most queues share.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,

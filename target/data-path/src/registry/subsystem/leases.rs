@@ -1,7 +1,7 @@
 //! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
-//! Expired associations stay expired: an event's time is read first, and restarts the timer only if
-//! the association had not expired by then.
+//! Expired associations stay expired: the time of an event is read first, and the event extends the
+//! lease only if the lease had not ended by that time.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// First ends an expired association, so that `job` cannot restart its timer.
+    /// Calls `job`, but first ends an expired association, because `job` would restart its timer.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,

@@ -1,4 +1,4 @@
-//! Data transfers by the ring, non-blocking, or by a worker.
+//! Data transfers: non-blocking by the ring, or by a worker.
 
 use std::sync::atomic::Ordering;
 

@@ -25,7 +25,7 @@ impl BlockFile {
         self.can_grow.then_some(device)
     }
 
-    /// May block. Returns true for a new truncation.
+    /// Checks for truncation, and may block. Returns true for a new truncation.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;

@@ -12,8 +12,8 @@ impl Loop {
         attach(file, &[]).map(Self)
     }
 
-    /// Returns a device whose discards no earlier test stopped; `None` if the file system cannot
-    /// punch holes.
+    /// Returns a loop device that supports discards: an earlier test may have disabled them.
+    /// Returns `None` if the file system cannot punch holes.
     fn that_discards(file: &Path) -> Option<Self> {
         if !full::has_holes(file.parent().unwrap()) {
             return None;
@@ -290,7 +290,6 @@ fn a_device_that_is_held_is_not_shared() {
         ..Claim::default()
     };
     let open = |claim| Backend::open_file(path, Some(4096), claim);
-    // `O_EXCL` has the effect of a mounted file system or a volume group.
     let mut options = std::fs::File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let held = options.open(path).unwrap();

@@ -19,7 +19,6 @@ fn a_failed_flush_is_remembered() {
             disk.fail_syncs(1);
             assert_eq!(rig.run(first, 0, 4096, span), eio);
             assert!(rig.backend.is_failed());
-            // The system itself would report success for later flushes.
             for op in [BlockOp::Flush, durable, zero_durably] {
                 assert_eq!(rig.run(op, 4096, 4096, span), eio, "{op:?}");
             }

@@ -85,7 +85,6 @@ fn a_file_gives_back_what_is_deallocated() {
     let bytes = pattern(1, BUFFER_BYTES as usize);
     rig.write(WRITE, 0, &bytes);
     assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
-    // `st_blocks` counts units of 512 bytes (stat(2)).
     let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
     let before = allocated();
     let half = u64::from(BUFFER_BYTES) / 2;

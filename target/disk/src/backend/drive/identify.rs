@@ -24,7 +24,7 @@ const CSI_ZONED: u8 = 2;
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// Since NVMe 1.3.
+    /// `None` before NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }

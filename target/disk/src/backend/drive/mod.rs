@@ -44,8 +44,8 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device. Declared before `file`, whose closer thread then drops the last reference to
-    /// the device.
+    /// Block device. Dropped before `file`, so that the closer thread of `file` has the last
+    /// reference.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,

@@ -18,7 +18,6 @@ struct Rig {
 }
 
 impl Rig {
-    /// The drive has 1000 blocks of 4096 bytes. `uncorrectable_max` is in blocks.
     fn new(uncorrectable_max: Option<u32>) -> Self {
         let device = Arc::new(tempfile::tempfile().unwrap());
         let guard = Guard::Device(Arc::clone(&device));

@@ -57,7 +57,7 @@ impl Tags {
         self.can_poll
     }
 
-    /// Returns a ring's share of the drive's tags, at least one: no ring depends on another's tags.
+    /// Returns a ring's share of the drive's tags, which is at least one.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -92,7 +92,7 @@ pub(in crate::ring) struct Drives {
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Commands whose completion was not popped, and waiting commands.
+    /// Commands without a popped completion, including waiting ones.
     pub(super) out: u32,
     pub(super) waiting: u32,
     ranges: Arc<Mapping>,
@@ -100,8 +100,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Linux 6.1 added fixed buffers (`IORING_URING_CMD_FIXED`) together with `SENDMSG_ZC`, which is
-/// probed.
+/// Linux 6.1 added both fixed buffers for drive commands (`IORING_URING_CMD_FIXED`) and
+/// `SENDMSG_ZC`. Only the latter can be probed.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -112,7 +112,7 @@ pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// True from Linux 6.1, which added polling together with fixed commands.
+/// Returns true from Linux 6.1 on, which added polling and fixed buffers.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }
@@ -220,7 +220,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Registers a fixed buffer. On failure, commands use addresses.
+    /// Registers a fixed buffer. If this fails, commands pass memory addresses instead.
     pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
         if self.can_pin {
             let iovec = libc::iovec {

@@ -41,7 +41,8 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // Void if a queued lease has ended, as in `Outgoing::release`.
+                        // The reading is useless if a queued lease has ended, as in
+                        // `Outgoing::release`.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now

@@ -265,7 +265,7 @@ impl Ring {
             drives.watched = false;
             drives.wake.clear();
         }
-        // Also executes work deferred to this thread.
+        // Also executes deferred work of this thread.
         self.submit_drives()
             .expect("io_uring takes what it has room for");
     }
