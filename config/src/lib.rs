@@ -30,6 +30,7 @@ mod access;
 mod check;
 mod config;
 mod document;
+mod doubt;
 mod edit;
 mod exports;
 mod file;
@@ -65,6 +66,7 @@ pub use config::{
     POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX,
     Reactors, Referral, SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
 };
+pub use doubt::{host_doubt, is_slip};
 pub use edit::{
     Draft, EditError, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener, NewNamespace,
     NewSubsystem, Only, SubsystemSettings,

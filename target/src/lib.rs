@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod answers;
 pub mod cli;
 mod exposition;
 mod files;

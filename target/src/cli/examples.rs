@@ -3,8 +3,8 @@ pub(super) const EXAMPLES: &str = "\
 PROGRAM serve --listen 192.0.2.1 --export /dev/vg0/disk1 --export mem:1GiB
 PROGRAM serve --config /etc/cairn/target.toml
 PROGRAM check /etc/cairn/target.toml
-PROGRAM top --metrics 192.0.2.1
-PROGRAM status
+PROGRAM top --count 1 -o json
+PROGRAM status --check
 PROGRAM reload
 PROGRAM subsystem list -o wide
 PROGRAM subsystem add nqn.2024-01.com.example:disks --host nqn.2024-01.com.example:host1
@@ -47,7 +47,7 @@ PROGRAM import nvmet /etc/nvmet/config.json
 PROGRAM import spdk spdk.json
 PROGRAM export nvmet /etc/cairn/target.toml
 PROGRAM export spdk /etc/cairn/target.toml
-PROGRAM schema
+PROGRAM schema --of status
 PROGRAM doctor --config /etc/cairn/target.toml
 ";
 

@@ -11,9 +11,11 @@ mod key;
 mod notify;
 mod probe;
 mod providers;
+mod schemas;
 mod serve;
 mod steer;
 mod tables;
+mod units;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -65,8 +67,12 @@ enum Command {
     /// Converts a configuration for another target
     #[command(subcommand)]
     Export(convert::Export),
-    /// Prints the JSON schema of configuration files
-    Schema,
+    /// Prints the JSON schema of configuration files, or of the JSON that a command prints
+    Schema {
+        /// Command, such as status or "namespace list"
+        #[arg(long, value_name = "COMMAND")]
+        of: Option<String>,
+    },
     /// Prints the completion script for a shell
     Completions {
         /// Shell
@@ -202,11 +208,15 @@ pub fn main() -> ExitCode {
         Command::Serve(serve) => return serve::run(&serve),
         Command::Check(check) => return ExitCode::from(check.run()),
         Command::Top(top) => top::run(&top),
+        Command::Steer(steer::Steer::Status { check: true, at }) => return steer::check(&at),
         Command::Steer(steer) => steer::run(&steer),
         Command::Key(key) => key::run(&key),
         Command::Import(import) => convert::import(&import),
         Command::Export(export) => convert::export(&export),
-        Command::Schema => {
+        Command::Schema { of: Some(command) } => {
+            schemas::schema(&command).map(|schema| print_line(&schema))
+        }
+        Command::Schema { of: None } => {
             print_line(cairn_config::schema().trim_end());
             Ok(())
         }

@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::logging;
 use crate::panics;
 use crate::server::{StartError, Starting, Target};
-use crate::steering::{self, Steering};
+use crate::steering::{self, Reloaded, Steering};
 
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -155,7 +155,7 @@ async fn follow(
     mut health: watch::Receiver<Arc<Health>>,
     mut is_announced: bool,
 ) {
-    let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
+    let mut reloading: Option<oneshot::Receiver<Reloaded>> = None;
     let mut again = false;
     let watchdog = notify::watchdog();
     let mut last_beat = tokio::time::Instant::now();
@@ -247,7 +247,7 @@ fn warn_of(config: &Config) {
     }
 }
 
-fn report(reloaded: Result<(), String>) {
+fn report(reloaded: Reloaded) {
     if let Err(error) = reloaded {
         // Cause: a start, reload or end.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");

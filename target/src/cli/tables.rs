@@ -3,6 +3,8 @@ use std::fmt::Write;
 use cairn_doctor::cli::has_headers;
 use serde_json::Value;
 
+use super::units::cell;
+
 /// Formats a table with `columns`, followed by the other members of the rows.
 pub(super) fn wide(rows: &Value, columns: &[(&str, &str)]) -> String {
     let first = rows.get(0).and_then(Value::as_object);
@@ -22,7 +24,12 @@ pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|row| columns.iter().map(|(_, key)| cell(&row[*key])).collect())
+        .map(|row| {
+            columns
+                .iter()
+                .map(|(_, key)| cell(key, &row[*key]))
+                .collect()
+        })
         .collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -49,26 +56,13 @@ pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
         .into_iter()
         .flatten()
         .filter(|(key, value)| !left_out.contains(&key.as_str()) && !value.is_null())
-        .map(|(key, value)| (key, cell(value)))
+        .map(|(key, value)| (key, cell(key, value)))
         .collect();
     let width = members.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let lines = members
         .iter()
         .map(|(key, value)| format!("{key:width$}  {value}"));
     lines.collect::<Vec<_>>().join("\n")
-}
-
-fn cell(value: &Value) -> String {
-    let text = match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "no".to_owned(),
-        other => other.to_string(),
-    };
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }
 
 #[cfg(test)]

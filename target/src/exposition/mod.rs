@@ -112,6 +112,13 @@ impl Observed {
         self.report_with(recorder, &Live::machine());
     }
 
+    /// Returns the page with fine buckets, for `cairn-target top`. Blocks.
+    pub(crate) fn fine_page(&self) -> String {
+        let page = page::Page::new(page::Buckets::Fine);
+        self.report(&page);
+        page.write(page::Format::Text)
+    }
+
     fn report_with(&self, recorder: &dyn Recorder, machine: &dyn Source) {
         let reporter = Reporter::new(recorder);
         nvme::report(&reporter, self);

@@ -19,6 +19,7 @@ use super::flushing::{Flushes, Protection};
 use super::jobs::Jobs;
 use super::keys::InForce;
 use super::listeners::{FromListener, ListenerId, Listeners};
+use super::lost_devices::LostDevices;
 use super::metrics_port::MetricsPort;
 use super::missing::MissingParts;
 use super::opening::{Openings, Returned};
@@ -84,6 +85,7 @@ pub(super) struct ControlPlane {
     pub(super) started: Instant,
     mailboxes: Arc<[Mailbox]>,
     reloads: Reloads,
+    pub(super) lost_devices: LostDevices,
     admission: Admission,
     flushes: Flushes,
     next_deadline: Option<Instant>,
@@ -151,6 +153,7 @@ impl ControlPlane {
             started,
             mailboxes,
             reloads: Reloads::default(),
+            lost_devices: LostDevices::default(),
             admission,
             flushes,
             next_deadline: None,
@@ -318,10 +321,12 @@ impl ControlPlane {
             ListenerEvent::Down { reason } => {
                 // Cause: the configuration, or the address of a listener.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
+                service.listeners.note_down(id, Some(&reason));
             }
             ListenerEvent::Up => {
                 // Cause: the configuration, or the address of a listener.
                 tracing::info!(address = %listener.address(), "listener up again");
+                service.listeners.note_down(id, None);
             }
         }
     }
@@ -368,7 +373,9 @@ impl ControlPlane {
             ControlMessage::Settled { id } => self.flushes.settled(id, true),
             ControlMessage::DiskChanged => self.service.exports.see_changes(),
             ControlMessage::DeviceRemoved { device } => {
-                self.service.exports.forget_device(device);
+                if let Some(name) = self.service.exports.forget_device(device) {
+                    self.lost_devices.note(name, self.clock.now());
+                }
             }
             ControlMessage::Drained => {}
         }

@@ -2,7 +2,7 @@
 
 use cairn_base::Trid;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_config::{AnaStates, Config, Nqn, Roce};
 use tokio::sync::mpsc::UnboundedSender;
@@ -14,11 +14,12 @@ use super::error::ReloadError;
 use super::listeners::{Drained, Which};
 use super::lookup::at_place;
 use super::reload::{ReloadScope, Reloading};
+use crate::exposition::Observed;
 use crate::health::Missing;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::metrics::ReactorCounters;
 use cairn_data_path::namespace::Entry;
-use cairn_data_path::registry::SubsystemShared;
+use cairn_data_path::registry::{RefusedHost, SubsystemShared};
 
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 
@@ -28,6 +29,12 @@ pub(crate) struct Snapshot {
     pub(crate) listeners: Vec<Listening>,
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
     pub(crate) missing: Vec<(Missing, Duration)>,
+    /// Removed RDMA devices, with the time since.
+    pub(crate) lost_devices: Vec<(String, Duration)>,
+    /// Refused hosts, with the times since the first and the last attempt.
+    pub(crate) refused: Vec<(RefusedHost, Duration, Duration)>,
+    /// Parts that panicked: name, consequence, count.
+    pub(crate) panics: Vec<(&'static str, &'static str, u64)>,
     pub(crate) at_next_start: Vec<String>,
     pub(crate) uptime: Duration,
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
@@ -46,6 +53,10 @@ impl Snapshot {
         let (nqn, shared) = subsystems.find(|(nqn, _)| *nqn == subsystem.nqn)?;
         let entry = shared.view().namespaces.get(config.nsid)?.clone();
         Some(Export { nqn, config, entry })
+    }
+
+    pub(crate) fn configured(&self, place: &(Nqn, u32)) -> Option<&cairn_config::Namespace> {
+        at_place(&self.config, place).map(|(_, namespace)| namespace)
     }
 
     pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
@@ -69,6 +80,7 @@ pub(crate) struct Listening {
     pub(crate) roce: Roce,
     pub(crate) ana: AnaStates,
     pub(crate) drained: bool,
+    pub(crate) down: Option<(String, Duration)>,
 }
 
 #[derive(Debug, Clone)]
@@ -118,6 +130,10 @@ impl Handle {
 
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
         self.with(|control| snapshot_of(control)).await
+    }
+
+    pub(crate) async fn observed(&self) -> Option<Arc<Observed>> {
+        self.with(|control| Arc::clone(&control.observed)).await
     }
 
     pub(crate) async fn disconnect(&self, nqn: Nqn, cntlid: u16) -> Option<bool> {
@@ -188,6 +204,8 @@ fn snapshot_of(control: &ControlPlane) -> Snapshot {
         let mut all = service.config.listeners.iter();
         all.position(|listener| listener.trid() == address)
     };
+    let now = control.clock.now();
+    let lasting = |since: Instant| now.saturating_duration_since(since);
     let mut listeners: Vec<_> = service.listeners.all().iter().collect();
     listeners.sort_by_key(|listener| place(listener.config.trid()));
     let listeners = listeners.into_iter().map(|listener| Listening {
@@ -196,17 +214,32 @@ fn snapshot_of(control: &ControlPlane) -> Snapshot {
         roce: service.config.roce_at(&listener.config),
         ana: listener.config.ana,
         drained: listener.drained,
+        down: listener
+            .down
+            .clone()
+            .map(|(reason, since)| (reason, lasting(since))),
     });
-    let now = control.clock.now();
-    let missing = service.missing.all().iter().map(|one| {
-        let lasting = now.saturating_duration_since(one.since);
-        (one.clone(), lasting)
+    let missing = service.missing.all().iter();
+    let missing = missing.map(|one| (one.clone(), lasting(one.since)));
+    let refused = service.exports.registry().refused().all().into_iter();
+    let refused = refused.map(|one| {
+        let (first, last) = (lasting(one.first), lasting(one.last));
+        (one, first, last)
     });
+    let panics = crate::panics::Part::ALL
+        .iter()
+        .filter_map(|(part, name, cost)| {
+            let count = service.jobs.panics().of_part(*part);
+            (count > 0).then_some((*name, *cost, count))
+        });
     Snapshot {
         config: Arc::clone(&service.config),
         listeners: listeners.collect(),
         subsystems,
         missing: missing.collect(),
+        lost_devices: control.lost_devices.present(now),
+        refused: refused.collect(),
+        panics: panics.collect(),
         at_next_start: service.fixed.waiting().to_vec(),
         uptime: control.clock.now().duration_since(control.started),
         reactors: control.observed.reactors().to_vec(),

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use super::Reloaded;
+use super::differences::differences;
 use super::file::{ConfigFile, Prepared};
 use super::policy::{self, has, late};
 use super::published::{Published, sizes};
@@ -35,7 +37,7 @@ pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send +
 
 pub(super) enum Job {
     Reload {
-        answer: oneshot::Sender<Result<(), String>>,
+        answer: oneshot::Sender<Reloaded>,
     },
     /// Scans the pool directories after a change. The answer is true if another scan is due.
     Rescan {
@@ -98,8 +100,9 @@ impl ChangeQueue {
                 None => return,
                 Some(Job::Reload { answer }) => {
                     let ended = self.reload().await;
-                    self.handle.note_reload(&ended);
-                    self.published.lock().reload = Some((SystemTime::now(), ended.clone()));
+                    let noted = ended.as_ref().map(|_| ()).map_err(String::clone);
+                    self.handle.note_reload(&noted);
+                    self.published.lock().reload = Some((SystemTime::now(), noted));
                     let _ = answer.send(ended);
                 }
                 Some(Job::Rescan { answer }) => {
@@ -128,10 +131,10 @@ impl ChangeQueue {
         }
     }
 
-    async fn reload(&mut self) -> Result<(), String> {
-        if let Some(snapshot) = self.handle.snapshot().await {
-            self.source.pools().note_in_force(&snapshot.config);
-        }
+    async fn reload(&mut self) -> Reloaded {
+        let before = self.handle.snapshot().await;
+        let before = before.ok_or("the target stops")?.config;
+        self.source.pools().note_in_force(&before);
         let source = Arc::clone(&self.source);
         let text = match source.path().map(Path::to_path_buf) {
             Some(path) => {
@@ -158,7 +161,17 @@ impl ChangeQueue {
             self.publish();
             self.notice().await;
         }
-        ended.map_err(|error| error.to_string())
+        ended.map_err(|error| error.to_string())?;
+        let changes = self.differences(before).await;
+        // Cause: a reload.
+        tracing::info!(changes = summary(&changes), "configuration reloaded");
+        Ok(changes)
+    }
+
+    async fn differences(&self, before: Arc<Config>) -> Vec<String> {
+        let now = self.handle.snapshot().await.map(|now| now.config);
+        let differences = elsewhere(move || Some(differences(&before, &*now?))).await;
+        differences.ok().flatten().unwrap_or_default()
     }
 
     /// Applies the current pool directories without reading the configuration file.
@@ -183,7 +196,14 @@ impl ChangeQueue {
         }
         let ended = self.handle.reload(config).await;
         self.notice().await;
-        ended.map_err(|error| error.to_string())
+        ended.map_err(|error| error.to_string())?;
+        let changes = self.differences(snapshot.config).await;
+        // Cause: a change of an exported directory.
+        tracing::info!(
+            changes = summary(&changes),
+            "exported directories read again"
+        );
+        Ok(())
     }
 
     async fn notice(&self) {
@@ -412,6 +432,18 @@ impl ChangeQueue {
         facts.text = self.file.text();
         self.source.pools().note_changed();
     }
+}
+
+/// Maximum changes in a log line; further ones are counted.
+const LOGGED_MAX: usize = 16;
+
+fn summary(changes: &[String]) -> String {
+    let shown = changes.len().min(LOGGED_MAX);
+    let mut text = changes[..shown].join(", ");
+    if changes.len() > shown {
+        text += &format!(", and {} more", changes.len() - shown);
+    }
+    text
 }
 
 /// Returns the configuration of `draft` and its difference from `from`, if namespaces were only

@@ -5,9 +5,10 @@ use cairn_control::{Error, read};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::methods::Methods;
+use super::methods::{Methods, answer};
 use super::parameters::Drain;
 use super::refused::stopped;
+use crate::answers;
 use crate::server::{Drained, Which};
 
 type Params = Map<String, Value>;
@@ -64,7 +65,7 @@ impl Methods {
             let is_under_way = now.iter().any(|one| one.is_under_way);
             let is_empty = now.iter().all(|one| one.associations == 0);
             if !is_under_way && (is_empty || looks == 0) {
-                return Ok(result(&begun, &now));
+                return answer(&result(&begun, &now));
             }
             if !is_under_way {
                 looks -= 1;
@@ -87,16 +88,14 @@ impl Methods {
     }
 }
 
-fn result(begun: &[Drained], now: &[Drained]) -> Value {
+fn result(begun: &[Drained], now: &[Drained]) -> Vec<answers::Drained> {
     let pairs = begun.iter().zip(now);
-    let listeners = pairs.map(|(begun, now)| {
-        json!({
-            "address": now.address.address,
-            "port": now.address.port,
-            "disconnected": begun.associations.saturating_sub(now.associations),
-            "connected": now.associations,
-            "cut_off": now.cut_off,
-        })
+    let listeners = pairs.map(|(begun, now)| answers::Drained {
+        address: now.address.address.to_string(),
+        port: now.address.port,
+        disconnected: begun.associations.saturating_sub(now.associations),
+        connected: now.associations,
+        cut_off: now.cut_off,
     });
     listeners.collect()
 }

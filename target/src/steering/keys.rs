@@ -2,8 +2,9 @@ use cairn_config::{Config, InlineKey, KeySource, Nqn};
 use cairn_control::{Error, Kind, read};
 use serde_json::{Map, Value, json};
 
-use super::methods::Methods;
+use super::methods::{Methods, answer};
 use super::parameters::{HostKeys, HostOf, KeysOf};
+use crate::answers::HostKey;
 
 impl Methods {
     pub(super) async fn key_methods(
@@ -15,7 +16,7 @@ impl Methods {
             "cairn_host_key_list" => {
                 let of: KeysOf = read(params)?;
                 let snapshot = self.snapshot().await?;
-                Ok(host_keys(&snapshot.config, &of))
+                answer(&host_keys(&snapshot.config, &of))
             }
             "cairn_host_key_set" => {
                 let new: HostKeys = read(params)?;
@@ -59,7 +60,7 @@ fn refuse_secret(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn host_keys(config: &Config, of: &KeysOf) -> Value {
+fn host_keys(config: &Config, of: &KeysOf) -> Vec<HostKey> {
     let is_wanted = |wanted: &Option<String>, name: &Nqn| {
         wanted.as_deref().is_none_or(|wanted| wanted == name.raw())
     };
@@ -68,14 +69,12 @@ fn host_keys(config: &Config, of: &KeysOf) -> Value {
     let keys = subsystems.flat_map(|subsystem| {
         let hosts = subsystem.authentication.hosts.iter();
         let hosts = hosts.filter(|(host, _)| is_wanted(&of.host, host));
-        hosts.map(|(host, keys)| {
-            json!({
-                "nqn": subsystem.nqn.raw(),
-                "host": host.raw(),
-                "dhchap_key": keys.host.to_string(),
-                "dhchap_ctrl_key": keys.controller.as_ref().map(KeySource::to_string),
-                "removed": matches!(&keys.host, KeySource::Named(key) if key.is_removed),
-            })
+        hosts.map(|(host, keys)| HostKey {
+            nqn: subsystem.nqn.raw().to_owned(),
+            host: host.raw().to_owned(),
+            dhchap_key: keys.host.to_string(),
+            dhchap_ctrl_key: keys.controller.as_ref().map(KeySource::to_string),
+            removed: matches!(&keys.host, KeySource::Named(key) if key.is_removed),
         })
     });
     keys.collect()

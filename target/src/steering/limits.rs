@@ -1,10 +1,11 @@
-use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits, format_size};
+use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits};
 use cairn_control::{Error, Kind, Nothing, read};
 use nvme_proto::wire::Nqn;
 use serde_json::{Map, Value, json};
 
-use super::methods::Methods;
+use super::methods::{Methods, answer};
 use super::parameters::{LimitOf, LimitSet};
+use crate::answers::Limit;
 
 impl Methods {
     pub(super) async fn limit_methods(
@@ -15,7 +16,7 @@ impl Methods {
         match method {
             "cairn_limit_list" => {
                 read::<Nothing>(params)?;
-                Ok(list(&self.snapshot().await?.config))
+                answer(&list(&self.snapshot().await?.config))
             }
             "cairn_limit_set" => {
                 let set: LimitSet = read(params)?;
@@ -68,18 +69,36 @@ fn limits_of(nsid: Option<u32>, each_host: bool, host: Option<String>) -> Result
     }
 }
 
-fn list(config: &Config) -> Value {
+fn list(config: &Config) -> Vec<Limit> {
     let mut all = Vec::new();
     for subsystem in &config.subsystems {
-        let mut add = |nsid: Option<u32>, each_host, host: Option<&Nqn>, limits| {
-            let Some(mut shown) = shown(limits, host.is_some()) else {
-                return;
-            };
-            shown["nqn"] = json!(subsystem.nqn.raw());
-            shown["nsid"] = json!(nsid);
-            shown["each_host"] = json!(each_host);
-            shown["host"] = json!(host.map(Nqn::raw));
-            all.push(shown);
+        let mut add = |nsid: Option<u32>, each_host, host: Option<&Nqn>, limits: &Limits| {
+            let Limits {
+                iops,
+                read,
+                write,
+                total,
+                outstanding,
+                burst,
+                weight,
+            } = *limits;
+            let outstanding = outstanding.map(u64::from);
+            let any = iops.or(read).or(write).or(total).or(outstanding);
+            if any.is_some() || host.is_some() {
+                all.push(Limit {
+                    nqn: subsystem.nqn.raw().to_owned(),
+                    nsid,
+                    each_host,
+                    host: host.map(|host| host.raw().to_owned()),
+                    iops,
+                    read,
+                    write,
+                    total,
+                    outstanding,
+                    burst_ms: burst.unwrap_or(BURST_DEFAULT).as_millis() as u64,
+                    weight: weight.map(u64::from),
+                });
+            }
         };
         add(None, false, None, &subsystem.limits);
         add(None, true, None, &subsystem.limits_per_host);
@@ -90,33 +109,5 @@ fn list(config: &Config) -> Value {
             add(Some(namespace.nsid), false, None, &namespace.limits);
         }
     }
-    Value::Array(all)
-}
-
-fn shown(limits: &Limits, always: bool) -> Option<Value> {
-    let Limits {
-        iops,
-        read,
-        write,
-        total,
-        outstanding,
-        burst,
-        weight,
-    } = *limits;
-    if !always {
-        let most = outstanding.map(u64::from);
-        iops.or(read).or(write).or(total).or(most)?;
-    }
-    let mut shown = json!({
-        "iops": iops,
-        "read": read.map(format_size),
-        "write": write.map(format_size),
-        "total": total.map(format_size),
-        "outstanding": outstanding,
-        "burst_ms": burst.unwrap_or(BURST_DEFAULT).as_millis() as u64,
-    });
-    if let Some(weight) = weight {
-        shown["weight"] = weight.into();
-    }
-    Some(shown)
+    all
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cairn_config::{
-    Draft, EditError, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn,
-    PORT_DEFAULT, Trid, without_secrets,
+    Draft, EditError, GROUP_PREFIX, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem,
+    Nqn, PORT_DEFAULT, Trid, without_secrets,
 };
 use cairn_control::{
     Declared,
@@ -13,6 +13,7 @@ use cairn_control::{
 };
 use cairn_interop::spdk;
 use rustix::io::Errno;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,11 +22,15 @@ use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
     NamespaceAdd, NamespaceOf, SubsystemAdd,
 };
+use super::problems::{Observations, doubts};
 use super::published::{Facts, Published};
 use super::refused::{refuse_read_only, stopped};
 use super::source::Source;
+use super::stale;
 use super::views;
+use crate::answers::{ConfigText, HostAdded, HostsAdded, Reload, Status};
 use crate::logging::LogFilter;
+use crate::panics::{Part, confine_part};
 use crate::server::{Handle, Snapshot};
 use cairn_data_path::audit::Event;
 
@@ -54,6 +59,7 @@ pub(super) const METHODS: Declared = &[
     ("cairn_listener_set", Changes),
     ("cairn_log_get", Reads),
     ("cairn_log_set", Changes),
+    ("cairn_metrics_get", Reads),
     ("cairn_namespace_add", Changes),
     ("cairn_namespace_list", Reads),
     ("cairn_namespace_remove", Changes),
@@ -93,6 +99,8 @@ impl Handler for Methods {
             let audit = &self.handle.audit;
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
+                // The reload itself logs its result.
+                _ if effect == Reloads => {}
                 Ok(_) => {
                     // Cause: a control socket request.
                     tracing::info!(
@@ -116,6 +124,10 @@ impl Handler for Methods {
     fn is_small(&self, method: &str) -> bool {
         effect(method) != Some(Reads)
     }
+}
+
+pub(super) fn answer<T: Serialize>(value: &T) -> Answer {
+    serde_json::to_value(value).map_err(|error| Error::new(Error::INTERNAL, error.to_string()))
 }
 
 fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
@@ -204,12 +216,13 @@ impl Methods {
             "cairn_config_get" => {
                 read::<Nothing>(params)?;
                 let facts = self.facts();
-                let text = without_secrets(&facts.text);
-                Ok(json!({"file": self.source.path(), "text": text}))
+                let text = without_secrets(&facts.text).into_owned();
+                let file = self.source.path().map(|path| path.display().to_string());
+                answer(&ConfigText { file, text })
             }
             "cairn_subsystem_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::subsystems(&self.snapshot().await?.config))
+                answer(&views::subsystems(&self.snapshot().await?.config))
             }
             "cairn_subsystem_add" => self.subsystem_add(params).await,
             "cairn_subsystem_remove" => {
@@ -219,7 +232,7 @@ impl Methods {
             }
             "cairn_namespace_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::namespaces(&self.snapshot().await?))
+                answer(&views::namespaces(&self.snapshot().await?))
             }
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
@@ -229,9 +242,13 @@ impl Methods {
                 })
                 .await
             }
+            "cairn_metrics_get" => {
+                read::<Nothing>(params)?;
+                self.metrics().await
+            }
             "cairn_connection_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::connections(&self.snapshot().await?))
+                answer(&views::connections(&self.snapshot().await?))
             }
             "cairn_connection_remove" => self.disconnect(params).await,
             "cairn_drain" => self.drain(params).await,
@@ -253,7 +270,7 @@ impl Methods {
         match method {
             "cairn_listener_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::listeners(&self.snapshot().await?))
+                answer(&views::listeners(&self.snapshot().await?))
             }
             "cairn_listener_add" => self.listener_add(params).await,
             "cairn_listener_remove" => {
@@ -267,11 +284,14 @@ impl Methods {
             "cairn_listener_set" => self.listener_set(params).await,
             "cairn_host_add" => {
                 let HostOf { nqn, host } = read(params)?;
-                self.change(Kind::Grows, move |stage| {
+                let hosts = [host.clone()];
+                let added = self.change(Kind::Grows, move |stage| {
                     let added = stage.draft.add_host(&nqn, &host)?;
                     Ok(json!(added))
-                })
-                .await
+                });
+                let added = added.await? == true;
+                let warnings = self.doubts(&hosts).await?;
+                answer(&HostAdded { added, warnings })
             }
             "cairn_host_remove" => {
                 let HostOf { nqn, host } = read(params)?;
@@ -295,16 +315,19 @@ impl Methods {
         match method {
             "cairn_host_group_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::host_groups(&self.snapshot().await?.config))
+                answer(&views::host_groups(&self.snapshot().await?.config))
             }
             "cairn_host_group_add" => {
                 let HostGroup { name, hosts } = read(params)?;
                 let hosts = hosts.unwrap_or_default();
-                self.change(Kind::Grows, move |stage| {
+                let named = hosts.clone();
+                let added = self.change(Kind::Grows, move |stage| {
                     let added = stage.draft.add_to_host_group(&name, &hosts);
                     Ok(json!(added?))
-                })
-                .await
+                });
+                let added = added.await?.as_u64().unwrap_or(0);
+                let warnings = self.doubts(&named).await?;
+                answer(&HostsAdded { added, warnings })
             }
             "cairn_host_group_remove" => {
                 let HostGroup { name, hosts } = read(params)?;
@@ -323,11 +346,39 @@ impl Methods {
         self.handle.snapshot().await.ok_or_else(stopped)
     }
 
+    async fn metrics(&self) -> Answer {
+        let observed = self.handle.observed().await.ok_or_else(stopped)?;
+        let page = tokio::task::spawn_blocking(move || {
+            confine_part(Part::Metrics, || observed.fine_page())
+        });
+        let page = page.await.ok().flatten();
+        let failed = || Error::new(Error::INTERNAL, "see the error in the target's log");
+        page.map(Value::String).ok_or_else(failed)
+    }
+
     async fn status(&self) -> Answer {
         let snapshot = self.snapshot().await?;
-        let warnings = self.published.warnings.shown(&snapshot.config);
-        let (facts, source) = (self.facts(), &self.source);
-        Ok(views::status(&snapshot, &facts, source, &warnings))
+        answer(&self.status_of(&snapshot).await)
+    }
+
+    async fn status_of(&self, snapshot: &Snapshot) -> Status {
+        let known = &self.published.warnings;
+        let warnings = known.shown(&snapshot.config);
+        let odd_hosts = known.odd_hosts(&snapshot.config);
+        let stale = stale::difference(&self.source, &self.published).await;
+        let facts = self.facts();
+        let seen = Observations {
+            facts: &facts,
+            stale,
+            odd_hosts: &odd_hosts,
+        };
+        views::status(snapshot, &seen, &self.source, &warnings)
+    }
+
+    async fn doubts(&self, hosts: &[String]) -> Result<Vec<String>, Error> {
+        let snapshot = self.snapshot().await?;
+        let hosts = hosts.iter().filter(|name| !name.starts_with(GROUP_PREFIX));
+        Ok(hosts.flat_map(|host| doubts(&snapshot, host)).collect())
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -365,11 +416,14 @@ impl Methods {
 
     async fn reload(&self, params: Params) -> Answer {
         read::<Nothing>(params)?;
-        let (answer, answered) = oneshot::channel();
-        let sent = self.jobs.send(Job::Reload { answer }).await;
+        let (reloaded, answered) = oneshot::channel();
+        let sent = self.jobs.send(Job::Reload { answer: reloaded }).await;
         sent.map_err(|_| stopped())?;
         match answered.await {
-            Ok(Ok(())) => self.status().await,
+            Ok(Ok(changes)) => {
+                let status = self.status_of(&self.snapshot().await?).await;
+                answer(&Reload { changes, status })
+            }
             Ok(Err(error)) => {
                 // Cause: a control socket request.
                 tracing::error!(

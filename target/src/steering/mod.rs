@@ -6,6 +6,7 @@
 
 mod changes;
 mod dialect;
+mod differences;
 mod draining;
 mod file;
 mod keys;
@@ -15,10 +16,12 @@ mod panic_isolation;
 mod parameters;
 mod policy;
 mod pools;
+mod problems;
 mod published;
 mod refused;
 mod settings;
 mod source;
+mod stale;
 mod views;
 mod warnings;
 
@@ -37,13 +40,16 @@ use changes::{ChangeQueue, JOBS_MAX, Job};
 use methods::Methods;
 use panic_isolation::PanicIsolated;
 
+/// Changes of a reload, one sentence for each object, or the reason of its failure.
+pub(crate) type Reloaded = Result<Vec<String>, String>;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Steering {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Steering {
-    pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
+    pub(crate) fn reload(&self) -> oneshot::Receiver<Reloaded> {
         let (answer, answered) = oneshot::channel();
         // If the queue is full, the sender is dropped and the receiver fails.
         let _ = self.jobs.try_send(Job::Reload { answer });

@@ -6,9 +6,10 @@ use cairn_config::{NamespaceSettings, Only, PORT_DEFAULT, SubsystemSettings};
 use cairn_control::{Error, Kind, Nothing, read};
 use serde_json::{Map, Value, json};
 
-use super::methods::Methods;
+use super::methods::{Methods, answer};
 use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
 use super::views;
+use crate::answers::AtNextStart;
 
 type Answer = Result<Value, Error>;
 type Params = Map<String, Value>;
@@ -21,11 +22,12 @@ impl Methods {
             "cairn_host_list" => {
                 let Named { nqn } = read(params)?;
                 let hosts = views::hosts(&self.snapshot().await?, &nqn);
-                hosts.ok_or_else(|| views::no_subsystem(&nqn))
+                let hosts = hosts.ok_or_else(|| views::no_subsystem(&nqn))?;
+                answer(&hosts)
             }
             "cairn_referral_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::referrals(&self.snapshot().await?.config))
+                answer(&views::referrals(&self.snapshot().await?.config))
             }
             "cairn_referral_add" => {
                 let (at, nqn) = referral(params)?;
@@ -81,7 +83,9 @@ impl Methods {
             .into_iter()
             .filter(|it| it.ends_with(&end))
             .collect();
-        Ok(json!({"at_next_start": waiting}))
+        answer(&AtNextStart {
+            at_next_start: waiting,
+        })
     }
 
     async fn namespace_set(&self, params: Params) -> Answer {

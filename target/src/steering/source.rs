@@ -56,12 +56,17 @@ impl Source {
         self.flags.export.is_empty()
     }
 
+    /// Parses `text` without a scan of directories.
+    pub(super) fn check(&self, text: &str) -> Result<Config, ConfigError> {
+        match &self.path {
+            Some(path) => Config::parse(&path.display().to_string(), text, &self.flags),
+            None if text.is_empty() => Config::from_flags(&self.flags),
+            None => Config::parse(NO_FILE, text, &self.flags),
+        }
+    }
+
     pub(super) fn parse(&self, text: &str) -> Result<Config, ConfigError> {
-        let mut config = match &self.path {
-            Some(path) => Config::parse(&path.display().to_string(), text, &self.flags)?,
-            None if text.is_empty() => Config::from_flags(&self.flags)?,
-            None => Config::parse(NO_FILE, text, &self.flags)?,
-        };
+        let mut config = self.check(text)?;
         if let Some(reactors) = self.reactors {
             config.target.reactors = Reactors::Count(usize::from(reactors));
         }

@@ -3,22 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Config, HostList, Nqn, Roce, Subsystem, ana_word};
+use cairn_config::{Config, HostList, Nqn, Roce, ana_summary, ana_word};
 use cairn_control::Error;
 use rustix::io::Errno;
-use serde_json::{Value, json};
 
-use super::published::Facts;
+use super::problems::{Observations, problems, refused_hosts};
 use super::source::Source;
+use crate::answers::{
+    Connection, Health, Host, HostGroup, Hosts, LastReload, Listener, Missing, Namespace,
+    NamespaceState, Referral, Status, Subsystem,
+};
 use crate::revision;
-use crate::server::Snapshot;
+use crate::server::{Export, Snapshot};
 
 pub(super) fn status(
     snapshot: &Snapshot,
-    facts: &Facts,
+    seen: &Observations<'_>,
     source: &Source,
     warnings: &[String],
-) -> Value {
+) -> Status {
     let config = &snapshot.config;
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     let views = snapshot.subsystems.iter().map(|(_, shared)| shared.view());
@@ -31,41 +34,45 @@ pub(super) fn status(
             deleted += usize::from(backend.is_deleted());
         }
     }
-    let reload = facts.reload.as_ref().map(|(at, ended)| {
-        json!({
-            "at": seconds(*at),
-            "error": ended.as_ref().err(),
-        })
+    let refused = refused_hosts(snapshot);
+    let problems = problems(snapshot, seen, &refused);
+    let last_reload = seen.facts.reload.as_ref().map(|(at, ended)| LastReload {
+        at: seconds(*at),
+        error: ended.as_ref().err().cloned(),
     });
-    json!({
-        "version": revision::VERSION,
-        "commit": revision::COMMIT,
-        "pid": std::process::id(),
-        "uptime_s": snapshot.uptime.as_secs(),
-        "reactors": snapshot.reactors.len(),
-        "config_file": source.path(),
-        "read_only": config.control.read_only,
-        "listeners": listeners(snapshot),
-        "missing": missing(snapshot),
-        "warnings": warnings,
-        "at_next_start": snapshot.at_next_start,
-        "subsystems": config.subsystems.len(),
-        "namespaces": namespaces,
-        "failed_namespaces": failed,
-        "deleted_namespaces": deleted,
-        "associations": hosts,
-        "last_reload": reload,
-    })
+    Status {
+        health: match problems.is_empty() {
+            true => Health::Ok,
+            false => Health::Degraded,
+        },
+        problems,
+        refused,
+        version: revision::VERSION,
+        commit: revision::COMMIT,
+        pid: std::process::id(),
+        uptime_s: snapshot.uptime.as_secs(),
+        reactors: snapshot.reactors.len(),
+        config_file: source.path().map(|path| path.display().to_string()),
+        read_only: config.control.read_only,
+        listeners: listeners(snapshot),
+        missing: missing(snapshot),
+        warnings: warnings.to_vec(),
+        at_next_start: snapshot.at_next_start.clone(),
+        subsystems: config.subsystems.len(),
+        namespaces,
+        failed_namespaces: failed,
+        deleted_namespaces: deleted,
+        associations: hosts,
+        last_reload,
+    }
 }
 
-fn missing(snapshot: &Snapshot) -> Value {
-    let missing = snapshot.missing.iter().map(|(one, lasting)| {
-        json!({
-            "kind": one.thing.kind(),
-            "name": one.thing.to_string(),
-            "reason": one.reason,
-            "for_s": lasting.as_secs(),
-        })
+fn missing(snapshot: &Snapshot) -> Vec<Missing> {
+    let missing = snapshot.missing.iter().map(|(one, lasting)| Missing {
+        kind: one.thing.kind(),
+        name: one.thing.to_string(),
+        reason: one.reason.clone(),
+        for_s: lasting.as_secs(),
     });
     missing.collect()
 }
@@ -75,50 +82,54 @@ fn seconds(at: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-pub(super) fn listeners(snapshot: &Snapshot) -> Value {
+pub(super) fn listeners(snapshot: &Snapshot) -> Vec<Listener> {
     let listeners = snapshot.listeners.iter().map(|listener| {
-        let (ana, groups) = cairn_config::ana_summary(&listener.ana);
-        let (version, vlan) = match (listener.provider, listener.roce) {
+        let (ana, groups) = ana_summary(&listener.ana);
+        let (roce, vlan) = match (listener.provider, listener.roce) {
             ("soft", Roce::V1 { vlan }) => (Some("v1"), vlan),
             ("soft", Roce::V2) => (Some("v2"), None),
             _ => (None, None),
         };
         let groups = groups.into_iter();
         let groups = groups.map(|(group, state)| (group.to_string(), ana_word(state)));
-        json!({
-            "address": listener.address.address,
-            "port": listener.address.port,
-            "provider": listener.provider,
-            "roce": version,
-            "vlan": vlan,
-            "ana": ana_word(ana),
-            "ana_groups": groups.collect::<BTreeMap<_, _>>(),
-            "drained": listener.drained,
-        })
+        Listener {
+            address: listener.address.address.to_string(),
+            port: listener.address.port,
+            provider: listener.provider,
+            roce,
+            vlan,
+            ana: ana_word(ana),
+            ana_groups: groups.collect(),
+            drained: listener.drained,
+            down: listener.down.as_ref().map(|(reason, _)| reason.clone()),
+        }
     });
     listeners.collect()
 }
 
-pub(super) fn subsystems(config: &Config) -> Value {
+pub(super) fn subsystems(config: &Config) -> Vec<Subsystem> {
     let subsystems = config.subsystems.iter().map(|subsystem| {
         let list = &subsystem.allowed_hosts;
-        json!({
-            "nqn": subsystem.nqn.raw(),
-            "serial": subsystem.serial,
-            "model": subsystem.model,
-            "listeners": subsystem.listeners,
-            "ana": own_states(subsystem),
-            "allow_any_host": subsystem.allow_any_host,
-            "require_key": subsystem.authentication.is_required,
-            "hosts": single(config, list),
-            "host_groups": groups(list),
-            "namespaces": subsystem.namespaces.len(),
-        })
+        let listeners = subsystem.listeners.as_ref();
+        Subsystem {
+            nqn: subsystem.nqn.raw().to_owned(),
+            serial: subsystem.serial.clone(),
+            model: subsystem.model.clone(),
+            listeners: listeners.map(|all| all.iter().map(ToString::to_string).collect()),
+            ana: own_states(subsystem),
+            allow_any_host: subsystem.allow_any_host,
+            require_key: subsystem.authentication.is_required,
+            hosts: single(config, list),
+            host_groups: groups(list),
+            namespaces: subsystem.namespaces.len(),
+        }
     });
     subsystems.collect()
 }
 
-fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'static str>> {
+fn own_states(
+    subsystem: &cairn_config::Subsystem,
+) -> BTreeMap<String, BTreeMap<String, &'static str>> {
     let states = subsystem.ana.iter().map(|(listener, own)| {
         let states = own.entries().map(|(group, state)| {
             let group = group.map_or("all".to_owned(), |group| group.to_string());
@@ -129,15 +140,16 @@ fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'stat
     states.collect()
 }
 
-fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
-    list.single(&config.host_groups).map(Nqn::raw).collect()
+fn single(config: &Config, list: &HostList) -> Vec<String> {
+    let hosts = list.single(&config.host_groups);
+    hosts.map(|host| host.raw().to_owned()).collect()
 }
 
-fn groups(list: &HostList) -> Vec<&str> {
-    list.groups.iter().map(|name| &**name).collect()
+fn groups(list: &HostList) -> Vec<String> {
+    list.groups.iter().map(|name| name.to_string()).collect()
 }
 
-pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Value> {
+pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Hosts> {
     let config = &snapshot.config;
     let mut subsystems = config.subsystems.iter();
     let subsystem = subsystems.find(|one| one.nqn.raw() == nqn)?;
@@ -149,12 +161,12 @@ pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Value> {
     }
     let mut rows = Vec::new();
     let mut add = |host: &Nqn, group: Option<&str>| {
-        rows.push(json!({
-            "host": host.raw(),
-            "group": group,
-            "authenticates": subsystem.authentication.is_asked_of(host),
-            "controllers": controllers.get(&host.to_string()).copied().unwrap_or(0),
-        }));
+        rows.push(Host {
+            host: host.raw().to_owned(),
+            group: group.map(str::to_owned),
+            authenticates: subsystem.authentication.is_asked_of(host),
+            controllers: controllers.get(&host.to_string()).copied().unwrap_or(0),
+        });
     };
     let list = &subsystem.allowed_hosts;
     for host in list.single(&config.host_groups) {
@@ -166,92 +178,139 @@ pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Value> {
             add(host, Some(name));
         }
     }
-    Some(json!({
-        "allow_any_host": subsystem.allow_any_host,
-        "hosts": rows,
-    }))
+    Some(Hosts {
+        allow_any_host: subsystem.allow_any_host,
+        hosts: rows,
+    })
 }
 
 pub(super) fn no_subsystem(nqn: &str) -> Error {
     Error::errno(Errno::NOENT, format!("the subsystem {nqn} does not exist"))
 }
 
-pub(super) fn referrals(config: &Config) -> Value {
-    let referrals = config.referrals.iter().map(|referral| {
-        json!({
-            "address": referral.address.ip(),
-            "port": referral.address.port(),
-            "nqn": referral.nqn.raw(),
-        })
+pub(super) fn referrals(config: &Config) -> Vec<Referral> {
+    let referrals = config.referrals.iter().map(|referral| Referral {
+        address: referral.address.ip(),
+        port: referral.address.port(),
+        nqn: referral.nqn.raw().to_owned(),
     });
     referrals.collect()
 }
 
-pub(super) fn host_groups(config: &Config) -> Value {
+pub(super) fn host_groups(config: &Config) -> Vec<HostGroup> {
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for subsystem in &config.subsystems {
         let namespaces = subsystem.namespaces.iter();
         let lists = namespaces.filter_map(|one| one.hosts.list());
-        for name in lists.chain([&subsystem.allowed_hosts]).flat_map(groups) {
+        let lists = lists.chain([&subsystem.allowed_hosts]);
+        for name in lists.flat_map(|list| &list.groups) {
             *uses.entry(name).or_default() += 1;
         }
     }
-    let groups = config.host_groups.iter().map(|group| {
-        json!({
-            "name": &*group.name,
-            "lists": uses.get(&*group.name).copied().unwrap_or(0),
-            "hosts": group.hosts.iter().map(Nqn::raw).collect::<Vec<_>>(),
-        })
+    let groups = config.host_groups.iter().map(|group| HostGroup {
+        name: group.name.to_string(),
+        lists: uses.get(&*group.name).copied().unwrap_or(0),
+        hosts: group
+            .hosts
+            .iter()
+            .map(|host| host.raw().to_owned())
+            .collect(),
     });
     groups.collect()
 }
 
-pub(super) fn namespaces(snapshot: &Snapshot) -> Value {
-    let namespaces = snapshot.exports().map(|export| {
-        let (config, entry) = (export.config, &export.entry);
-        let list = config.hosts.list();
-        let block_bytes = 1u64 << entry.view.lbads;
-        json!({
-            "nqn": export.nqn.raw(),
-            "nsid": config.nsid,
-            "name": config.name,
-            "export": config.backing.to_string(),
-            "bytes": entry.view.nsze * block_bytes,
-            "block_bytes": block_bytes,
-            "uuid": entry.namespace.uuid.to_string(),
-            "read_only": config.read_only,
-            "protected_by_host": entry.namespace.is_protected(),
-            "ana_group": config.ana_group,
-            "hosts": list.map(|list| single(&snapshot.config, list)),
-            "host_groups": list.map_or(Vec::new(), groups),
-            "failed": entry.namespace.backend.is_failed(),
-            "deleted": entry.namespace.backend.is_deleted(),
-        })
-    });
-    namespaces.collect()
+pub(super) fn namespaces(snapshot: &Snapshot) -> Vec<Namespace> {
+    let mut all: Vec<Namespace> = snapshot
+        .exports()
+        .map(|export| namespace(&snapshot.config, &export))
+        .collect();
+    for (missing, _) in &snapshot.missing {
+        let Some(place) = missing.thing.place() else {
+            continue;
+        };
+        let shared = snapshot.subsystems.iter().find(|(nqn, _)| *nqn == place.0);
+        let is_served = shared.is_some_and(|(_, shared)| {
+            let table = shared.view().namespaces;
+            table.get(place.1).is_some()
+        });
+        if let Some(config) = snapshot.configured(&place).filter(|_| !is_served) {
+            all.push(Namespace {
+                state: NamespaceState::Missing,
+                reason: Some(missing.reason.clone()),
+                uuid: config.uuid.map(|uuid| uuid.to_string()),
+                ..configured(&snapshot.config, &place.0, config)
+            });
+        }
+    }
+    all.sort_by(|a, b| (&a.nqn, a.nsid).cmp(&(&b.nqn, b.nsid)));
+    all
 }
 
-pub(super) fn connections(snapshot: &Snapshot) -> Value {
+fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Namespace {
+    let list = one.hosts.list();
+    Namespace {
+        nqn: nqn.raw().to_owned(),
+        nsid: one.nsid,
+        state: NamespaceState::Ok,
+        reason: None,
+        name: one.name.clone(),
+        export: one.backing.to_string(),
+        bytes: None,
+        block_bytes: None,
+        uuid: None,
+        read_only: one.read_only,
+        protected_by_host: false,
+        ana_group: one.ana_group,
+        hosts: list.map(|list| single(config, list)),
+        host_groups: list.map_or(Vec::new(), groups),
+        failed: false,
+        deleted: false,
+    }
+}
+
+fn namespace(config: &Config, export: &Export<'_>) -> Namespace {
+    let entry = &export.entry;
+    let block_bytes = 1u64 << entry.view.lbads;
+    let backend = &entry.namespace.backend;
+    let (failed, deleted) = (backend.is_failed(), backend.is_deleted());
+    let (state, reason) = match (failed, deleted) {
+        (true, _) => (NamespaceState::Failed, Some(FAILED)),
+        (false, true) => (NamespaceState::Deleted, Some(DELETED)),
+        (false, false) => (NamespaceState::Ok, None),
+    };
+    Namespace {
+        state,
+        reason: reason.map(str::to_owned),
+        bytes: Some(entry.view.nsze * block_bytes),
+        block_bytes: Some(block_bytes),
+        uuid: Some(entry.namespace.uuid.to_string()),
+        protected_by_host: entry.namespace.is_protected(),
+        failed,
+        deleted,
+        ..configured(config, export.nqn, export.config)
+    }
+}
+
+pub(super) const FAILED: &str = "the disk lost data, or is smaller than its namespace";
+pub(super) const DELETED: &str = "the file was deleted: its data exists until the target ends";
+
+pub(super) fn connections(snapshot: &Snapshot) -> Vec<Connection> {
     let mut all = Vec::new();
     for (nqn, shared) in &snapshot.subsystems {
         for controller in shared.view().controllers {
             let first = controller.queues.first().map(|(_, queue)| queue);
-            let outstanding: u64 = controller
-                .queues
-                .iter()
-                .map(|(_, queue)| queue.counters.depth.get())
-                .sum();
-            all.push(json!({
-                "nqn": nqn.raw(),
-                "cntlid": controller.cntlid,
-                "host": controller.host_nqn,
-                "peer": first.map(|queue| queue.peer.ip()),
-                "local": first.map(|queue| queue.local.to_string()),
-                "provider": first.map(|queue| queue.provider),
-                "queues": controller.queues.len(),
-                "outstanding": outstanding,
-            }));
+            let queues = controller.queues.iter();
+            all.push(Connection {
+                nqn: nqn.raw().to_owned(),
+                cntlid: controller.cntlid,
+                peer: first.map(|queue| queue.peer.ip()),
+                local: first.map(|queue| queue.local.to_string()),
+                provider: first.map(|queue| queue.provider),
+                queues: queues.len(),
+                outstanding: queues.map(|(_, queue)| queue.counters.depth.get()).sum(),
+                host: controller.host_nqn,
+            });
         }
     }
-    Value::Array(all)
+    all
 }

@@ -5,30 +5,46 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_config::Config;
 
+use super::problems::{OddHost, odd_hosts};
+
 /// Maximum warnings in a status response; `cairn-target check` prints all.
 const SHOWN_MAX: usize = 64;
+
+#[derive(Debug, Default, Clone)]
+struct Known {
+    warnings: Arc<[String]>,
+    odd_hosts: Arc<[OddHost]>,
+}
 
 /// Warnings of the latest configuration, computed once: monitors may request the status every
 /// second.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    known: Mutex<(Weak<Config>, Arc<[String]>)>,
+    known: Mutex<(Weak<Config>, Known)>,
 }
 
 impl Warnings {
-    fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
+    fn of(&self, config: &Arc<Config>) -> Known {
         // A panic leaves no partial change, because each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Equal addresses mean the same configuration: the weak reference prevents reuse of the
         // address.
         if !std::ptr::eq(known.0.as_ptr(), Arc::as_ptr(config)) {
-            *known = (Arc::downgrade(config), config.warnings().into());
+            let of = Known {
+                warnings: config.warnings().into(),
+                odd_hosts: odd_hosts(config).into(),
+            };
+            *known = (Arc::downgrade(config), of);
         }
-        Arc::clone(&known.1)
+        known.1.clone()
+    }
+
+    pub(super) fn odd_hosts(&self, config: &Arc<Config>) -> Arc<[OddHost]> {
+        self.of(config).odd_hosts
     }
 
     pub(super) fn shown(&self, config: &Arc<Config>) -> Vec<String> {
-        let all = self.of(config);
+        let all = self.of(config).warnings;
         let mut shown = all[..all.len().min(SHOWN_MAX)].to_vec();
         if all.len() > shown.len() {
             let more = all.len() - shown.len();
@@ -40,9 +56,9 @@ impl Warnings {
     }
 
     pub(super) fn log_new(&self, now: &Arc<Config>, before: &Arc<Config>) {
-        let former = self.of(before);
+        let former = self.of(before).warnings;
         let former: HashSet<&String> = former.iter().collect();
-        let all = self.of(now);
+        let all = self.of(now).warnings;
         for warning in all.iter().filter(|one| !former.contains(one)) {
             // Cause: a control socket request.
             tracing::warn!("{warning}");

@@ -1,4 +1,4 @@
-//! `cairn-target top`: live statistics of a target, from two readings of its Prometheus metrics
+//! `cairn-target top`: live statistics of a target, from two readings of its metrics
 //! (docs/metrics.md).
 
 mod fit;
@@ -11,28 +11,38 @@ mod terminal;
 mod text;
 mod view;
 
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cairn_config::Trid;
+use cairn_control::{CallError, Client};
 use cairn_doctor::cli::{Format, OutputArgs};
 use clap::Args;
+use serde_json::{Value, json};
 
 use page::Page;
-use rates::Rates;
+pub(crate) use rates::Rates;
+
+/// Maximum wait for a response of the control socket.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shows the live activity of a running target: by host, namespace, reactor and device.
 ///
-/// The target must have been started with `--metrics ADDR` (or `[metrics]` in its
-/// configuration). On a terminal, keys choose the table (Tab, 1 to 4) and the column to sort by
-/// (< and >), and q ends it; NO_COLOR turns colours off. `-o json` prints one object per line.
+/// Reads the statistics from the control socket, or from a metrics page. On a terminal, keys choose
+/// the table (Tab, 1 to 4) and the column to sort by (< and >), and q ends it; NO_COLOR turns
+/// colours off. `-o json` prints one object per line.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
-    /// Address where the target serves its metrics
-    #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:9464", value_parser = parse_metrics)]
-    metrics: SocketAddr,
+    /// Control socket of the target [default: in /run/cairn for root, in $XDG_RUNTIME_DIR/cairn for
+    /// others]
+    #[arg(long, value_name = "PATH", env = "CAIRN_CONTROL")]
+    socket: Option<PathBuf>,
+    /// Address of the target's metrics page, read instead of the control socket
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_metrics)]
+    metrics: Option<SocketAddr>,
     /// Configuration file of the target, which contains that address
     #[arg(long, value_name = "FILE", conflicts_with = "metrics")]
     config: Option<PathBuf>,
@@ -52,7 +62,8 @@ fn parse_metrics(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(top: &Top) -> Result<(), String> {
-    let from = top.address()?;
+    let from = top.origin()?;
+    let shown_from = from.to_string();
     let mut readings = Readings::begin(from, Duration::from_secs_f64(top.interval))?;
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if top.output.format == Format::Table && is_terminal {
@@ -60,7 +71,7 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     }
     let mut shown = 0;
     while top.count.is_none_or(|count| shown < count) {
-        if !print(&readings.next()?, from, top.output.format)? {
+        if !print(&readings.next()?, &shown_from, top.output.format)? {
             break;
         }
         shown += 1;
@@ -68,27 +79,62 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     Ok(())
 }
 
+/// Place from which the statistics are read.
+#[derive(Debug)]
+enum Origin {
+    Socket(PathBuf),
+    Metrics(SocketAddr),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => write!(f, "{}", path.display()),
+            Self::Metrics(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl Origin {
+    fn page(&self) -> Result<String, String> {
+        let path = match self {
+            Self::Metrics(address) => return scrape::scrape(*address),
+            Self::Socket(path) => path,
+        };
+        let page = Client::connect(path, PATIENCE)
+            .and_then(|mut client| client.call("cairn_metrics_get", &json!({})));
+        match page {
+            Ok(Value::String(page)) => Ok(page),
+            Ok(_) => Err(CallError::NoResponse.to_string()),
+            Err(error @ CallError::Unreachable { .. }) => Err(format!(
+                "{error}; --metrics ADDR:PORT reads from a metrics page instead"
+            )),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Readings {
-    from: SocketAddr,
+    from: Origin,
     interval: Duration,
     before: Page,
     since: Instant,
 }
 
 impl Readings {
-    fn begin(from: SocketAddr, interval: Duration) -> Result<Self, String> {
+    fn begin(from: Origin, interval: Duration) -> Result<Self, String> {
         Ok(Self {
+            before: Page::parse(&from.page()?)?,
             from,
             interval,
-            before: Page::parse(&scrape::scrape(from)?)?,
             since: Instant::now(),
         })
     }
 
     fn next(&mut self) -> Result<Rates, String> {
         std::thread::sleep(self.interval);
-        let after = Page::parse(&scrape::scrape(self.from)?)?;
+        let after = Page::parse(&self.from.page()?)?;
         let seconds = self.since.elapsed().as_secs_f64();
         self.since = Instant::now();
         let rates = Rates::between(&self.before, &after, seconds);
@@ -98,23 +144,30 @@ impl Readings {
 }
 
 impl Top {
-    fn address(&self) -> Result<SocketAddr, String> {
+    fn origin(&self) -> Result<Origin, String> {
+        if let Some(address) = self.metrics {
+            return Ok(Origin::Metrics(address));
+        }
         let Some(file) = &self.config else {
-            return Ok(self.metrics);
+            let path = self.socket.clone().or_else(cairn_control::default_path);
+            let path = path.ok_or("which target? Give its control socket, by --socket PATH");
+            return Ok(Origin::Socket(path?));
         };
         let config = cairn_config::Config::from_file(file, &cairn_config::Flags::default())
             .map_err(|error| error.to_string())?;
-        config.metrics.listen.ok_or_else(|| {
+        let address = config.metrics.listen.ok_or_else(|| {
             format!(
                 "{}: no [metrics] section, so a target that runs with it serves no metrics: add \
-                 [metrics] listen = \"127.0.0.1:9464\"",
+                 [metrics] listen = \"127.0.0.1:9464\", or leave out --config to read from the \
+                 control socket",
                 file.display()
             )
-        })
+        });
+        address.map(Origin::Metrics)
     }
 }
 
-fn print(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
+fn print(rates: &Rates, from: &str, format: Format) -> Result<bool, String> {
     let text = match format {
         Format::Json => serde_json::to_string(rates).map_err(|error| error.to_string())?,
         _ => text::text(rates, from),

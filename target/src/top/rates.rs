@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::page::{Page, Sample};
@@ -9,8 +10,9 @@ use super::quantile::Buckets;
 
 pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
 
-#[derive(Debug, Serialize)]
-pub(super) struct Rates {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Rates {
+    /// Time between the readings.
     pub(super) seconds: f64,
     pub(super) version: String,
     pub(super) resident_bytes: f64,
@@ -21,7 +23,7 @@ pub(super) struct Rates {
     pub(super) refused_per_s: BTreeMap<String, f64>,
 }
 
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Load {
     pub(super) reads_per_s: f64,
     pub(super) writes_per_s: f64,
@@ -34,7 +36,7 @@ pub(super) struct Load {
     pub(super) p99_us: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Host {
     pub(super) subsystem: String,
     pub(super) host_nqn: String,
@@ -49,7 +51,7 @@ pub(super) struct Host {
     pub(super) pkey: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Namespace {
     pub(super) subsystem: String,
     pub(super) nsid: String,
@@ -59,7 +61,7 @@ pub(super) struct Namespace {
     pub(super) stage_p50_us: BTreeMap<&'static str, f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Reactor {
     pub(super) reactor: String,
     pub(super) busy: f64,
@@ -73,7 +75,7 @@ pub(super) struct Reactor {
     pub(super) waits_per_s: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Device {
     pub(super) device: String,
     pub(super) per_second: BTreeMap<String, f64>,

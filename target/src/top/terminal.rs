@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Shows readings until a key ends the view, or `count` times. Always restores the terminal.
 pub(super) fn run(mut readings: Readings, count: Option<u64>) -> Result<(), String> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut view = View::new(readings.from, has_colours);
+    let mut view = View::new(readings.from.to_string(), has_colours);
     let (sender, receiver) = sync_channel(1);
     // A thread takes the readings, because a hanging target must not delay keys.
     std::thread::spawn(move || while sender.send(readings.next()).is_ok() {});

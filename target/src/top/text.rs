@@ -1,11 +1,9 @@
-use std::net::SocketAddr;
-
 use super::rates::Rates;
 use super::tables::{self, MIB};
 
 const INDENT: &str = "  ";
 
-pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
+pub(super) fn text(rates: &Rates, from: &str) -> String {
     let mut text = heading(rates, from) + "\n";
     for line in refused(rates) {
         text += &format!("{line}\n");
@@ -21,7 +19,7 @@ pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
     text
 }
 
-pub(super) fn heading(rates: &Rates, from: SocketAddr) -> String {
+pub(super) fn heading(rates: &Rates, from: &str) -> String {
     format!(
         "cairn-target {} at {from}: {} hosts, {} namespaces, {:.0} MiB resident; last {:.1} s",
         rates.version,

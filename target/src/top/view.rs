@@ -1,7 +1,5 @@
 //! Terminal view: one table at a time, with selectable sort column.
 
-use std::net::SocketAddr;
-
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -20,7 +18,7 @@ const PAGE_ROWS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct View {
-    from: SocketAddr,
+    from: String,
     has_colours: bool,
     rates: Option<Rates>,
     problem: Option<String>,
@@ -37,7 +35,7 @@ struct Order {
 }
 
 impl View {
-    pub(super) fn new(from: SocketAddr, has_colours: bool) -> Self {
+    pub(super) fn new(from: String, has_colours: bool) -> Self {
         Self {
             from,
             has_colours,
@@ -123,7 +121,7 @@ impl View {
             frame.render_widget(Paragraph::new(wait), frame.area());
             return;
         };
-        let mut head = vec![Line::from(text::heading(rates, self.from)), totals(rates)];
+        let mut head = vec![Line::from(text::heading(rates, &self.from)), totals(rates)];
         head.extend(text::refused(rates).map(|line| Line::styled(line, self.style(Tone::Bad))));
         if let Some(problem) = &self.problem {
             head.push(Line::styled(problem.clone(), self.style(Tone::Bad)));

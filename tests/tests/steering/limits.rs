@@ -25,7 +25,7 @@ fn limits_are_set_shown_kept_and_removed() {
     );
     let shown = json!([{
         "nqn": NQN, "nsid": 1, "each_host": false, "host": null, "iops": 500, "read": null, "write": null,
-        "total": "2MiB", "burst_ms": 50, "outstanding": 16,
+        "total": 2 << 20, "burst_ms": 50, "outstanding": 16, "weight": null,
     }]);
     assert_eq!(target.done("cairn_limit_list", json!({})), shown);
     target.crash();
@@ -73,7 +73,7 @@ fn of_all_namespaces(target: &Steered) {
         .iter()
         .map(|one| (&one["each_host"], &one["write"]))
         .collect();
-    let [all, each, none] = [json!("3MiB"), json!("1MiB"), Value::Null];
+    let [all, each, none] = [json!(3 << 20), json!(1 << 20), Value::Null];
     let [yes, no] = [json!(true), json!(false)];
     assert_eq!(shown, [(&no, &all), (&yes, &each), (&no, &none)]);
     for each_host in [true, false] {
@@ -97,7 +97,7 @@ fn of_one_host(target: &Steered) {
     assert_eq!(set(json!({"read": "2MiB"})), true);
     let shown = list();
     let both = (&shown["host"], &shown["iops"], &shown["read"]);
-    assert_eq!(both, (&json!(HOST), &json!(70), &json!("2MiB")));
+    assert_eq!(both, (&json!(HOST), &json!(70), &json!(2 << 20)));
     assert_eq!(set(json!({"iops": 0, "read": "0"})), true);
     let shown = list();
     let both = (&shown["host"], &shown["iops"]);
@@ -165,7 +165,7 @@ fn limits_by_spdks_names_are_the_namespace_s() {
     let listed = target.done("cairn_limit_list", json!({}));
     assert_eq!(
         (&listed[0]["nsid"], &listed[0]["total"]),
-        (&json!(2), &json!("9MiB"))
+        (&json!(2), &json!(9 << 20))
     );
     let saved = target.done("framework_get_config", json!({"name": "bdev"}));
     let request = json!({"method": "bdev_set_qos_limit", "params": {

@@ -63,7 +63,7 @@ fn a_disk_that_comes_later_is_announced_and_served() {
     let shown = target.command(&["status"]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(
-        shown.contains("MISSING") && shown.contains("not/yet/disk"),
+        shown.starts_with("degraded: 1 problem") && shown.contains("not/yet/disk"),
         "{shown}"
     );
     let mut host = host(&target);

@@ -1,4 +1,5 @@
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cairn_rdma::{DisconnectReason, Event, WorkStatus};
 
@@ -30,6 +31,8 @@ pub struct ReactorCounters {
     pub sleeps: Counter,
     pub capsules: Counter,
     pub panics: Counter,
+    /// Time of the last panic, in seconds since 1970.
+    last_panic_s: Gauge,
     pub orphans: Gauge,
     pub queue_pairs: Gauge,
     pub requests: Gauge,
@@ -51,6 +54,18 @@ pub struct ReactorCounters {
 }
 
 impl ReactorCounters {
+    pub(crate) fn note_panic(&self) {
+        self.panics.add(1);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.last_panic_s.set(now.map_or(0, |now| now.as_secs()));
+    }
+
+    /// Returns the time of the last panic, if any.
+    pub fn last_panic(&self) -> Option<SystemTime> {
+        let at = UNIX_EPOCH + Duration::from_secs(self.last_panic_s.get());
+        (self.panics.get() > 0).then_some(at)
+    }
+
     pub fn device(&self, name: &str, provider: &'static str) -> Arc<DeviceCounters> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = devices.iter().find(|known| known.name == name) {

@@ -28,7 +28,7 @@ struct Losses {
 
 impl Reactor {
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
-        self.queues.counters.panics.add(1);
+        self.queues.counters.note_panic();
         self.queues.requests.abandon_all();
         self.leave_orders();
         for port in self.queues.ports.drain(..).flatten() {

@@ -9,6 +9,7 @@ mod failures;
 mod mailbox;
 mod places;
 mod queue;
+mod refused;
 mod settling;
 mod subsystem;
 mod view;
@@ -27,6 +28,7 @@ pub(crate) use counters::IoCounters;
 pub use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub use places::{ConnectPlace, DISPLACED, Evicted, Full, PlaceId, Places};
 pub use queue::QueueShared;
+pub use refused::{RefusedFor, RefusedHost, RefusedHosts};
 pub use settling::{Scope, Settling};
 pub use subsystem::SubsystemShared;
 pub(crate) use subsystem::{Entry, Joined, KEEP_ALIVE_EXPIRED, Origin};
@@ -86,11 +88,16 @@ pub struct Registry {
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,
+    refused: RefusedHosts,
 }
 
 impl Registry {
     pub fn orders(&self) -> &Arc<DiskOrders> {
         &self.orders
+    }
+
+    pub fn refused(&self) -> &RefusedHosts {
+        &self.refused
     }
 
     pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {

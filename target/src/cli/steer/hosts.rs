@@ -43,6 +43,8 @@ pub(super) fn of_host(action: &HostAction) -> Asked<'_> {
         }
         HostAction::Add { nqn, host, at } => {
             let deed = Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}));
+            let view = View::Added;
+            let deed = Asked { view, ..deed };
             deed.adding(format!("host {host} of {nqn}"))
         }
         HostAction::Remove { nqn, host, at } => {
@@ -94,6 +96,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
         GroupAction::Add { name, hosts, at } => {
             let params = json!({"name": name, "hosts": hosts});
             let deed = Asked::deed(at, "cairn_host_group_add", params);
+            let view = View::Added;
+            let deed = Asked { view, ..deed };
             deed.adding(format!("host group {name}"))
         }
         GroupAction::Remove { name, hosts, at } => {

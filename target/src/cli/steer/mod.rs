@@ -2,7 +2,9 @@
 
 mod actions;
 mod hosts;
+mod monitoring;
 mod names;
+mod shown;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use actions::{
     NamespaceSet, ReferralAction, SubsystemAction, parse_place,
 };
 use hosts::{HOSTS, of_host, of_referral};
+pub(super) use monitoring::check;
 pub(super) use names::place;
 
 /// Maximum wait for a response, longer than slow disks need.
@@ -27,9 +30,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Commands that need a running target.
 #[derive(Debug, Subcommand)]
 pub(super) enum Steer {
-    /// Shows the state of a running target
-    Status(At),
-    /// Reloads the configuration of a running target, and reports the result
+    /// Shows the state of a running target: its health, its problems with their remedies, and its
+    /// listeners
+    Status {
+        /// Report the health as the exit code, too: ok (0), degraded (1), or not reached (2)
+        #[arg(long)]
+        check: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Reloads the configuration of a running target, and prints the changes
     Reload(At),
     /// Shows, adds, removes and sets subsystems of a running target
     Subsystem {
@@ -126,6 +136,8 @@ fn parameters(text: &str) -> Result<Map<String, Value>, String> {
 enum View {
     Rows(&'static [(&'static str, &'static str)]),
     Status,
+    Reload,
+    Added,
     Waiting,
     Hosts,
     Config,
@@ -148,11 +160,11 @@ const NAMESPACES: View = View::Rows(&[
     ("NSID", "nsid"),
     ("NAME", "name"),
     ("EXPORT", "export"),
-    ("BYTES", "bytes"),
+    ("SIZE", "bytes"),
     ("BLOCK", "block_bytes"),
     ("UUID", "uuid"),
-    ("FAILED", "failed"),
-    ("FILE DELETED", "deleted"),
+    ("STATE", "state"),
+    ("REASON", "reason"),
 ]);
 const LIMITS: View = View::Rows(&[
     ("NQN", "nqn"),
@@ -164,7 +176,7 @@ const LIMITS: View = View::Rows(&[
     ("WRITE", "write"),
     ("TOTAL", "total"),
     ("OUTSTANDING", "outstanding"),
-    ("BURST MS", "burst_ms"),
+    ("BURST", "burst_ms"),
 ]);
 const LISTENERS: View = View::Rows(&[
     ("ADDRESS", "address"),
@@ -254,7 +266,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let before = count(&mut client);
     let answer = client.call(asked.method, &asked.params).map_err(failed)?;
     if let Some(object) = &asked.added
-        && (answer == false || answer == 0 || is_namespace && before == count(&mut client))
+        && (is_unchanged(&answer) || is_namespace && before == count(&mut client))
     {
         print_message(format_args!("unchanged: {object}"));
     }
@@ -264,19 +276,17 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         (Format::Name, View::Hosts) => names::names(asked.method, &answer["hosts"]),
         (Format::Wide, View::Rows(columns)) => tables::wide(&answer, columns),
         (_, View::Rows(columns)) => tables::table(&answer, columns),
-        (_, View::Status) => {
-            let mut text = tables::members(&answer, &["listeners", "missing", "warnings"]);
-            for (key, columns) in [("listeners", LISTENER_COLUMNS), ("missing", MISSING)] {
-                if answer[key].as_array().is_some_and(|rows| !rows.is_empty()) {
-                    text += "\n\n";
-                    text += &tables::table(&answer[key], columns);
-                }
-            }
+        (_, View::Status) => shown::status(&answer),
+        (_, View::Reload) => shown::reload(&answer),
+        (_, View::Added) => {
             let warnings = answer["warnings"].as_array().into_iter().flatten();
             for warning in warnings.filter_map(Value::as_str) {
-                text += &format!("\nwarning: {warning}");
+                print_message(format_args!("warning: {warning}"));
             }
-            text
+            match answer["added"].as_u64() {
+                Some(added) => added.to_string(),
+                None => return Ok(()),
+            }
         }
         (_, View::Waiting) => match waiting(&answer) {
             Some(text) => text,
@@ -302,18 +312,17 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     Ok(())
 }
 
+fn is_unchanged(answer: &Value) -> bool {
+    let added = answer.get("added").unwrap_or(answer);
+    *added == false || *added == 0
+}
+
 fn waiting(answer: &Value) -> Option<String> {
     let parts = answer["at_next_start"].as_array()?;
     let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
     let text = format!("takes effect at the next start: {}", parts.join(", "));
     (!parts.is_empty()).then_some(text)
 }
-
-const MISSING: &[(&str, &str)] = &[
-    ("MISSING", "name"),
-    ("SECONDS", "for_s"),
-    ("REASON", "reason"),
-];
 
 const LISTENER_COLUMNS: &[(&str, &str)] = match LISTENERS {
     View::Rows(columns) => columns,
@@ -322,8 +331,8 @@ const LISTENER_COLUMNS: &[(&str, &str)] = match LISTENERS {
 
 fn asked(steer: &Steer) -> Asked<'_> {
     match steer {
-        Steer::Status(at) => Asked::list(at, "cairn_status", View::Status),
-        Steer::Reload(at) => Asked::list(at, "cairn_reload", View::Status),
+        Steer::Status { at, .. } => Asked::list(at, "cairn_status", View::Status),
+        Steer::Reload(at) => Asked::list(at, "cairn_reload", View::Reload),
         Steer::Subsystem { action } => of_subsystem(action),
         Steer::Namespace { action } => of_namespace(action),
         Steer::Listener { action } => of_listener(action),

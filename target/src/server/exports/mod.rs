@@ -257,11 +257,14 @@ impl Exports {
         self.devices.push(Arc::clone(device));
     }
 
-    pub(crate) fn forget_device(&mut self, device: u64) {
-        self.devices.retain(|known| known.id() != device);
+    /// Returns the name of the device, if it was known.
+    pub(crate) fn forget_device(&mut self, device: u64) -> Option<String> {
+        let known = self.devices.iter().position(|known| known.id() == device);
+        let known = known.map(|at| self.devices.remove(at).name().to_owned());
         for (_, namespace) in self.namespaces() {
             namespace.forget_device(device);
         }
+        known
     }
 
     pub(crate) fn replaced_by(&self, old: &Config, new: &Config) -> Replaced {

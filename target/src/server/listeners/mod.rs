@@ -84,6 +84,14 @@ impl Listeners {
         &self.open
     }
 
+    pub(crate) fn note_down(&mut self, id: ListenerId, reason: Option<&str>) {
+        let now = self.clock.now();
+        let mut open = self.open.iter_mut();
+        if let Some(listener) = open.find(|listener| listener.shared.id == id) {
+            listener.down = reason.map(|reason| (reason.to_owned(), now));
+        }
+    }
+
     pub(crate) fn find(&self, id: ListenerId) -> Option<&OpenListener> {
         self.open.iter().find(|listener| listener.shared.id == id)
     }

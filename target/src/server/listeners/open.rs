@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use cairn_base::Trid;
 use cairn_config::Provider as Kind;
@@ -20,6 +21,8 @@ pub(crate) struct OpenListener {
     pub(crate) config: cairn_config::Listener,
     pub(crate) shared: Arc<ListenerShared>,
     pub(crate) drained: bool,
+    /// Reason and begin of an outage.
+    pub(crate) down: Option<(String, Instant)>,
     pub(crate) cut_off: u64,
     listener: Box<dyn Listener>,
 }
@@ -78,6 +81,7 @@ impl OpenListener {
                             removed: AtomicBool::new(false),
                         }),
                         drained: false,
+                        down: None,
                         cut_off: 0,
                         listener,
                     });

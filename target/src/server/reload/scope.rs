@@ -72,8 +72,6 @@ impl Step {
         }
         service.config = config;
         service.publish_health();
-        // Cause: a control socket request.
-        tracing::info!("configuration reloaded");
         Ok(())
     }
 }

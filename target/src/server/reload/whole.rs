@@ -65,8 +65,6 @@ pub(super) fn apply(
     service.config = config;
     service.update_discovery();
     service.publish_health();
-    // Cause: a reload.
-    tracing::info!("configuration reloaded");
     Ok(())
 }
 

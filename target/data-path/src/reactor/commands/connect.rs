@@ -20,7 +20,9 @@ use crate::qpair::{Association, Claimant, QueuePair};
 use crate::reactor::Reactor;
 use crate::reactor::ordering;
 use crate::reactor::stages::{budget, gates, respond};
-use crate::registry::{DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, SubsystemShared};
+use crate::registry::{
+    DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, RefusedFor, SubsystemShared,
+};
 use crate::request::{LastResponse, RequestId, Task};
 
 impl Reactor {
@@ -226,6 +228,14 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let code = refusal.status.code().bits();
         self.queues.counters.refused.add(code);
+        if let (Some(data), Some(reason)) = (data, refused_for(&refusal))
+            && let (Ok(host), Ok(subsystem)) =
+                (Nqn::decode(&data.hostnqn), Nqn::decode(&data.subnqn))
+        {
+            let refused = self.control.registry.refused();
+            let peer = queue.peer.ip();
+            refused.note(host, subsystem, reason, peer, self.time.now.at);
+        }
         let limit = &mut self.control.peer_limit;
         let payer = queue.place.payer();
         if let Some(line) = limit.admit(Topic::Refused, payer, self.time.now.at) {
@@ -234,6 +244,13 @@ impl Reactor {
         let completion = refusal.completion(request.cid());
         self.finish(id, completion.status, completion.result);
     }
+}
+
+fn refused_for(refusal: &Refusal) -> Option<RefusedFor> {
+    if refusal.status.code() == Status::CONNECT_INVALID_HOST.code() {
+        return Some(RefusedFor::Host);
+    }
+    (*refusal == ConnectRequest::unknown_subsystem()).then_some(RefusedFor::Subsystem)
 }
 
 fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {

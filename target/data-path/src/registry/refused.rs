@@ -1,0 +1,125 @@
+//! Hosts whose Connect was refused, for the control socket.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use cairn_base::address::Payer;
+use nvme_proto::wire::Nqn;
+
+/// Maximum number of recorded hosts.
+const REFUSED_MAX: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedFor {
+    /// The subsystem does not permit the host.
+    Host,
+    /// The listener leads to no subsystem of that name.
+    Subsystem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedHost {
+    pub host: Nqn,
+    pub subsystem: Nqn,
+    pub reason: RefusedFor,
+    /// Address of the last attempt.
+    pub peer: IpAddr,
+    pub first: Instant,
+    pub last: Instant,
+    pub attempts: u64,
+}
+
+/// Last refused hosts, one entry for each host and subsystem.
+///
+/// A full table drops the oldest entry of the address with the most entries: a stranger that
+/// invents names displaces only its own.
+#[derive(Debug, Default)]
+pub struct RefusedHosts {
+    /// Ordered by the last attempt. Consistent after a panic: at worst an entry is missing.
+    entries: Mutex<Vec<RefusedHost>>,
+}
+
+impl RefusedHosts {
+    pub fn note(&self, host: Nqn, subsystem: Nqn, reason: RefusedFor, peer: IpAddr, now: Instant) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |one: &RefusedHost| one.host == host && one.subsystem == subsystem;
+        let known = entries.iter().position(is_it);
+        let before = known.map(|at| entries.remove(at));
+        if entries.len() == REFUSED_MAX {
+            let victim = victim(&entries, peer);
+            entries.remove(victim);
+        }
+        entries.push(RefusedHost {
+            host,
+            subsystem,
+            reason,
+            peer,
+            first: before.as_ref().map_or(now, |one| one.first),
+            last: now,
+            attempts: before.map_or(1, |one| one.attempts.saturating_add(1)),
+        });
+    }
+
+    /// Returns the entries, the latest attempt first.
+    pub fn all(&self) -> Vec<RefusedHost> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().rev().cloned().collect()
+    }
+}
+
+fn victim(entries: &[RefusedHost], new: IpAddr) -> usize {
+    let new = Payer::stranger(new);
+    let payers: Vec<Payer> = entries
+        .iter()
+        .map(|one| Payer::stranger(one.peer))
+        .collect();
+    let count = |payer: &Payer| {
+        payers.iter().filter(|one| *one == payer).count() + usize::from(*payer == new)
+    };
+    let most = payers.iter().enumerate().rev();
+    most.max_by_key(|(_, payer)| count(payer))
+        .map_or(0, |(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> Nqn {
+        Nqn::parse(&format!("nqn.2024-01.com.example:{number}")).unwrap()
+    }
+
+    fn note(hosts: &RefusedHosts, number: usize, peer: [u8; 4]) {
+        let now = Instant::now();
+        hosts.note(name(number), name(0), RefusedFor::Host, peer.into(), now);
+    }
+
+    #[test]
+    fn invented_names_displace_only_those_of_their_address() {
+        let hosts = RefusedHosts::default();
+        note(&hosts, 1, [192, 0, 2, 1]);
+        note(&hosts, 2, [192, 0, 2, 2]);
+        for number in 100..10_100 {
+            note(&hosts, number, [192, 0, 2, 9]);
+        }
+        let all = hosts.all();
+        assert_eq!(all.len(), REFUSED_MAX);
+        assert_eq!(all[0].host, name(10_099), "the latest comes first");
+        let has = |number| all.iter().any(|one| one.host == name(number));
+        assert!(has(1) && has(2) && has(9_900) && !has(100));
+    }
+
+    #[test]
+    fn further_attempts_of_a_host_are_counted() {
+        let hosts = RefusedHosts::default();
+        note(&hosts, 1, [192, 0, 2, 1]);
+        note(&hosts, 2, [192, 0, 2, 1]);
+        note(&hosts, 1, [192, 0, 2, 3]);
+        let all = hosts.all();
+        let seen: Vec<_> = all.iter().map(|one| (one.host, one.attempts)).collect();
+        assert_eq!(seen, [(name(1), 2), (name(2), 1)]);
+        assert!(all[0].first < all[0].last);
+        assert_eq!(all[0].peer, IpAddr::from([192, 0, 2, 3]));
+    }
+}

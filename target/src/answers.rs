@@ -1,0 +1,310 @@
+//! Results of Cairn's own methods on the control socket, which commands print with `-o json`
+//! (docs/control.md, "JSON").
+//!
+//! Keys are only added within a major version.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Result of `status`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Status {
+    /// `ok`, or `degraded` if there are problems.
+    pub(crate) health: Health,
+    pub(crate) problems: Vec<Problem>,
+    /// Hosts that were refused, the latest first: at most 256, and none that may connect now.
+    pub(crate) refused: Vec<RefusedHost>,
+    pub(crate) version: &'static str,
+    pub(crate) commit: &'static str,
+    pub(crate) pid: u32,
+    /// Seconds since the start.
+    pub(crate) uptime_s: u64,
+    pub(crate) reactors: usize,
+    pub(crate) config_file: Option<String>,
+    /// Whether the control socket refuses changes.
+    pub(crate) read_only: bool,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) missing: Vec<Missing>,
+    /// Up to 64 sentences about parts of the configuration that no host can use.
+    pub(crate) warnings: Vec<String>,
+    /// Changed settings that wait for a restart.
+    pub(crate) at_next_start: Vec<String>,
+    pub(crate) subsystems: usize,
+    /// Configured namespaces, with missing ones.
+    pub(crate) namespaces: usize,
+    /// Namespaces whose disk lost data.
+    pub(crate) failed_namespaces: usize,
+    /// Namespaces whose file was deleted.
+    pub(crate) deleted_namespaces: usize,
+    /// Connected hosts; one that is connected to two subsystems, or twice, counts twice.
+    pub(crate) associations: usize,
+    pub(crate) last_reload: Option<LastReload>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Health {
+    Ok,
+    Degraded,
+}
+
+/// Condition that an administrator should end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Problem {
+    /// `missing`, `listener`, `device`, `reload`, `disk`, `host`, `drained` or `panic`; more may
+    /// follow.
+    pub(crate) kind: &'static str,
+    pub(crate) what: String,
+    /// Seconds since the begin; null if unknown.
+    pub(crate) for_s: Option<u64>,
+    pub(crate) why: String,
+    pub(crate) remedy: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RefusedHost {
+    /// NQN as the host gave it.
+    pub(crate) host: String,
+    /// NQN of the subsystem that the host wanted.
+    pub(crate) nqn: String,
+    /// Address of the last attempt.
+    pub(crate) peer: IpAddr,
+    pub(crate) reason: &'static str,
+    /// Line for the subsystem's table that permits the host, if that is missing.
+    pub(crate) admit: Option<String>,
+    pub(crate) attempts: u64,
+    /// Seconds since the first attempt.
+    pub(crate) first_s: u64,
+    /// Seconds since the last attempt.
+    pub(crate) last_s: u64,
+}
+
+/// Configured part that is not available.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Missing {
+    /// `namespace`, `directory`, `listener`, `metrics` or `audit`.
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) reason: String,
+    /// Seconds since the first failure.
+    pub(crate) for_s: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LastReload {
+    /// Seconds since 1970.
+    pub(crate) at: u64,
+    /// Reason of a failure, after which the former configuration stays in force.
+    pub(crate) error: Option<String>,
+}
+
+/// Result of `reload`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Reload {
+    /// Sentences about the changes, one for each object.
+    pub(crate) changes: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) status: Status,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Listener {
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    /// `verbs`, `soft` or `loopback`.
+    pub(crate) provider: &'static str,
+    /// RoCE version in user space.
+    pub(crate) roce: Option<&'static str>,
+    /// VID of the VLAN tag of RoCE v1.
+    pub(crate) vlan: Option<u16>,
+    /// ANA state of all groups that `ana_groups` does not have.
+    pub(crate) ana: &'static str,
+    /// ANA states by group.
+    pub(crate) ana_groups: BTreeMap<String, &'static str>,
+    pub(crate) drained: bool,
+    /// Reason why the listener does not listen now.
+    pub(crate) down: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Subsystem {
+    pub(crate) nqn: String,
+    pub(crate) serial: String,
+    pub(crate) model: String,
+    /// Listeners that lead to the subsystem; null for all.
+    pub(crate) listeners: Option<Vec<String>>,
+    /// ANA states by listener and group that differ from the listener's.
+    pub(crate) ana: BTreeMap<String, BTreeMap<String, &'static str>>,
+    pub(crate) allow_any_host: bool,
+    pub(crate) require_key: bool,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) host_groups: Vec<String>,
+    pub(crate) namespaces: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Namespace {
+    pub(crate) nqn: String,
+    pub(crate) nsid: u32,
+    pub(crate) state: NamespaceState,
+    /// Reason of a state other than `ok`.
+    pub(crate) reason: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) export: String,
+    /// Size in bytes; null if missing.
+    pub(crate) bytes: Option<u64>,
+    /// Size of a block in bytes; null if missing.
+    pub(crate) block_bytes: Option<u64>,
+    /// Null if missing, unless configured.
+    pub(crate) uuid: Option<String>,
+    pub(crate) read_only: bool,
+    /// Whether a host has protected the namespace from writes.
+    pub(crate) protected_by_host: bool,
+    pub(crate) ana_group: u32,
+    /// Hosts that see the namespace; null for all of the subsystem.
+    pub(crate) hosts: Option<Vec<String>>,
+    pub(crate) host_groups: Vec<String>,
+    /// Whether the disk lost data.
+    pub(crate) failed: bool,
+    /// Whether the file was deleted.
+    pub(crate) deleted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NamespaceState {
+    Ok,
+    Missing,
+    Failed,
+    Deleted,
+}
+
+/// Connected host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Connection {
+    /// NQN of the subsystem.
+    pub(crate) nqn: String,
+    /// ID of the host's controller.
+    pub(crate) cntlid: u16,
+    /// NQN of the host.
+    pub(crate) host: String,
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) local: Option<String>,
+    pub(crate) provider: Option<&'static str>,
+    pub(crate) queues: usize,
+    /// Commands without a response.
+    pub(crate) outstanding: u64,
+}
+
+/// Result of `host list`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Hosts {
+    pub(crate) allow_any_host: bool,
+    pub(crate) hosts: Vec<Host>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Host {
+    pub(crate) host: String,
+    /// Group that contains the host, if the list names the group.
+    pub(crate) group: Option<String>,
+    pub(crate) authenticates: bool,
+    pub(crate) controllers: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct HostGroup {
+    pub(crate) name: String,
+    /// Number of lists that name the group.
+    pub(crate) lists: usize,
+    pub(crate) hosts: Vec<String>,
+}
+
+/// Result of `host add`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct HostAdded {
+    /// Whether the host is new.
+    pub(crate) added: bool,
+    /// Sentences about a name that is probably mistyped.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Result of `host group add`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct HostsAdded {
+    /// Number of new hosts.
+    pub(crate) added: u64,
+    /// Sentences about names that are probably mistyped.
+    pub(crate) warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct HostKey {
+    /// NQN of the subsystem.
+    pub(crate) nqn: String,
+    pub(crate) host: String,
+    /// File or name of the host's key.
+    pub(crate) dhchap_key: String,
+    /// File or name of the target's key.
+    pub(crate) dhchap_ctrl_key: Option<String>,
+    /// Whether the key was removed, so that the host cannot authenticate.
+    pub(crate) removed: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Limit {
+    /// NQN of the subsystem.
+    pub(crate) nqn: String,
+    pub(crate) nsid: Option<u32>,
+    pub(crate) each_host: bool,
+    pub(crate) host: Option<String>,
+    /// I/O commands per second.
+    pub(crate) iops: Option<u64>,
+    /// Bytes per second.
+    pub(crate) read: Option<u64>,
+    /// Bytes per second.
+    pub(crate) write: Option<u64>,
+    /// Bytes per second.
+    pub(crate) total: Option<u64>,
+    /// Commands at the disk.
+    pub(crate) outstanding: Option<u64>,
+    /// Milliseconds of unused rate that accumulate.
+    pub(crate) burst_ms: u64,
+    /// Share of the disk relative to the other hosts' weights.
+    pub(crate) weight: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Referral {
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) nqn: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Drained {
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    /// Hosts that left or were disconnected.
+    pub(crate) disconnected: usize,
+    pub(crate) connected: usize,
+    /// Commands without a response when their host was disconnected.
+    pub(crate) cut_off: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ConfigText {
+    pub(crate) file: Option<String>,
+    /// Configuration in force, in TOML, without secrets.
+    pub(crate) text: String,
+}
+
+/// Result of `subsystem set`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AtNextStart {
+    /// Changed settings that wait for a restart.
+    pub(crate) at_next_start: Vec<String>,
+}

@@ -1,0 +1,79 @@
+//! JSON schemas of the commands' results (docs/control.md, "JSON").
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+
+use crate::answers::{
+    AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
+    Limit, Listener, Namespace, Referral, Reload, Status, Subsystem,
+};
+use crate::top::Rates;
+
+type Describe = fn() -> Schema;
+
+/// Commands with a result of their own; the others print `true` with `-o json`.
+const COMMANDS: &[(&str, Describe)] = &[
+    ("config show", of::<ConfigText>),
+    ("connection list", of::<Vec<Connection>>),
+    ("drain", of::<Vec<Drained>>),
+    ("host add", of::<HostAdded>),
+    ("host group add", of::<HostsAdded>),
+    ("host group list", of::<Vec<HostGroup>>),
+    ("host key show", of::<Vec<HostKey>>),
+    ("host list", of::<Hosts>),
+    ("limit list", of::<Vec<Limit>>),
+    ("listener list", of::<Vec<Listener>>),
+    ("log", of::<String>),
+    ("namespace add", of::<u32>),
+    ("namespace list", of::<Vec<Namespace>>),
+    ("referral list", of::<Vec<Referral>>),
+    ("reload", of::<Reload>),
+    ("status", of::<Status>),
+    ("subsystem list", of::<Vec<Subsystem>>),
+    ("subsystem set", of::<AtNextStart>),
+    ("top", of::<Rates>),
+];
+
+fn of<T: JsonSchema>() -> Schema {
+    let generator = SchemaSettings::draft2020_12().for_serialize();
+    generator.into_generator().into_root_schema_for::<T>()
+}
+
+/// Returns the schema of the JSON that a command prints.
+pub(super) fn schema(command: &str) -> Result<String, String> {
+    let found = COMMANDS.iter().find(|(name, _)| *name == command);
+    let Some((_, describe)) = found else {
+        let names: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
+        return Err(format!(
+            "{command:?} has no schema: give one of {}",
+            names.join(", ")
+        ));
+    };
+    serde_json::to_string_pretty(&describe()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_with_a_unit_says_so() {
+        for (command, describe) in COMMANDS {
+            let schema = describe().to_value();
+            let defs = schema["$defs"].as_object().into_iter().flatten();
+            let types = defs.map(|(_, one)| one).chain([&schema]);
+            let members = types.filter_map(|one| one["properties"].as_object());
+            for (key, member) in members.flatten().filter(|(key, _)| key.ends_with("_s")) {
+                let says = member["description"].as_str().unwrap_or_default();
+                let is_rate = key.ends_with("_per_s");
+                assert!(is_rate || says.contains("Seconds"), "{command}: {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_without_a_schema_is_refused_with_the_names() {
+        let error = schema("stauts").unwrap_err();
+        assert!(error.contains("status") && error.contains("top"), "{error}");
+    }
+}

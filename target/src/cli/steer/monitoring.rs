@@ -1,0 +1,39 @@
+//! `status --check`, for monitoring.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cairn_control::Client;
+use cairn_doctor::cli::Format;
+use serde_json::json;
+
+use super::{At, shown};
+use crate::cli::print_line;
+use crate::logging::print_failure;
+
+/// Maximum wait for a response, shorter than monitoring systems wait.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Prints the health, and returns it as the exit code.
+pub(crate) fn check(at: &At) -> ExitCode {
+    let path = at.socket.clone().or_else(cairn_control::default_path);
+    let status = path
+        .ok_or_else(|| "which target? Give its control socket, by --socket PATH".to_owned())
+        .and_then(|path| {
+            let called = Client::connect(&path, PATIENCE)
+                .and_then(|mut client| client.call("cairn_status", &json!({})));
+            called.map_err(|error| error.to_string())
+        });
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            print_failure(&error);
+            return ExitCode::from(2);
+        }
+    };
+    match at.output.format {
+        Format::Json => print_line(&format!("{status:#}")),
+        _ => print_line(&shown::check(&status)),
+    }
+    ExitCode::from(u8::from(!shown::is_ok(&status)))
+}

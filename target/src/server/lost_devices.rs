@@ -1,0 +1,29 @@
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Access, access};
+
+/// RDMA devices that were removed, by name.
+#[derive(Debug, Default)]
+pub(super) struct LostDevices(Vec<(String, Instant)>);
+
+impl LostDevices {
+    pub(super) fn note(&mut self, name: String, now: Instant) {
+        if !self.0.iter().any(|(known, _)| *known == name) {
+            self.0.push((name, now));
+        }
+        self.0.retain(|(name, _)| !is_back(name));
+    }
+
+    /// Returns the devices that are not back, with the time since their removal.
+    pub(super) fn present(&self, now: Instant) -> Vec<(String, Duration)> {
+        let lost = self.0.iter().filter(|(name, _)| !is_back(name));
+        let lost = lost.map(|(name, at)| (name.clone(), now.saturating_duration_since(*at)));
+        lost.collect()
+    }
+}
+
+fn is_back(name: &str) -> bool {
+    let path = Path::new("/sys/class/infiniband").join(name);
+    access(path, Access::EXISTS).is_ok()
+}

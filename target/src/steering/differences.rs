@@ -1,0 +1,289 @@
+//! Differences between two configurations, in one sentence for each object.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Write};
+
+use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem};
+
+/// Maximum names in a list; further ones are counted.
+const NAMES_MAX: usize = 4;
+
+pub(super) fn differences(before: &Config, after: &Config) -> Vec<String> {
+    let mut all = subsystems(before, after);
+    let listeners = |config: &Config| -> BTreeMap<String, _> {
+        let listeners = config.listeners.iter();
+        let named = listeners.map(|one| (format!("listener {}", one.trid()), one.clone()));
+        named.collect()
+    };
+    all.extend(objects(&listeners(before), &listeners(after)));
+    all.extend(groups(&before.host_groups, &after.host_groups));
+    let referrals = |config: &Config| -> BTreeMap<String, ()> {
+        let referrals = config.referrals.iter();
+        let named = referrals.map(|one| (format!("referral {} {}", one.address, one.nqn), ()));
+        named.collect()
+    };
+    all.extend(objects(&referrals(before), &referrals(after)));
+    let keys = |config: &Config| -> BTreeMap<String, _> {
+        let keys = config.keys.iter();
+        let named = keys.map(|one| (format!("key {}", one.name), one.clone()));
+        named.collect()
+    };
+    all.extend(objects(&keys(before), &keys(after)));
+    let sections = [
+        ("[target]", before.target != after.target),
+        ("[metrics]", before.metrics != after.metrics),
+        ("[audit]", before.audit != after.audit),
+        ("[control]", before.control != after.control),
+        ("marking rules", before.marking != after.marking),
+        ("DH-HMAC-CHAP parameters", before.dhchap != after.dhchap),
+    ];
+    let changed = sections.iter().filter(|(_, is_changed)| *is_changed);
+    all.extend(changed.map(|(name, _)| format!("{name}: changed")));
+    all
+}
+
+fn objects<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Vec<String> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let changes = names.into_iter().filter_map(|name| {
+        let change = match (before.get(name), after.get(name)) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            (former, now) if former != now => "changed",
+            _ => return None,
+        };
+        Some(format!("{name}: {change}"))
+    });
+    changes.collect()
+}
+
+fn groups(before: &[HostGroup], after: &[HostGroup]) -> Vec<String> {
+    let find = |groups: &[HostGroup], name: &str| {
+        groups.iter().find(|group| *group.name == *name).cloned()
+    };
+    let names = before.iter().chain(after).map(|group| &*group.name);
+    let names: BTreeSet<&str> = names.collect();
+    let changes = names.into_iter().filter_map(|name| {
+        let change = match (find(before, name), find(after, name)) {
+            (Some(_), None) => "removed".to_owned(),
+            (None, Some(group)) => format!("added, with {} hosts", group.hosts.len()),
+            (Some(former), Some(now)) => hosts(&former.hosts, &now.hosts)?,
+            (None, None) => return None,
+        };
+        Some(format!("host group {name}: {change}"))
+    });
+    changes.collect()
+}
+
+fn subsystems(before: &Config, after: &Config) -> Vec<String> {
+    let by_nqn = |config: &Config| -> BTreeMap<Nqn, Subsystem> {
+        let all = config.subsystems.iter();
+        all.map(|one| (one.nqn, one.clone())).collect()
+    };
+    let (before, after) = (by_nqn(before), by_nqn(after));
+    let names: BTreeSet<&Nqn> = before.keys().chain(after.keys()).collect();
+    let changes = names.into_iter().filter_map(|nqn| {
+        let change = match (before.get(nqn), after.get(nqn)) {
+            (Some(former), None) => format!("removed{}", with(&former.namespaces)),
+            (None, Some(now)) => format!("added{}", with(&now.namespaces)),
+            (Some(former), Some(now)) => subsystem(former, now)?,
+            (None, None) => return None,
+        };
+        Some(format!("subsystem {nqn}: {change}"))
+    });
+    changes.collect()
+}
+
+fn with(namespaces: &[Namespace]) -> String {
+    let nsids: Vec<u32> = namespaces.iter().map(|one| one.nsid).collect();
+    match nsids.is_empty() {
+        true => String::new(),
+        false => format!(", with {}", ranges(&nsids)),
+    }
+}
+
+fn subsystem(before: &Subsystem, after: &Subsystem) -> Option<String> {
+    if before == after {
+        return None;
+    }
+    let mut changes = namespaces(&before.namespaces, &after.namespaces);
+    changes.extend(hosts(
+        &before.allowed_hosts.hosts,
+        &after.allowed_hosts.hosts,
+    ));
+    if before.allow_any_host != after.allow_any_host {
+        let every = match after.allow_any_host {
+            true => "every host may connect",
+            false => "only listed hosts may connect",
+        };
+        changes.push(every.to_owned());
+    }
+    let settings = [
+        ("serial", before.serial != after.serial),
+        ("model", before.model != after.model),
+        (
+            "controller IDs",
+            before.controller_ids != after.controller_ids,
+        ),
+        ("listeners", before.listeners != after.listeners),
+        ("ANA states", before.ana != after.ana),
+        (
+            "authentication",
+            before.authentication != after.authentication,
+        ),
+        (
+            "limits",
+            before.limits != after.limits
+                || before.limits_per_host != after.limits_per_host
+                || before.limits_of_hosts != after.limits_of_hosts,
+        ),
+    ];
+    let settings = settings.iter().filter(|(_, is_changed)| *is_changed);
+    changes.extend(settings.map(|(name, _)| format!("changed {name}")));
+    if changes.is_empty() {
+        changes.push("changed".to_owned());
+    }
+    Some(changes.join("; "))
+}
+
+fn namespaces(before: &[Namespace], after: &[Namespace]) -> Vec<String> {
+    let by_nsid = |all: &[Namespace]| -> BTreeMap<u32, Namespace> {
+        all.iter().map(|one| (one.nsid, one.clone())).collect()
+    };
+    let (before, after) = (by_nsid(before), by_nsid(after));
+    let added = after.keys().filter(|nsid| !before.contains_key(nsid));
+    let removed = before.keys().filter(|nsid| !after.contains_key(nsid));
+    let is_changed = |nsid: &&u32| before.get(nsid).is_some_and(|one| one != &after[nsid]);
+    let changed = after.keys().filter(is_changed);
+    let lists: [(&str, Vec<u32>); 3] = [
+        ("added", added.copied().collect()),
+        ("removed", removed.copied().collect()),
+        ("changed", changed.copied().collect()),
+    ];
+    let lists = lists.iter().filter(|(_, nsids)| !nsids.is_empty());
+    lists
+        .map(|(change, nsids)| format!("{change} {}", ranges(nsids)))
+        .collect()
+}
+
+fn hosts(before: &BTreeSet<Nqn>, after: &BTreeSet<Nqn>) -> Option<String> {
+    let changes = [
+        ("added", names(after.difference(before))),
+        ("removed", names(before.difference(after))),
+    ];
+    let changes = changes.iter().filter(|(_, names)| !names.is_empty());
+    let changes = changes.map(|(change, names)| format!("{change} host {names}"));
+    let text = changes.collect::<Vec<_>>().join("; ");
+    (!text.is_empty()).then_some(text)
+}
+
+fn names(all: impl Iterator<Item = impl Display>) -> String {
+    let mut text = String::new();
+    let mut count = 0;
+    for name in all {
+        if count < NAMES_MAX {
+            let comma = if count > 0 { ", " } else { "" };
+            let _ = write!(text, "{comma}{name}");
+        }
+        count += 1;
+    }
+    if count > NAMES_MAX {
+        let _ = write!(text, " and {} more", count - NAMES_MAX);
+    }
+    text
+}
+
+/// Formats sorted NSIDs as "namespace 2" or "namespaces 1-3, 7".
+fn ranges(nsids: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for nsid in nsids {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *nsid => *last = *nsid,
+            _ => ranges.push((*nsid, *nsid)),
+        }
+    }
+    let plural = if nsids.len() == 1 { "" } else { "s" };
+    let ranges = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    let ranges: Vec<String> = ranges.collect();
+    format!("namespace{plural} {}", ranges.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_config::Flags;
+
+    fn parse(text: &str) -> Config {
+        Config::parse("a.toml", text, &Flags::default()).unwrap()
+    }
+
+    const BEFORE: &str = "
+        [[listener]]
+        address = \"192.0.2.1\"
+        [[subsystem]]
+        nqn = \"nqn.2024-01.com.example:a\"
+        allowed_hosts = [\"nqn.2024-01.com.example:h1\"]
+        [[subsystem.namespace]]
+        nsid = 1
+        export = \"mem:1MiB\"
+        [[subsystem]]
+        nqn = \"nqn.2024-01.com.example:b\"
+        allow_any_host = true
+        [[subsystem.namespace]]
+        nsid = 4
+        export = \"mem:1MiB\"
+        [[subsystem.namespace]]
+        nsid = 5
+        export = \"mem:1MiB\"
+    ";
+
+    #[test]
+    fn each_object_has_one_line() {
+        let before = parse(BEFORE);
+        assert_eq!(differences(&before, &before), [""; 0]);
+        let after = parse(
+            "
+            [target]
+            io_queues = 4
+            [[listener]]
+            address = \"192.0.2.2\"
+            [[host_group]]
+            name = \"dbs\"
+            hosts = [\"nqn.2024-01.com.example:h3\"]
+            [[subsystem]]
+            nqn = \"nqn.2024-01.com.example:a\"
+            allowed_hosts = [\"nqn.2024-01.com.example:h2\"]
+            serial = \"S1\"
+            [[subsystem.namespace]]
+            nsid = 1
+            export = \"mem:2MiB\"
+            [[subsystem.namespace]]
+            nsid = 2
+            export = \"mem:1MiB\"
+        ",
+        );
+        assert_eq!(
+            differences(&before, &after),
+            [
+                "subsystem nqn.2024-01.com.example:a: added namespace 2; changed namespace 1; \
+                 added host nqn.2024-01.com.example:h2; removed host nqn.2024-01.com.example:h1; \
+                 changed serial",
+                "subsystem nqn.2024-01.com.example:b: removed, with namespaces 4-5",
+                "listener 192.0.2.1:4420: removed",
+                "listener 192.0.2.2:4420: added",
+                "host group dbs: added, with 1 hosts",
+                "[target]: changed",
+            ]
+        );
+    }
+
+    #[test]
+    fn numbers_and_names_are_shortened() {
+        assert_eq!(ranges(&[2]), "namespace 2");
+        assert_eq!(ranges(&[1, 2, 3, 7]), "namespaces 1-3, 7");
+        assert_eq!(names(["a", "b"].iter()), "a, b");
+        assert_eq!(names(0..6), "0, 1, 2, 3 and 2 more");
+    }
+}

@@ -1,0 +1,316 @@
+//! Problems of a running target, with their remedies, for `status`.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use cairn_config::{Config, Nqn, host_doubt, is_slip};
+use cairn_data_path::registry::RefusedFor;
+use nvme_proto::wire::Quoted;
+
+use super::published::Facts;
+use super::views::{DELETED, FAILED};
+use crate::answers::{Problem, RefusedHost};
+use crate::health::Thing;
+use crate::server::Snapshot;
+
+/// Time after the last attempt for which a refused host is a problem.
+const RECENT: Duration = Duration::from_secs(600);
+
+/// Age of a disk's oldest command from which the disk is stuck.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// Maximum problems of one kind about hosts, which strangers can cause.
+const HOSTS_MAX: usize = 32;
+
+pub(super) struct Observations<'a> {
+    pub(super) facts: &'a Facts,
+    /// Difference between the configuration file and the configuration in force.
+    pub(super) stale: Option<String>,
+    pub(super) odd_hosts: &'a [OddHost],
+}
+
+/// Host in a list of the configuration that is probably mistyped.
+#[derive(Debug, Clone)]
+pub(super) struct OddHost {
+    list: String,
+    host: Nqn,
+    why: String,
+}
+
+pub(super) fn odd_hosts(config: &Config) -> Vec<OddHost> {
+    let groups = config.host_groups.iter();
+    let groups =
+        groups.flat_map(|group| group.hosts.iter().map(|host| (group.name.as_ref(), host)));
+    let lists = config.subsystems.iter().flat_map(|subsystem| {
+        let hosts = subsystem.allowed_hosts.single(&config.host_groups);
+        hosts.map(|host| (subsystem.nqn.raw(), host))
+    });
+    let odd = groups.chain(lists).filter_map(|(list, host)| {
+        Some(OddHost {
+            list: list.to_owned(),
+            host: *host,
+            why: host_doubt(host)?,
+        })
+    });
+    odd.take(HOSTS_MAX).collect()
+}
+
+/// Returns the refused hosts that still may not connect, the latest first.
+pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
+    let config = &snapshot.config;
+    let mut connected: HashSet<(Nqn, String)> = HashSet::new();
+    for (nqn, shared) in &snapshot.subsystems {
+        let controllers = shared.view().controllers.into_iter();
+        connected.extend(controllers.map(|one| (*nqn, one.host_nqn)));
+    }
+    let refused = snapshot.refused.iter().filter(|(one, _, _)| {
+        let mut subsystems = config.subsystems.iter();
+        let own = subsystems.find(|subsystem| subsystem.nqn == one.subsystem);
+        let is_permitted = own
+            .is_some_and(|own| own.allow_any_host || own.allowed_hosts.hosts.contains(&one.host));
+        let is_over = is_permitted && one.reason == RefusedFor::Host;
+        !is_over && !connected.contains(&(one.subsystem, one.host.to_string()))
+    });
+    let refused = refused.map(|(one, first, last)| {
+        let host = one.host.raw();
+        let (reason, admit) = match one.reason {
+            RefusedFor::Host => (
+                "the subsystem does not permit this host",
+                Some(format!("allowed_hosts = [{}]", Quoted(host))),
+            ),
+            RefusedFor::Subsystem => ("the listener leads to no subsystem of that name", None),
+        };
+        RefusedHost {
+            host: host.to_owned(),
+            nqn: one.subsystem.raw().to_owned(),
+            peer: one.peer,
+            reason,
+            admit,
+            attempts: one.attempts,
+            first_s: first.as_secs(),
+            last_s: last.as_secs(),
+        }
+    });
+    refused.collect()
+}
+
+pub(super) fn problems(
+    snapshot: &Snapshot,
+    seen: &Observations<'_>,
+    refused: &[RefusedHost],
+) -> Vec<Problem> {
+    let mut all = Vec::new();
+    all.extend(missing(snapshot));
+    all.extend(listeners(snapshot));
+    all.extend(devices(snapshot));
+    all.extend(configuration(seen));
+    all.extend(disks(snapshot));
+    all.extend(panics(snapshot));
+    all.extend(refusals(refused));
+    all.extend(mistyped(snapshot, seen.odd_hosts, refused));
+    all
+}
+
+fn problem(
+    kind: &'static str,
+    what: impl Into<String>,
+    since: Option<Duration>,
+    why: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Problem {
+    Problem {
+        kind,
+        what: what.into(),
+        for_s: since.map(|since| since.as_secs()),
+        why: why.into(),
+        remedy: remedy.into(),
+    }
+}
+
+fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    snapshot.missing.iter().map(|(one, lasting)| {
+        let remedy = match one.thing {
+            Thing::Namespace((nqn, nsid)) => format!(
+                "make the disk available, which needs no reload, or: cairn-target namespace remove \
+                 {nqn} {nsid}"
+            ),
+            Thing::Directory(_) => "make the directory available; needs no reload".to_owned(),
+            Thing::Listener(at) => format!(
+                "give this machine the address, which needs no reload, or: cairn-target listener \
+                 remove {at}"
+            ),
+            Thing::Metrics(_) => "free the port (ss -ltnp), or change [metrics] listen".to_owned(),
+            Thing::Audit(_) => "make the output of [audit] writable".to_owned(),
+        };
+        let what = one.thing.to_string();
+        problem("missing", what, Some(*lasting), one.reason.clone(), remedy)
+    })
+}
+
+fn listeners(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    let down = snapshot.listeners.iter().filter_map(|listener| {
+        let (reason, since) = listener.down.clone()?;
+        let what = format!("listener {}", listener.address);
+        let remedy = "look at the device and its address: cairn-target doctor";
+        Some(problem("listener", what, Some(since), reason, remedy))
+    });
+    let drained = snapshot.listeners.iter().filter(|one| one.drained);
+    let drained = drained.map(|listener| {
+        let at = listener.address;
+        let what = format!("listener {at}");
+        let why = "it is drained: no host can connect there";
+        let remedy = format!("cairn-target drain {at} --undo");
+        problem("drained", what, None, why, remedy)
+    });
+    down.chain(drained)
+}
+
+fn devices(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    snapshot.lost_devices.iter().map(|(name, since)| {
+        let what = format!("RDMA device {name}");
+        let why = "the device was removed, and its hosts were disconnected";
+        let remedy = "look at the adapter (dmesg, rdma link): it is used again once it is back";
+        problem("device", what, Some(*since), why, remedy)
+    })
+}
+
+fn configuration(seen: &Observations<'_>) -> Option<Problem> {
+    let last = seen.facts.reload.as_ref();
+    let failed = last.and_then(|(at, ended)| Some((at, ended.as_ref().err()?)));
+    let what = "configuration file";
+    if let Some((at, error)) = failed {
+        let since = SystemTime::now().duration_since(*at).unwrap_or_default();
+        let why = format!("the last reload failed: {error}");
+        let remedy = "correct the file, then: cairn-target reload";
+        return Some(problem("reload", what, Some(since), why, remedy));
+    }
+    let why = seen.stale.as_ref()?;
+    let remedy = "check the file (cairn-target check FILE), then: cairn-target reload";
+    Some(problem("reload", what, None, why, remedy))
+}
+
+fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    snapshot.exports().flat_map(|export| {
+        let namespace = &export.entry.namespace;
+        let backend = &namespace.backend;
+        let nsid = export.config.nsid;
+        let what = format!("namespace {nsid} of {}", export.nqn);
+        let of = |is: bool, why: &str, remedy: String| {
+            is.then(|| problem("disk", what.clone(), None, why, remedy))
+        };
+        let path = &export.config.backing;
+        let failed = of(
+            backend.is_failed(),
+            FAILED,
+            format!("look at {path} (dmesg), then: cairn-target reload"),
+        );
+        let deleted = of(
+            backend.is_deleted(),
+            DELETED,
+            format!("copy the data from a host, before the target ends; it was {path}"),
+        );
+        let counters = namespace.all_counters().iter();
+        let oldest = counters.map(|one| one.oldest_ns.get()).max().unwrap_or(0);
+        let oldest = Duration::from_nanos(oldest);
+        let stuck = (oldest >= STUCK).then(|| {
+            let why = "the disk does not end its oldest command";
+            let remedy = format!("look at {path} (dmesg, iostat -x)");
+            problem("disk", what.clone(), Some(oldest), why, remedy)
+        });
+        [failed, deleted, stuck].into_iter().flatten()
+    })
+}
+
+fn panics(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    const REMEDY: &str = "report the error in the log (\"panicked\"), then restart the target";
+    let reactors = snapshot.reactors.iter().enumerate();
+    let reactors = reactors.filter_map(|(index, counters)| {
+        let since = SystemTime::now().duration_since(counters.last_panic()?);
+        let why = "it panicked, which disconnected its hosts, and was replaced";
+        let what = format!("reactor {index}");
+        Some(problem("panic", what, since.ok(), why, REMEDY))
+    });
+    let parts = snapshot.panics.iter().map(|(name, cost, count)| {
+        let why = format!("{count} panics since the start; after each, {cost}");
+        problem("panic", format!("part {name}"), None, why, REMEDY)
+    });
+    reactors.chain(parts)
+}
+
+fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
+    let recent = |one: &&RefusedHost| one.last_s < RECENT.as_secs();
+    let hosts = refused.iter().filter(recent).take(HOSTS_MAX).map(|one| {
+        let what = format!("host {}", shown(&one.host));
+        let why = format!(
+            "refused at {} from {}: {}",
+            shown(&one.nqn),
+            one.peer,
+            one.reason
+        );
+        let remedy = match &one.admit {
+            Some(line) => format!(
+                "cairn-target host add {} {}, or in the file: {line}",
+                shown(&one.nqn),
+                shown(&one.host)
+            ),
+            None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
+        };
+        let since = Duration::from_secs(one.first_s);
+        problem("host", what, Some(since), why, remedy)
+    });
+    let count = refused.iter().filter(recent).count();
+    let more = count.checked_sub(HOSTS_MAX).filter(|more| *more > 0);
+    let more = more.map(|more| {
+        let remedy = "see all: cairn-target status -o json, key refused";
+        let what = format!("{more} more hosts");
+        problem("host", what, None, "they were refused recently", remedy)
+    });
+    hosts.chain(more)
+}
+
+fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Vec<Problem> {
+    let odd = odd.iter().map(|OddHost { list, host, why }| {
+        let what = format!("host {host} in the list of {list}");
+        let remedy = "compare it with /etc/nvme/hostnqn of the host";
+        problem("host", what, None, why, remedy)
+    });
+    let mut all: Vec<Problem> = odd.collect();
+    let recent = refused.iter().filter(|one| one.last_s < RECENT.as_secs());
+    for one in recent.take(HOSTS_MAX) {
+        let config = snapshot.config.subsystems.iter();
+        let own = config.filter(|subsystem| subsystem.nqn.raw() == one.nqn);
+        let listed = own.flat_map(|subsystem| subsystem.allowed_hosts.hosts.iter());
+        for host in listed.filter(|host| is_slip(host.raw(), &one.host)) {
+            let what = format!("host {host} in the list of {}", one.nqn);
+            let why = format!("it is almost the refused host {}", shown(&one.host));
+            let remedy = "if it is mistyped, correct it; compare /etc/nvme/hostnqn of the host";
+            all.push(problem("host", what, None, why, remedy));
+        }
+    }
+    all.truncate(HOSTS_MAX);
+    all
+}
+
+/// Returns sentences about a host that was just added to a list.
+pub(super) fn doubts(snapshot: &Snapshot, host: &str) -> Vec<String> {
+    let Ok(nqn) = Nqn::parse(host) else {
+        return Vec::new();
+    };
+    let doubt = host_doubt(&nqn).map(|why| format!("{nqn} is probably mistyped: {why}"));
+    let refused = snapshot.refused.iter();
+    let near = refused.filter(|(one, _, _)| is_slip(one.host.raw(), host));
+    let near = near.map(|(one, _, _)| {
+        format!(
+            "{nqn} is almost the host {} that {} refused: is it mistyped?",
+            one.host, one.subsystem
+        )
+    });
+    let mut all: Vec<String> = doubt.into_iter().chain(near).collect();
+    all.truncate(HOSTS_MAX);
+    all
+}
+
+/// Escapes a name that a stranger may have chosen.
+fn shown(name: &str) -> String {
+    nvme_proto::wire::Escaped(name).to_string()
+}

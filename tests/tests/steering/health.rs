@@ -1,0 +1,192 @@
+//! `status`, its problems and refused hosts, and the report of `reload`.
+
+use std::fs;
+
+use cairn_initiator::Host;
+use cairn_roce::Soft;
+use cairn_tests::harness::{host_nqn, nqn};
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered};
+
+fn stdout(target: &Steered, args: &[&str]) -> String {
+    String::from_utf8(target.command(args).stdout).unwrap()
+}
+
+fn code(target: &Steered, args: &[&str]) -> Option<i32> {
+    target.command(args).status.code()
+}
+
+fn problems(target: &Steered) -> Vec<Value> {
+    let status = target.done("cairn_status", json!({}));
+    let problems = status["problems"].as_array().unwrap().clone();
+    let health = if problems.is_empty() {
+        "ok"
+    } else {
+        "degraded"
+    };
+    assert_eq!(status["health"], health);
+    problems
+}
+
+#[track_caller]
+fn assert_problem(target: &Steered, words: &[&str]) {
+    let all = problems(target);
+    let says = |one: &Value| {
+        let text = format!("{} {} {}", one["what"], one["why"], one["remedy"]);
+        words.iter().all(|word| text.contains(word))
+    };
+    assert!(all.iter().any(says), "{words:?} is not in {all:#?}");
+}
+
+fn refuse(target: &Steered, name: &str) {
+    assert!(Host::connect(&Soft::default(), target.options(name)).is_err());
+}
+
+#[test]
+fn a_status_opens_with_the_health_and_check_returns_it() {
+    let target = Steered::start();
+    let shown = stdout(&target, &["status"]);
+    let first = "ok: 1 subsystem, 1 namespace, 0 hosts connected, up ";
+    assert!(shown.starts_with(first), "{shown}");
+    assert!(!shown.contains('{') && !shown.contains('['), "{shown}");
+    assert_eq!(code(&target, &["status", "--check"]), Some(0));
+
+    fs::write(target.config(), "[[").unwrap();
+    assert_problem(&target, &["configuration file", "a reload would fail"]);
+    let shown = stdout(&target, &["status", "--check"]);
+    assert!(
+        shown.starts_with("degraded: 1 problem; 1 subsystem"),
+        "{shown}"
+    );
+    assert!(shown.contains("cairn-target reload"), "{shown}");
+    assert_eq!(code(&target, &["status", "--check"]), Some(1));
+
+    let failed = target.command(&["reload"]);
+    let error = String::from_utf8(failed.stderr).unwrap();
+    assert_eq!(error.matches("target.toml").count(), 1, "{error}");
+    assert_problem(&target, &["the last reload failed"]);
+    let nowhere = ["status", "--check", "--socket", "/nonexistent/target.sock"];
+    assert_eq!(code(&target, &nowhere), Some(2));
+}
+
+#[test]
+fn a_reload_names_each_change_once() {
+    let target = Steered::start_logged_after(|_, _| {
+        "[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:1MiB\"\n".to_owned()
+    });
+    assert_eq!(stdout(&target, &["reload"]), "no changes\n");
+    let text = target.text();
+    let two = "nsid = 2\nexport = \"mem:1MiB\"";
+    fs::write(
+        target.config(),
+        text.replace(two, "nsid = 3\nexport = \"mem:1MiB\""),
+    )
+    .unwrap();
+    assert_problem(&target, &["the file has changed since the target read it"]);
+    target.command(&["log", "info"]);
+    let shown = stdout(&target, &["reload"]);
+    let expected = format!("subsystem {NQN}: added namespace 3; removed namespace 2");
+    assert_eq!(shown, format!("{expected}\n"));
+    assert!(problems(&target).is_empty());
+    let log = target.log();
+    let lines = log.lines().filter(|line| line.contains(&expected));
+    assert_eq!(lines.count(), 1, "{log}");
+}
+
+#[test]
+fn a_missing_namespace_is_listed() {
+    let target = Steered::start_after(|folder, _| {
+        let path = folder.join("gone.img").display().to_string();
+        format!("[[subsystem.namespace]]\nnsid = 7\nexport = \"{path}\"\n")
+    });
+    let all = target.done("cairn_namespace_list", json!({}));
+    let states: Vec<_> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["state"])
+        .collect();
+    assert_eq!(states, ["ok", "missing"]);
+    assert!(
+        all[1]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("does not exist")
+    );
+    let shown = stdout(&target, &["namespace", "list"]);
+    assert!(
+        shown.contains("4.0 MiB") && shown.contains("missing"),
+        "{shown}"
+    );
+    let remove = format!("cairn-target namespace remove {NQN} 7");
+    assert_problem(&target, &["gone.img", &remove]);
+}
+
+/// The log has one line a second about a peer.
+#[test]
+fn each_refused_host_of_one_second_is_named_with_the_line_that_admits_it() {
+    let target = Steered::start();
+    target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
+    let names = ["one", "two", "three"];
+    for name in names {
+        refuse(&target, name);
+    }
+    for name in names {
+        let host = host_nqn(name);
+        let line = format!("cairn-target host add {NQN} {}", host.raw());
+        assert_problem(&target, &["does not permit this host", &line]);
+    }
+    let status = target.done("cairn_status", json!({}));
+    assert_eq!(status["refused"].as_array().unwrap().len(), 3);
+    let admit = format!("allowed_hosts = [\"{}\"]", host_nqn("three").raw());
+    assert_eq!(status["refused"][0]["admit"], json!(admit));
+    target.done(
+        "cairn_host_add",
+        json!({"nqn": NQN, "host": host_nqn("two").raw()}),
+    );
+    let status = target.done("cairn_status", json!({}));
+    let hosts = status["refused"].as_array().unwrap().iter();
+    let hosts: Vec<_> = hosts.map(|one| one["host"].clone()).collect();
+    assert_eq!(hosts, [host_nqn("three").raw(), host_nqn("one").raw()]);
+
+    let mut options = target.options("lost");
+    options.subnqn = nqn("nqn.2024-01.com.example:elsewhere");
+    assert!(Host::connect(&Soft::default(), options).is_err());
+    assert_problem(&target, &["leads to no subsystem", "elsewhere"]);
+}
+
+#[test]
+fn a_mistyped_host_is_named_at_once_and_stays_a_problem() {
+    let target = Steered::start();
+    target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
+    refuse(&target, "database");
+    let refused = host_nqn("database");
+    let slip = refused.raw().replace("database", "databsae");
+    let odd = [
+        "iqn.2024-01.com.example:db",
+        &slip,
+        "nqn.2014-08.org.nvmexpres:uuid:1",
+    ];
+    for host in odd {
+        let added = target.command(&["host", "add", NQN, host]);
+        let warned = String::from_utf8(added.stderr).unwrap();
+        assert!(
+            added.status.success() && warned.contains("mistyped"),
+            "{warned}"
+        );
+        assert_problem(&target, &[&format!("host {host} in the list of {NQN}")]);
+    }
+    assert_problem(&target, &["it is almost the refused host", refused.raw()]);
+    let good = ["host", "add", NQN, "nqn.2024-01.com.example:web"];
+    assert_eq!(target.command(&good).stderr, b"");
+}
+
+#[test]
+fn a_drained_listener_is_a_problem_until_the_drain_is_undone() {
+    let target = Steered::start();
+    target.done("cairn_drain", json!({}));
+    assert_problem(&target, &["it is drained", "--undo"]);
+    target.done("cairn_drain_undo", json!({}));
+    assert!(problems(&target).is_empty());
+}
