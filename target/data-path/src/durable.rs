@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
-    // A crash may have left the file, or another program a symbolic link.
+    // A crash may have left this file, or another program may have created a symbolic link.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
         .write(true)

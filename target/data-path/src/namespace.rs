@@ -62,7 +62,7 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // A namespace with a configured UUID must not look like the same disk, so it does not have
+        // With a configured UUID, the namespace is a different disk to hosts, so it does not get
         // the drive's NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,

@@ -313,8 +313,8 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // Discards the range instead of punching a hole, because the kernel zeroes a hole, on
-                    // many devices by writing.
+                    // Discards the range instead of punching a hole, because the kernel zeroes a
+                    // hole, on many devices by writing.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }

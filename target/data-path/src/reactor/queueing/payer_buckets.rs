@@ -60,8 +60,8 @@ struct PayerBucket {
 }
 
 impl PayerBucket {
-    /// Returns the time in nanoseconds from which the payer may spend `cost` as an error. If
-    /// `is_free`, only the limit per round applies.
+    /// Checks that the payer may spend `cost`. The error is the time from which it may, in
+    /// nanoseconds. If `is_free`, only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
         if last == round && taken + cost > ROUND {
