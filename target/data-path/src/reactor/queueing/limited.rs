@@ -1,5 +1,5 @@
 //! Commands that wait for rate limits, in one queue per host and disk. A command's cost is the time
-//! charged by its last limiter, which most hosts share.
+//! charged by its most widely shared limit.
 
 use crate::fair_queue::{FairQueue, Key};
 use crate::ids::ShareId;
