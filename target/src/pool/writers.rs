@@ -10,8 +10,8 @@ use std::path::Path;
 /// Command that sets the signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// True if a program has the file open for writing. False if the kernel cannot tell, because the
-/// file system has no leases or the file belongs to another user.
+/// True if a program has the file open for writing. False if the file system has no leases or the
+/// file belongs to another user, because the kernel reports no writers then.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);
