@@ -54,8 +54,8 @@ pub(crate) enum Health {
 /// Condition that an administrator should end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `missing`, `listener`, `device`, `reload`, `disk`, `host`, `drained` or `panic`; more may
-    /// follow.
+    /// `missing`, `listener`, `device`, `reload`, `disk`, `host`, `drained`, `panic`, or `refused`,
+    /// which does not degrade the health; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) what: String,
     /// Seconds since the begin; null if unknown.

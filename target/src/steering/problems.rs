@@ -9,12 +9,16 @@ use nvme_proto::wire::Quoted;
 
 use super::published::Facts;
 use super::views::{DELETED, FAILED};
-use crate::answers::{Problem, RefusedHost};
+use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::Thing;
 use crate::server::Snapshot;
 
 /// Time after the last attempt for which a refused host is a problem.
 const RECENT: Duration = Duration::from_secs(600);
+
+/// Kind of a refused host. Refusals do not degrade the health, because any stranger on the network
+/// can cause them.
+const REFUSED: &str = "refused";
 
 /// Age of a disk's oldest command from which the disk is stuck.
 const STUCK: Duration = Duration::from_secs(10);
@@ -109,6 +113,13 @@ pub(super) fn problems(
     all.extend(refusals(refused));
     all.extend(mistyped(snapshot, seen.odd_hosts, refused));
     all
+}
+
+pub(super) fn health(problems: &[Problem]) -> Health {
+    match problems.iter().all(|one| one.kind == REFUSED) {
+        true => Health::Ok,
+        false => Health::Degraded,
+    }
 }
 
 fn problem(
@@ -256,14 +267,14 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
             None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
         };
         let since = Duration::from_secs(one.first_s);
-        problem("host", what, Some(since), why, remedy)
+        problem(REFUSED, what, Some(since), why, remedy)
     });
     let count = refused.iter().filter(recent).count();
     let more = count.checked_sub(HOSTS_MAX).filter(|more| *more > 0);
     let more = more.map(|more| {
         let remedy = "see all: cairn-target status -o json, key refused";
         let what = format!("{more} more hosts");
-        problem("host", what, None, "they were refused recently", remedy)
+        problem(REFUSED, what, None, "they were refused recently", remedy)
     });
     hosts.chain(more)
 }

@@ -7,11 +7,11 @@ use cairn_config::{Config, HostList, Nqn, Roce, ana_summary, ana_word};
 use cairn_control::Error;
 use rustix::io::Errno;
 
-use super::problems::{Observations, problems, refused_hosts};
+use super::problems::{Observations, health, problems, refused_hosts};
 use super::source::Source;
 use crate::answers::{
-    Connection, Health, Host, HostGroup, Hosts, LastReload, Listener, Missing, Namespace,
-    NamespaceState, Referral, Status, Subsystem,
+    Connection, Host, HostGroup, Hosts, LastReload, Listener, Missing, Namespace, NamespaceState,
+    Referral, Status, Subsystem,
 };
 use crate::revision;
 use crate::server::{Export, Snapshot};
@@ -41,10 +41,7 @@ pub(super) fn status(
         error: ended.as_ref().err().cloned(),
     });
     Status {
-        health: match problems.is_empty() {
-            true => Health::Ok,
-            false => Health::Degraded,
-        },
+        health: health(&problems),
         problems,
         refused,
         version: revision::VERSION,

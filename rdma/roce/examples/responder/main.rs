@@ -157,10 +157,7 @@ impl Responder {
                 println!("{reason}");
             }
             Event::Notice { message } => println!("{message}"),
-            Event::Established { .. }
-            | Event::Rejected { .. }
-            | Event::DeviceRemoved
-            | Event::EndpointBroken { .. } => {}
+            Event::Established { .. } | Event::Rejected { .. } | Event::DeviceRemoved => {}
         }
     }
 }

@@ -48,7 +48,8 @@ pub(super) fn health(status: &Value) -> String {
     if is_ok(status) {
         return format!("ok: {serves}");
     }
-    let problems = status["problems"].as_array().map_or(0, Vec::len);
+    let problems = status["problems"].as_array().into_iter().flatten();
+    let problems = problems.filter(|one| one["kind"] != "refused").count();
     format!("degraded: {}; {serves}", count(problems as u64, "problem"))
 }
 
@@ -64,7 +65,10 @@ pub(super) fn check(status: &Value) -> String {
 
 pub(super) fn status(status: &Value) -> String {
     let mut text = health(status);
-    if !is_ok(status) {
+    if status["problems"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
+    {
         text += "\n\n";
         text += &tables::table(&status["problems"], PROBLEMS);
     }
