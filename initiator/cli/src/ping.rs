@@ -264,7 +264,10 @@ impl Verdict {
             format!("{} the disk", share(self.disk_us)),
         ));
         let most = parts.iter().max_by(|a, b| a.0.total_cmp(&b.0));
-        let most = most.expect("there are parts").1;
+        let most = match most.expect("there are parts").1 {
+            "the disk" => "the disk, and at limits (cairn-target limit list),",
+            other => other,
+        };
         let list: Vec<_> = parts.iter().map(|(_, _, text)| text.as_str()).collect();
         format!(
             "verdict: of the {:.1} us that a small read takes, {}. Look at {most} first.",
@@ -319,7 +322,7 @@ mod tests {
             text.contains("20.0 us (10 %) the wire, 30.0 us (15 %) the target's"),
             "{text}"
         );
-        assert!(text.ends_with("Look at the disk first."), "{text}");
+        assert!(text.contains("Look at the disk, and at limits"), "{text}");
     }
 
     #[test]

@@ -63,8 +63,9 @@ pub const NVME_REJECTS: [Trouble; 9] = [
     Trouble {
         code: 6,
         name: "No Resources",
-        what: "the target is out of queue pairs, devices or memory, or is shutting down",
+        what: "the target is out of queue pairs, devices or memory, is drained, or is shutting down",
         causes: &[
+            "the listener is drained: cairn-target status at the target names it",
             "the target is shutting down or restarting: hosts can connect afterwards",
             "too many queue pairs: many hosts with an I/O queue for each of their cores",
             "memory cannot be locked for one more RDMA device (memlock)",

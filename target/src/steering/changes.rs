@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Reloaded;
-use super::differences::differences;
+use super::differences::{differences, lengths, resized};
 use super::file::{ConfigFile, Prepared};
 use super::policy::{self, has, late};
 use super::published::{Published, sizes};
@@ -133,7 +133,8 @@ impl ChangeQueue {
 
     async fn reload(&mut self) -> Reloaded {
         let before = self.handle.snapshot().await;
-        let before = before.ok_or("the target stops")?.config;
+        let before = before.ok_or("the target stops")?;
+        let (former, before) = (lengths(&before), before.config);
         self.source.pools().note_in_force(&before);
         let source = Arc::clone(&self.source);
         let text = match source.path().map(Path::to_path_buf) {
@@ -162,7 +163,10 @@ impl ChangeQueue {
             self.notice().await;
         }
         ended.map_err(|error| error.to_string())?;
-        let changes = self.differences(before).await;
+        let mut changes = self.differences(before).await;
+        if let Some(now) = self.handle.snapshot().await {
+            changes.extend(resized(&former, &lengths(&now)));
+        }
         // Cause: a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");
         Ok(changes)

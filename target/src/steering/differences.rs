@@ -5,8 +5,37 @@ use std::fmt::{Display, Write};
 
 use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem};
 
+use crate::server::Snapshot;
+
 /// Maximum names in a list; further ones are counted.
 const NAMES_MAX: usize = 4;
+
+/// Sizes of namespaces in bytes, by subsystem and NSID.
+pub(super) type Lengths = BTreeMap<(Nqn, u32), u64>;
+
+pub(super) fn lengths(snapshot: &Snapshot) -> Lengths {
+    let exports = snapshot.exports().map(|export| {
+        let geometry = export.entry.namespace.backend.geometry();
+        let bytes = geometry.blocks * u64::from(geometry.block_bytes);
+        ((*export.nqn, export.config.nsid), bytes)
+    });
+    exports.collect()
+}
+
+pub(super) fn resized(before: &Lengths, after: &Lengths) -> Vec<String> {
+    let both = after
+        .iter()
+        .filter_map(|(of, now)| Some((of, *before.get(of)?, *now)));
+    let changed = both.filter(|(_, former, now)| former != now);
+    let sentences = changed.map(|((nqn, nsid), former, now)| {
+        let change = match former < now {
+            true => "grew",
+            false => "lost the data beyond its new end: it shrank",
+        };
+        format!("subsystem {nqn}: namespace {nsid} {change} from {former} to {now} bytes")
+    });
+    sentences.collect()
+}
 
 pub(super) fn differences(before: &Config, after: &Config) -> Vec<String> {
     let mut all = subsystems(before, after);

@@ -24,8 +24,9 @@ impl Methods {
                     refuse_secret(key)?;
                 }
                 self.change(Kind::Alone, move |stage| {
-                    let keys = Some((&*new.dhchap_key, new.dhchap_ctrl_key.as_deref()));
                     let before = stage.draft.host_keys(&new.nqn, &new.host)?;
+                    let controller = new.dhchap_ctrl_key.as_deref().or(before[1].as_deref());
+                    let keys = Some((&*new.dhchap_key, controller));
                     stage.draft.set_host_keys(&new.nqn, &new.host, keys)?;
                     stage.rereads = true;
                     let after = stage.draft.host_keys(&new.nqn, &new.host)?;

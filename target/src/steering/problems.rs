@@ -191,7 +191,10 @@ fn configuration(seen: &Observations<'_>) -> Option<Problem> {
     let what = "configuration file";
     if let Some((at, error)) = failed {
         let since = SystemTime::now().duration_since(*at).unwrap_or_default();
-        let why = format!("the last reload failed: {error}");
+        // The excerpt of the file follows on lines that begin with "|".
+        let lines = error.lines().map(str::trim);
+        let lines: Vec<_> = lines.take_while(|line| !line.starts_with('|')).collect();
+        let why = format!("the last reload failed: {}", lines.join(" "));
         let remedy = "correct the file, then: cairn-target reload";
         return Some(problem("reload", what, Some(since), why, remedy));
     }
@@ -316,7 +319,21 @@ pub(super) fn doubts(snapshot: &Snapshot, host: &str) -> Vec<String> {
             one.host, one.subsystem
         )
     });
-    let mut all: Vec<String> = doubt.into_iter().chain(near).collect();
+    let keyless = snapshot.config.subsystems.iter().filter(|subsystem| {
+        let authentication = &subsystem.authentication;
+        subsystem.allowed_hosts.hosts.contains(&nqn)
+            && !authentication.hosts.is_empty()
+            && !authentication.is_asked_of(&nqn)
+    });
+    let keyless = keyless.map(|subsystem| {
+        let subsystem = subsystem.nqn;
+        format!(
+            "{nqn} connects without a key, although other hosts of {subsystem} have one: \
+             cairn-target host key set {subsystem} {nqn} --key FILE, or: \
+             cairn-target subsystem set {subsystem} --require-key on"
+        )
+    });
+    let mut all: Vec<String> = doubt.into_iter().chain(near).chain(keyless).collect();
     all.truncate(HOSTS_MAX);
     all
 }

@@ -191,3 +191,38 @@ fn a_drained_listener_is_a_problem_until_the_drain_is_undone() {
     target.done("cairn_drain_undo", json!({}));
     assert!(problems(&target).is_empty());
 }
+
+#[test]
+fn a_reload_names_disks_that_grew_or_shrank() {
+    let mut disk = None;
+    let target = Steered::start_after(|folder, _| {
+        let path = folder.join("grows.img");
+        let made = fs::File::create(&path).unwrap();
+        made.set_len(1 << 20).unwrap();
+        disk = Some(made);
+        format!(
+            "[[subsystem.namespace]]\nnsid = 8\nexport = \"{}\"\n",
+            path.display()
+        )
+    });
+    let disk = disk.unwrap();
+    for (bytes, word) in [(2 << 20, "grew"), (1 << 20, "shrank")] {
+        disk.set_len(bytes).unwrap();
+        let shown = stdout(&target, &["reload"]);
+        let bytes = format!("to {bytes} bytes");
+        assert!(
+            shown.contains("namespace 8") && shown.contains(word) && shown.contains(&bytes),
+            "{shown}"
+        );
+    }
+    assert_eq!(stdout(&target, &["reload"]), "no changes\n");
+}
+
+#[test]
+fn an_empty_list_has_no_line() {
+    let target = Steered::start();
+    for of in ["connection", "limit", "referral"] {
+        assert_eq!(stdout(&target, &[of, "list", "-o", "name"]), "", "{of}");
+        assert_eq!(stdout(&target, &[of, "list", "--no-headers"]), "", "{of}");
+    }
+}

@@ -315,6 +315,29 @@ fn mistakes_with_keys_have_their_codes() {
 }
 
 #[test]
+fn a_new_key_keeps_the_controllers_and_a_host_without_a_key_is_named() {
+    let target = start();
+    let host = host(&target);
+    let set = |keys: Value| {
+        let mut params = json!({"nqn": NQN, "host": host});
+        let all = params.as_object_mut().unwrap();
+        all.extend(keys.as_object().unwrap().clone());
+        target.done("cairn_host_key_set", params);
+    };
+    set(json!({"dhchap_key": "key:one", "dhchap_ctrl_key": "key:two"}));
+    set(json!({"dhchap_key": "key:two"}));
+    let keys = target.done("cairn_host_key_list", json!({}));
+    assert_eq!(keys[0]["dhchap_key"], "key:two");
+    assert_eq!(keys[0]["dhchap_ctrl_key"], "key:two");
+
+    let other = target.options("other").hostnqn;
+    let added = json!({"nqn": NQN, "host": other.raw()});
+    let answer = target.done("cairn_host_add", added);
+    let warning = answer["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("connects without a key"), "{warning}");
+}
+
+#[test]
 fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut target = start();
     let run = |target: &Steered, args: &[&str]| {

@@ -352,7 +352,8 @@ pub(crate) enum KeyAction {
         /// File with the key of the host, as written by `key generate`
         #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
         key: String,
-        /// File with the key by which the target authenticates to the host
+        /// File with the key by which the target authenticates to the host; the present one stays
+        /// if this is not given
         #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
         ctrl_key: Option<String>,
         #[command(flatten)]

@@ -308,7 +308,10 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         (_, View::Done) if answer.is_boolean() => return Ok(()),
         (_, View::Done) => answer.to_string(),
     };
-    print_line(&text);
+    // An empty list has no line, so that loops over lines do nothing.
+    if !text.is_empty() {
+        print_line(&text);
+    }
     Ok(())
 }
 
