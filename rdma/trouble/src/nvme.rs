@@ -65,7 +65,7 @@ pub const NVME_REJECTS: [Trouble; 9] = [
         name: "No Resources",
         what: "the target is out of queue pairs, devices or memory, is drained, or is shutting down",
         causes: &[
-            "the listener is drained: cairn-target status at the target names it",
+            "the target drains its listener: connect by another path, or wait",
             "the target is shutting down or restarting: hosts can connect afterwards",
             "too many queue pairs: many hosts with an I/O queue for each of their cores",
             "memory cannot be locked for one more RDMA device (memlock)",

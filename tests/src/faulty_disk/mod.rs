@@ -1,20 +1,5 @@
 //! Disk that holds, fails, delays or truncates operations on request.
 //!
-//! ```no_run
-//! use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
-//! use cairn_tests::harness::TestTarget;
-//!
-//! let Some(disk) = FaultyDisk::mount("slow", 1 << 20) else {
-//!     return; // The reason was printed.
-//! };
-//! let target = TestTarget::with_namespaces(&[&disk.export(4096)]);
-//! disk.begin(Rule::new(Op::Write, Fault::Hold).within(0..4096).times(1));
-//! // ... a host writes block 0 ...
-//! disk.wait_until_waiting(Op::Write, 1);
-//! disk.release();
-//! # drop(target);
-//! ```
-//!
 //! The disk is a FUSE file system with one file in memory, served by two threads of this process without caching.
 //! [`Nature`] selects whether held reads and writes block their callers. Mounting requires root.
 //!

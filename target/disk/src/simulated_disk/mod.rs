@@ -5,21 +5,6 @@
 //! production. Targets share the disk with `shared = true`; a restarted target finds the previous
 //! data.
 //!
-//! ```text
-//! let file = Scratch::in_memory("held", 1 << 20);
-//! let disk = SimulatedDisk::register(file.path(), &clock, seed)?;
-//! // a target exports file.path() ...
-//! disk.hold(Operation::Write);           // writes wait from now on
-//! assert_eq!(disk.waiting(Operation::Write), 1);
-//! disk.release_oldest(Operation::Write); // the first of them runs
-//! disk.release(Operation::Write);        // all held and later writes run
-//! disk.fail(Operation::Flush, libc::EIO, 1);
-//! disk.set_habits(Habits { delay: MS..10 * MS, again: 100, ..Habits::default() });
-//! drop(target);
-//! disk.crash(CacheFate::Lost);           // the power fails: all un-flushed writes go
-//! assert_eq!(disk.contents(0, 512), [0; 512]);
-//! ```
-//!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
 //! waits for each delay. Data moves on completion, which reveals buffers reused too early.
 //!
