@@ -90,8 +90,8 @@ impl Host {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`], unless a live controller
-    /// holds it back. For a command in flight, the controller counts as lost
+    /// After the timeout, the command ends in [`HostError::Timeout`], unless a live controller has
+    /// not sent it yet. For a command in flight, the controller counts as lost
     /// ([`Controller::give_up`]), and this method waits until the connection is closed and the
     /// buffer no longer accessed.
     pub fn wait(&mut self, ticket: Ticket) -> Ended {

@@ -133,8 +133,8 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// Returns gcc's sanitizer library, because Rust links its own into programs only. The error names
-/// the missing program or library.
+/// Returns the path of gcc's sanitizer library. A library that fio loads needs it, because Rust links
+/// its own sanitizer into programs only. An error names the missing program or library.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

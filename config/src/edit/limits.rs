@@ -35,7 +35,7 @@ pub struct NewLimits {
 }
 
 impl Draft {
-    /// Sets the limits of a scope; returns false if the file has them.
+    /// Sets the limits of a scope. Returns false if the file already has these limits.
     pub fn set_limits(
         &mut self,
         nqn: &str,

@@ -138,8 +138,8 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped = 0;
     }
 
-    /// Returns the first item of the least used key not skipped since the last [`Self::wake`]. The
-    /// caller then calls [`Self::pop`] or [`Self::skip`].
+    /// Returns the first item of the least used key, without the keys skipped since the last
+    /// [`Self::wake`]. The caller then calls [`Self::pop`] or [`Self::skip`].
     #[inline]
     pub(crate) fn first(&self) -> Option<(&K, &T)> {
         if self.skipped >= self.queues.len() {

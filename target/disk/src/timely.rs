@@ -41,7 +41,8 @@ impl Look {
     }
 }
 
-/// Returns `None` if the call was not made: the caller must read the clock again.
+/// Makes the call. Returns `None` if too much time has passed and the call was not made; the caller
+/// must then read the clock again.
 ///
 /// # Safety
 /// The requirements of the system call must be met.

@@ -60,8 +60,8 @@ impl<J> std::fmt::Debug for JobQueue<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// `None` if no eventfd can be created. With `stepped`, [`Self::step`] executes the jobs, not
-    /// threads.
+    /// Returns `None` if no eventfd can be created. If `stepped`, no threads start: [`Self::step`]
+    /// executes the jobs.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {

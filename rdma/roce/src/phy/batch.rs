@@ -175,8 +175,8 @@ impl Batch {
         found.or_else(|| {
             let last = self.groups.last()?;
             // A shorter packet is added only if no packet of another queue pair can follow: either
-            // no other queue pair sends, or the group consists of first packets of WRITEs, which
-            // have their own length.
+            // no other queue pair sends, or the group has first packets of WRITEs, whose length no
+            // other packet has.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

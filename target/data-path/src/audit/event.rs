@@ -86,7 +86,8 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // Other characters are escaped: terminals and log readers may misinterpret them.
+        // Characters outside printable ASCII are escaped, because terminals and log readers may
+        // misinterpret them.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;

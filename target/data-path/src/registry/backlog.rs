@@ -54,7 +54,7 @@ impl Backlog {
         let BacklogQueues {
             known, strangers, ..
         } = &mut *waiting;
-        // Strangers first, because they usually lose their place.
+        // Strangers are searched first, because most removed connections are theirs.
         let found = [strangers, known].into_iter().find_map(|queue| {
             let at = queue.iter().position(|one| one.place.id() == place)?;
             queue.remove(at)

@@ -54,7 +54,8 @@ impl Aio {
         })
     }
 
-    /// [`Self::ended`] returns the completion. Returns `None` if `look` is too old.
+    /// Submits a write, whose completion [`Self::ended`] returns. Returns `None`, without a
+    /// submission, if `look` is too old.
     pub(super) fn write(
         &self,
         look: Look,

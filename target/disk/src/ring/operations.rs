@@ -21,8 +21,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span`, if `durable` to stable storage. With `at_once`, fails with EAGAIN instead of
-    /// blocking, for example for space.
+    /// Writes `span`. A `durable` write ends when the data is on stable storage. If `at_once`, a write
+    /// that would block, for example for space, fails with EAGAIN.
     pub(crate) fn write(
         &mut self,
         tag: u64,

@@ -90,8 +90,8 @@ fn probe_in_time(
     })
 }
 
-/// Returns the problems of namespaces that `serve` would lack, and notes about partly exported
-/// disks.
+/// Returns a problem for each namespace that `serve` would start without, and notes about partly
+/// exported disks.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();

@@ -36,8 +36,8 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Path errors, and aborts that the host did not request, become Namespace Not Ready, without Do
-/// Not Retry.
+/// Returns the status for the host. A path error, or an abort that the host did not request, becomes
+/// Namespace Not Ready without Do Not Retry.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
