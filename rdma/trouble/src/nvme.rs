@@ -65,8 +65,8 @@ pub const NVME_REJECTS: [Trouble; 9] = [
         name: "No Resources",
         what: "the target is out of queue pairs, devices or memory, is drained, or is shutting down",
         causes: &[
-            "the target drains its listener: connect by another path, or wait",
             "the target is shutting down or restarting: hosts can connect afterwards",
+            "the target drains its listener: connect by another path, or wait",
             "too many queue pairs: many hosts with an I/O queue for each of their cores",
             "memory cannot be locked for one more RDMA device (memlock)",
         ],
