@@ -452,7 +452,7 @@ fn damage() -> Result<(), Failed> {
         texts(&other)
     );
     bench.succeed(&format!(
-        "head -c 512 /dev/urandom | cairn-initiator write {on} --start-block 12 -z 512 \
+        "head -c 512 /dev/zero | cairn-initiator write {on} --start-block 12 -z 512 \
          --destroy-data"
     ))?;
     let found = bench.run(&format!("cairn-initiator verify {on} --size=1m"));
