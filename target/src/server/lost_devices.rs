@@ -9,10 +9,10 @@ pub(super) struct LostDevices(Vec<(String, Instant)>);
 
 impl LostDevices {
     pub(super) fn note(&mut self, name: String, now: Instant) {
-        if !self.0.iter().any(|(known, _)| *known == name) {
-            self.0.push((name, now));
-        }
-        self.0.retain(|(name, _)| !is_back(name));
+        // The kernel reports the removal before the device's folder goes.
+        self.0
+            .retain(|(known, _)| *known != name && !is_back(known));
+        self.0.push((name, now));
     }
 
     /// Returns the devices that are not back, with the time since their removal.
