@@ -1,5 +1,6 @@
 //! Hosts whose Connect was refused, for the control socket.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -69,16 +70,12 @@ impl RefusedHosts {
 }
 
 fn victim(entries: &[RefusedHost], new: IpAddr) -> usize {
-    let new = Payer::stranger(new);
-    let payers: Vec<Payer> = entries
-        .iter()
-        .map(|one| Payer::stranger(one.peer))
-        .collect();
-    let count = |payer: &Payer| {
-        payers.iter().filter(|one| *one == payer).count() + usize::from(*payer == new)
-    };
-    let most = payers.iter().enumerate().rev();
-    most.max_by_key(|(_, payer)| count(payer))
+    let mut counts = HashMap::from([(Payer::stranger(new), 1)]);
+    for one in entries {
+        *counts.entry(Payer::stranger(one.peer)).or_insert(0) += 1;
+    }
+    let most = entries.iter().enumerate().rev();
+    most.max_by_key(|(_, one)| counts[&Payer::stranger(one.peer)])
         .map_or(0, |(at, _)| at)
 }
 
