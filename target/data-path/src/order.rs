@@ -111,6 +111,7 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
+        // A panic leaves no partial change, because each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,6 +124,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
+        // A panic leaves no partial change, because each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -201,6 +201,7 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, ClosingState> {
+    // Consistent after a panic, because no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
