@@ -2,7 +2,7 @@ use cairn_base::{Traddr, Trid};
 
 use toml_edit::{Array, Item, Table, Value, value};
 
-use super::{Draft, EditError, ana, push, remove, tables, text_of};
+use super::{Draft, EditError, ana, push, remove, set_given, tables, text_of};
 use crate::config::PORT_DEFAULT;
 
 const KEY: &str = "listeners";
@@ -50,24 +50,22 @@ impl NewListener {
         if self.port != PORT_DEFAULT {
             table["port"] = value(i64::from(self.port));
         }
-        for (key, text) in [
-            ("provider", &self.provider),
-            ("roce", &self.roce),
-            ("ana", &self.ana),
-        ] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
-        for (key, number) in [
-            ("vlan", self.vlan),
-            ("pkey", self.pkey),
-            ("port_id", self.port_id),
-        ] {
-            if let Some(number) = number {
-                table[key] = value(i64::from(number));
-            }
-        }
+        set_given(
+            &mut table,
+            [
+                ("provider", self.provider.as_ref()),
+                ("roce", self.roce.as_ref()),
+                ("ana", self.ana.as_ref()),
+            ],
+        );
+        set_given(
+            &mut table,
+            [
+                ("vlan", self.vlan.map(i64::from)),
+                ("pkey", self.pkey.map(i64::from)),
+                ("port_id", self.port_id.map(i64::from)),
+            ],
+        );
         table
     }
 }

@@ -17,7 +17,9 @@ use std::net::SocketAddr;
 
 use cairn_base::Trid;
 use nvme_proto::wire::Nqn;
-use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TomlError, value};
+use toml_edit::{
+    Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TomlError, Value, value,
+};
 
 use listeners::is_listener;
 use tracked::Tracked;
@@ -129,19 +131,27 @@ impl NewCeph {
     }
 }
 
+/// Sets the keys that have a value.
+fn set_given<V: Into<Value>, const N: usize>(table: &mut Table, given: [(&str, Option<V>); N]) {
+    for (key, given) in given {
+        if let Some(given) = given {
+            table[key] = value(given);
+        }
+    }
+}
+
 impl NewSubsystem {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table["nqn"] = value(&self.nqn);
-        for (key, text) in [
-            ("serial", &self.serial),
-            ("model", &self.model),
-            ("controller_ids", &self.controller_ids),
-        ] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
+        set_given(
+            &mut table,
+            [
+                ("serial", self.serial.as_ref()),
+                ("model", self.model.as_ref()),
+                ("controller_ids", self.controller_ids.as_ref()),
+            ],
+        );
         set_access(&mut table, self.allow_any_host, self.hosts.clone());
         if let Some(own) = &self.listeners {
             listeners::set(&mut table, own);
@@ -154,24 +164,22 @@ impl NewNamespace {
     fn table(&self, nsid: u32) -> Table {
         let mut table = Table::new();
         table["nsid"] = value(i64::from(nsid));
-        for (key, text) in [
-            ("name", self.name.as_ref()),
-            ("export", Some(&self.export)),
-            ("uuid", self.uuid.as_ref()),
-            ("nguid", self.nguid.as_ref()),
-        ] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
-        for (key, number) in [
-            ("block_size", self.block_size),
-            ("ana_group", self.ana_group),
-        ] {
-            if let Some(number) = number {
-                table[key] = value(i64::from(number));
-            }
-        }
+        set_given(
+            &mut table,
+            [
+                ("name", self.name.as_ref()),
+                ("export", Some(&self.export)),
+                ("uuid", self.uuid.as_ref()),
+                ("nguid", self.nguid.as_ref()),
+            ],
+        );
+        set_given(
+            &mut table,
+            [
+                ("block_size", self.block_size.map(i64::from)),
+                ("ana_group", self.ana_group.map(i64::from)),
+            ],
+        );
         for (key, is_so) in [
             ("read_only", self.read_only),
             ("write_protection", self.write_protection),
