@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Reloaded;
-use super::differences::{differences, lengths, resized};
+use super::differences::Former;
 use super::file::{ConfigFile, Prepared};
 use super::policy::{self, has, late};
 use super::published::{Published, sizes};
@@ -134,8 +134,8 @@ impl ChangeQueue {
     async fn reload(&mut self) -> Reloaded {
         let before = self.handle.snapshot().await;
         let before = before.ok_or("the target stops")?;
-        let (former, before) = (lengths(&before), before.config);
-        self.source.pools().note_in_force(&before);
+        self.source.pools().note_in_force(&before.config);
+        let former = Former::of(&before);
         let source = Arc::clone(&self.source);
         let text = match source.path().map(Path::to_path_buf) {
             Some(path) => {
@@ -163,19 +163,18 @@ impl ChangeQueue {
             self.notice().await;
         }
         ended.map_err(|error| error.to_string())?;
-        let mut changes = self.differences(before).await;
-        if let Some(now) = self.handle.snapshot().await {
-            changes.extend(resized(&former, &lengths(&now)));
-        }
+        let changes = self.changes_since(former).await;
         // Cause: a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");
         Ok(changes)
     }
 
-    async fn differences(&self, before: Arc<Config>) -> Vec<String> {
-        let now = self.handle.snapshot().await.map(|now| now.config);
-        let differences = elsewhere(move || Some(differences(&before, &*now?))).await;
-        differences.ok().flatten().unwrap_or_default()
+    async fn changes_since(&self, former: Former) -> Vec<String> {
+        let Some(now) = self.handle.snapshot().await else {
+            return Vec::new();
+        };
+        let changes = elsewhere(move || former.changes_to(&now)).await;
+        changes.unwrap_or_default()
     }
 
     /// Applies the current pool directories without reading the configuration file.
@@ -183,6 +182,7 @@ impl ChangeQueue {
         let Some(snapshot) = self.handle.snapshot().await else {
             return Ok(());
         };
+        let former = Former::of(&snapshot);
         let (source, mut config) = (Arc::clone(&self.source), Config::clone(&snapshot.config));
         source.pools().note_in_force(&config);
         let (config, has_changed) = elsewhere(move || {
@@ -201,7 +201,7 @@ impl ChangeQueue {
         let ended = self.handle.reload(config).await;
         self.notice().await;
         ended.map_err(|error| error.to_string())?;
-        let changes = self.differences(snapshot.config).await;
+        let changes = self.changes_since(former).await;
         // Cause: a change of an exported directory.
         tracing::info!(
             changes = summary(&changes),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 
 use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem};
 
@@ -10,10 +11,31 @@ use crate::server::Snapshot;
 /// Maximum names in a list; further ones are counted.
 const NAMES_MAX: usize = 4;
 
-/// Sizes of namespaces in bytes, by subsystem and NSID.
-pub(super) type Lengths = BTreeMap<(Nqn, u32), u64>;
+/// Configuration and sizes of disks before a reload.
+pub(super) struct Former {
+    config: Arc<Config>,
+    lengths: Lengths,
+}
 
-pub(super) fn lengths(snapshot: &Snapshot) -> Lengths {
+impl Former {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            config: Arc::clone(&snapshot.config),
+            lengths: lengths(snapshot),
+        }
+    }
+
+    pub(super) fn changes_to(&self, now: &Snapshot) -> Vec<String> {
+        let mut all = differences(&self.config, &now.config);
+        all.extend(resized(&self.lengths, &lengths(now)));
+        all
+    }
+}
+
+/// Sizes of namespaces in bytes, by subsystem and NSID.
+type Lengths = BTreeMap<(Nqn, u32), u64>;
+
+fn lengths(snapshot: &Snapshot) -> Lengths {
     let exports = snapshot.exports().map(|export| {
         let geometry = export.entry.namespace.backend.geometry();
         let bytes = geometry.blocks * u64::from(geometry.block_bytes);
@@ -22,7 +44,7 @@ pub(super) fn lengths(snapshot: &Snapshot) -> Lengths {
     exports.collect()
 }
 
-pub(super) fn resized(before: &Lengths, after: &Lengths) -> Vec<String> {
+fn resized(before: &Lengths, after: &Lengths) -> Vec<String> {
     let both = after
         .iter()
         .filter_map(|(of, now)| Some((of, *before.get(of)?, *now)));
@@ -37,7 +59,7 @@ pub(super) fn resized(before: &Lengths, after: &Lengths) -> Vec<String> {
     sentences.collect()
 }
 
-pub(super) fn differences(before: &Config, after: &Config) -> Vec<String> {
+fn differences(before: &Config, after: &Config) -> Vec<String> {
     let mut all = subsystems(before, after);
     let listeners = |config: &Config| -> BTreeMap<String, _> {
         let listeners = config.listeners.iter();
