@@ -64,6 +64,12 @@ pub(crate) struct Problem {
     pub(crate) remedy: String,
 }
 
+impl Problem {
+    /// Kind of a refused host. Refusals do not degrade the health, because any stranger on the
+    /// network can cause them.
+    pub(crate) const REFUSED: &str = "refused";
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RefusedHost {
     /// NQN as the host gave it.

@@ -9,10 +9,14 @@ use serde_json::{Value, json};
 
 use crate::frame::Frames;
 use crate::message::Error;
+use crate::place::default_path;
 
 /// Reason for a failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
+    /// No path is given, and there is no default path.
+    #[error("which target? Give its control socket, by --socket PATH")]
+    NoPath,
     /// The socket cannot be opened.
     #[error(
         "cannot reach a target at {path}: {source}: check that a target is running and that this \
@@ -33,6 +37,12 @@ pub enum CallError {
     /// The target returned an error.
     #[error("{0}")]
     Refused(Error),
+}
+
+/// Returns the given path, or else the [default](default_path).
+pub fn chosen_path(given: Option<&Path>) -> Result<PathBuf, CallError> {
+    let given = given.map(Path::to_path_buf);
+    given.or_else(default_path).ok_or(CallError::NoPath)
 }
 
 /// Connection to a control socket.

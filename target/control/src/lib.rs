@@ -17,7 +17,7 @@ mod client;
 
 pub use budget::USER_BYTES_MAX;
 pub use change::{Declared, Disk, Effect, Kind, Stage};
-pub use client::{CallError, Client};
+pub use client::{CallError, Client, chosen_path};
 pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
 #[cfg(feature = "fuzzing")]
 pub use message::parses;

@@ -4,6 +4,8 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
+use super::units::count;
+
 /// Returns commands for hosts: `discover`, and `connect` for each subsystem, by nvme-cli in the
 /// default partition, otherwise by cairn-initiator.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
@@ -51,15 +53,10 @@ pub(super) fn summary(config: &Config) -> String {
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     format!(
         "{}, {}, {}",
-        count(config.listeners.len(), "listener"),
-        count(config.subsystems.len(), "subsystem"),
-        count(namespaces, "namespace"),
+        count(config.listeners.len() as u64, "listener"),
+        count(config.subsystems.len() as u64, "subsystem"),
+        count(namespaces as u64, "namespace"),
     )
-}
-
-fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 /// Returns the address to connect to: for a wildcard, the default route's source.

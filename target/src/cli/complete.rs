@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use cairn_control::Client;
+use cairn_control::{Client, chosen_path};
 use clap::{Arg, Command};
 use clap_complete::Shell;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ pub(super) fn names(mut root: Command, words: &[String]) -> Vec<String> {
     let Some((methods, pick)) = place.question() else {
         return Vec::new();
     };
-    let Some(path) = place.socket.clone().or_else(cairn_control::default_path) else {
+    let Ok(path) = chosen_path(place.socket.as_deref()) else {
         return Vec::new();
     };
     let (answer, answered) = channel();

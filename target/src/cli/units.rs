@@ -14,9 +14,7 @@ pub(super) fn cell(key: &str, value: &Value) -> String {
         (_, Some(seconds)) if key.ends_with("_s") => duration(seconds),
         _ => plain(value),
     };
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    text.replace(char::is_control, "?")
 }
 
 fn plain(value: &Value) -> String {

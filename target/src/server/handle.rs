@@ -1,6 +1,7 @@
 //! Handle of the control socket to query and change the control plane.
 
 use cairn_base::Trid;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,10 +61,11 @@ impl Snapshot {
     }
 
     pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
-        self.subsystems.iter().flat_map(|(nqn, shared)| {
+        let configured = self.config.subsystems.iter();
+        let configured: HashMap<Nqn, _> = configured.map(|one| (one.nqn, one)).collect();
+        self.subsystems.iter().flat_map(move |(nqn, shared)| {
             let table = shared.view().namespaces;
-            let mut subsystems = self.config.subsystems.iter();
-            let config = subsystems.find(|subsystem| subsystem.nqn == *nqn);
+            let config = configured.get(nqn);
             let namespaces = config.map_or(&[][..], |config| &config.namespaces);
             namespaces.iter().filter_map(move |config| {
                 let entry = table.get(config.nsid)?.clone();

@@ -1,5 +1,6 @@
 //! Problems of a running target, with their remedies, for `status`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
@@ -15,10 +16,6 @@ use crate::server::Snapshot;
 
 /// Time after the last attempt for which a refused host is a problem.
 const RECENT: Duration = Duration::from_secs(600);
-
-/// Kind of a refused host. Refusals do not degrade the health, because any stranger on the network
-/// can cause them.
-const REFUSED: &str = "refused";
 
 /// Age of a disk's oldest command from which the disk is stuck.
 const STUCK: Duration = Duration::from_secs(10);
@@ -61,6 +58,9 @@ pub(super) fn odd_hosts(config: &Config) -> Vec<OddHost> {
 
 /// Returns the refused hosts that still may not connect, the latest first.
 pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
+    if snapshot.refused.is_empty() {
+        return Vec::new();
+    }
     let config = &snapshot.config;
     let mut connected: HashSet<(Nqn, String)> = HashSet::new();
     for (nqn, shared) in &snapshot.subsystems {
@@ -70,8 +70,7 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     let refused = snapshot.refused.iter().filter(|(one, _, _)| {
         let mut subsystems = config.subsystems.iter();
         let own = subsystems.find(|subsystem| subsystem.nqn == one.subsystem);
-        let is_permitted = own
-            .is_some_and(|own| own.allow_any_host || own.allowed_hosts.hosts.contains(&one.host));
+        let is_permitted = own.is_some_and(|own| own.allows(&one.host));
         let is_over = is_permitted && one.reason == RefusedFor::Host;
         !is_over && !connected.contains(&(one.subsystem, one.host.to_string()))
     });
@@ -116,7 +115,7 @@ pub(super) fn problems(
 }
 
 pub(super) fn health(problems: &[Problem]) -> Health {
-    match problems.iter().all(|one| one.kind == REFUSED) {
+    match problems.iter().all(|one| one.kind == Problem::REFUSED) {
         true => Health::Ok,
         false => Health::Degraded,
     }
@@ -264,20 +263,26 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
         let remedy = match &one.admit {
             Some(line) => format!(
                 "cairn-target host add {} {}, or in the file: {line}",
-                shown(&one.nqn),
-                shown(&one.host)
+                word(&one.nqn),
+                word(&one.host)
             ),
             None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
         };
         let since = Duration::from_secs(one.first_s);
-        problem(REFUSED, what, Some(since), why, remedy)
+        problem(Problem::REFUSED, what, Some(since), why, remedy)
     });
     let count = refused.iter().filter(recent).count();
     let more = count.checked_sub(HOSTS_MAX).filter(|more| *more > 0);
     let more = more.map(|more| {
         let remedy = "see all: cairn-target status -o json, key refused";
         let what = format!("{more} more hosts");
-        problem(REFUSED, what, None, "they were refused recently", remedy)
+        problem(
+            Problem::REFUSED,
+            what,
+            None,
+            "they were refused recently",
+            remedy,
+        )
     });
     hosts.chain(more)
 }
@@ -336,6 +341,14 @@ pub(super) fn doubts(snapshot: &Snapshot, host: &str) -> Vec<String> {
     let mut all: Vec<String> = doubt.into_iter().chain(near).chain(keyless).collect();
     all.truncate(HOSTS_MAX);
     all
+}
+
+/// Quotes a name for a shell, because strangers choose names and administrators paste commands.
+/// Returns NQN for a name with characters that terminals may misinterpret.
+fn word(name: &str) -> String {
+    let quoted = shlex::try_quote(name).ok();
+    let quoted = quoted.filter(|_| shown(name) == name);
+    quoted.map_or_else(|| "NQN".to_owned(), Cow::into_owned)
 }
 
 /// Escapes a name that a stranger may have chosen.

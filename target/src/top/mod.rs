@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cairn_config::Trid;
-use cairn_control::{CallError, Client};
+use cairn_control::{CallError, Client, chosen_path};
 use cairn_doctor::cli::{Format, OutputArgs};
 use clap::Args;
 use serde_json::{Value, json};
@@ -149,9 +149,8 @@ impl Top {
             return Ok(Origin::Metrics(address));
         }
         let Some(file) = &self.config else {
-            let path = self.socket.clone().or_else(cairn_control::default_path);
-            let path = path.ok_or("which target? Give its control socket, by --socket PATH");
-            return Ok(Origin::Socket(path?));
+            let path = chosen_path(self.socket.as_deref());
+            return path.map(Origin::Socket).map_err(|error| error.to_string());
         };
         let config = cairn_config::Config::from_file(file, &cairn_config::Flags::default())
             .map_err(|error| error.to_string())?;

@@ -226,3 +226,26 @@ fn an_empty_list_has_no_line() {
         assert_eq!(stdout(&target, &[of, "list", "--no-headers"]), "", "{of}");
     }
 }
+
+/// A stranger chooses the name, and an administrator pastes the command.
+#[test]
+fn a_name_in_a_remedy_is_one_word_of_a_shell() {
+    let target = Steered::start();
+    target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
+    for (name, word) in [
+        (
+            "nqn.2024-01.com.example:a;reboot",
+            " 'nqn.2024-01.com.example:a;reboot', or",
+        ),
+        (
+            "nqn.2024-01.com.example:$(id)",
+            " 'nqn.2024-01.com.example:$(id)', or",
+        ),
+        ("nqn.2024-01.com.example:b\u{1b}[2J", " NQN, or"),
+    ] {
+        let mut options = target.options("x");
+        options.hostnqn = nqn(name);
+        assert!(Host::connect(&Soft::default(), options).is_err());
+        assert_problem(&target, &[&format!("cairn-target host add {NQN}{word}")]);
+    }
+}

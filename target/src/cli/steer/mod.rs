@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cairn_config::Trid;
-use cairn_control::Client;
+use cairn_control::{CallError, Client, chosen_path};
 use cairn_doctor::cli::{Format, OutputArgs, print_message};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -127,6 +127,12 @@ pub(super) struct At {
     socket: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+impl At {
+    fn connect(&self, patience: Duration) -> Result<Client, CallError> {
+        Client::connect(&chosen_path(self.socket.as_deref())?, patience)
+    }
 }
 
 fn parameters(text: &str) -> Result<Map<String, Value>, String> {
@@ -248,16 +254,14 @@ impl<'a> Asked<'a> {
 
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let asked = asked(steer);
-    let path = asked.at.socket.clone().or_else(cairn_control::default_path);
-    let path = path.ok_or("which target? Give its control socket, by --socket PATH")?;
-    let failed = |error: cairn_control::CallError| error.to_string();
+    let failed = |error: CallError| error.to_string();
     let patience = match steer {
         Steer::Drain { timeout, .. } => {
             PATIENCE + Duration::from_secs(timeout.unwrap_or(60).into())
         }
         _ => PATIENCE,
     };
-    let mut client = Client::connect(&path, patience).map_err(failed)?;
+    let mut client = asked.at.connect(patience).map_err(failed)?;
     let is_namespace = asked.method == "cairn_namespace_add";
     let count = |client: &mut Client| match is_namespace {
         true => client.call("cairn_subsystem_list", &json!({})).ok(),

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cairn_control::Client;
 use cairn_doctor::cli::Format;
 use serde_json::json;
 
@@ -16,18 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Prints the health, and returns it as the exit code.
 pub(crate) fn check(at: &At) -> ExitCode {
-    let path = at.socket.clone().or_else(cairn_control::default_path);
-    let status = path
-        .ok_or_else(|| "which target? Give its control socket, by --socket PATH".to_owned())
-        .and_then(|path| {
-            let called = Client::connect(&path, PATIENCE)
-                .and_then(|mut client| client.call("cairn_status", &json!({})));
-            called.map_err(|error| error.to_string())
-        });
+    let status = at
+        .connect(PATIENCE)
+        .and_then(|mut client| client.call("cairn_status", &json!({})));
     let status = match status {
         Ok(status) => status,
         Err(error) => {
-            print_failure(&error);
+            print_failure(&error.to_string());
             return ExitCode::from(2);
         }
     };

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::LISTENER_COLUMNS;
+use crate::answers::Problem;
 use crate::cli::tables;
 use crate::cli::units::{cell, count, duration};
 
@@ -49,7 +50,9 @@ pub(super) fn health(status: &Value) -> String {
         return format!("ok: {serves}");
     }
     let problems = status["problems"].as_array().into_iter().flatten();
-    let problems = problems.filter(|one| one["kind"] != "refused").count();
+    let problems = problems
+        .filter(|one| one["kind"] != Problem::REFUSED)
+        .count();
     format!("degraded: {}; {serves}", count(problems as u64, "problem"))
 }
 
