@@ -29,15 +29,12 @@ const SILENT: u16 = 600;
 const CONTROLLERS: usize = 4;
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
-/// Opcode of the guesses. They step in mixed order through the queue pair numbers of the target's
-/// first reactor.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const IO_DEPTH: u16 = 512;
 const IO_BYTES: u32 = 64 << 10;
-/// Sleep in each turn, so that the target's authentication thread can run.
 const COMPUTED: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -137,7 +134,8 @@ impl Attacker {
         }
     }
 
-    /// True once an operation has ended. Attacks without responses need only a started operation.
+    /// True once an operation has ended. If the attack gets no responses, a started operation
+    /// suffices.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -154,7 +152,7 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // The authentication thread runs in real time, unlike the simulated clock.
+                // The target's authentication thread runs in real time and needs the processor.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, None, IDENTIFY_BYTES as u32),

@@ -187,7 +187,8 @@ impl TestTarget {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Returns options for the host `name` to connect to [`NQN`], without reconnects: tests detect lost connections.
+    /// Returns options for the host `name` to connect to [`NQN`]. The host does not reconnect, so
+    /// that a test notices a lost connection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -225,7 +226,7 @@ impl TestTarget {
     }
 }
 
-/// Temporary file of zero bytes, deleted on drop.
+/// Temporary file filled with zeroes, deleted on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 

@@ -26,14 +26,14 @@ impl Job {
     }
 }
 
-/// Random I/O that keeps the expected contents of the disk.
+/// Random I/O with a record of the contents that the disk must have.
 #[derive(Debug)]
 pub struct Load {
     /// Multipath disk under load.
     pub disk: Multipath,
     buffers: Vec<Option<Buffer>>,
     random: Random,
-    /// Seed of each area's contents; 0 for zero bytes.
+    /// Seed of each area's contents. An area with seed 0 contains zeroes.
     contents: Vec<u64>,
     jobs: Vec<Option<(PathTicket, Job)>>,
     /// Number of completed commands.
@@ -41,7 +41,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Creates a load for a disk of zero bytes.
+    /// Creates a load for a disk that contains only zeroes.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Endpoint with registered memory, whose completions and events are stored when polled.
+//! Endpoint with registered memory and queues for completions and events.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Node {
         })
     }
 
-    /// Polls completions and events; true if any arrived.
+    /// Polls completions and events into the node's queues. Returns true if there were any.
     ///
     /// # Errors
     /// A completion or event for a queue pair arrived after its `Closed`.

@@ -85,8 +85,8 @@ impl TargetProcess {
             format!("controller_ids = \"{first}-{last}\"")
         });
         let mut toml = String::from("[target]\nreactors = 1\nprovider = \"soft\"\n");
-        // Each target has its own socket path. Only one target of this machine could use the
-        // default path, and the descriptor counts of the targets would differ.
+        // Each target needs its own socket path, because only one target can listen at the default
+        // path.
         let socket = self.config.with_extension("sock");
         writeln!(
             toml,
@@ -136,7 +136,7 @@ impl TargetProcess {
         self.reload_unchanged();
     }
 
-    /// Sends SIGHUP: the configuration is reloaded.
+    /// Sends SIGHUP, so that the target reloads its configuration.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }

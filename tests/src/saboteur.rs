@@ -45,7 +45,8 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// Returns true if the device must refuse the chain. Panics at an armed read.
+    /// Panics if the chain answers a read that must panic. Returns true if the device must refuse
+    /// the chain.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length

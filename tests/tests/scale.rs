@@ -1,4 +1,4 @@
-//! Cost by number of queue pairs, hosts and controllers, and activity of an idle target.
+//! Cost of a target with many queue pairs, hosts and controllers, and activity of an idle target.
 //!
 //! This test is a separate executable, because it counts allocations of the process. The bounds
 //! hold on a busy machine; `cargo xtask bench scale` measures precisely.
@@ -287,7 +287,7 @@ fn cost_over(queues: u16) -> Cost {
 fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack() {
     let _alone = alone();
     let one = cost_over(1);
-    // On a busy machine, a thread sends smaller batches: one of five tries must have batched.
+    // A busy machine may cause smaller batches, so the test makes up to five tries.
     let mut tries = (0..5).map(|_| cost_over(64)).inspect(|many| {
         println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     });

@@ -9,7 +9,7 @@ use crate::input::Input;
 
 const TRANSACTION: u16 = 7;
 
-/// Policy with the cheapest groups; larger ones differ only in their prime.
+/// Returns a policy with the smallest groups. Larger groups run the same code, only slower.
 fn policy() -> Policy {
     Policy {
         hashes: Hash::ALL.to_vec(),

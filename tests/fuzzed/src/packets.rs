@@ -90,7 +90,8 @@ pub(crate) fn connections(bytes: &[u8]) {
                 mad.resize(MAD_LEN, 0);
                 manager.handle_mad(now, path(attribute), 0, &mad);
             }
-            // A copy of a sent MAD has valid communication IDs.
+            // The message is a modified copy of a sent MAD, because its communication IDs are
+            // valid.
             3 | 4 => {
                 let (which, attribute) = (usize::from(input.byte()), input.byte());
                 let changes = input.array::<4>();

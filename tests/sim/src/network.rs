@@ -14,7 +14,8 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets with a flipped bit per thousand; checksums may turn them into losses.
+    /// Packets with a flipped bit per thousand. If a checksum detects the flipped bit, the packet
+    /// is lost.
     pub corruption: u64,
     /// Packets delayed beyond later ones, per thousand.
     pub reordering: u64,
@@ -55,7 +56,7 @@ impl Weather {
         }
     }
 
-    /// True if eight consecutive losses, which end a connection, may occur.
+    /// True if the losses may end a connection, which takes eight lost packets in succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
@@ -75,7 +76,7 @@ pub enum Fate {
     Damaged,
     /// Not delivered.
     Lost,
-    /// Not delivered: an end is disconnected.
+    /// Not delivered, because its source or destination is in [`Network::cut_off`].
     Cut,
 }
 
@@ -90,7 +91,8 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit. Returns false if a checksum detects the change: the packet is lost.
+    /// Flips a bit of the packet. Returns false if a checksum detects the change, so that the
+    /// packet is lost.
     fn flip(&mut self, bit: usize) -> bool;
 
     /// Sets the congestion mark, if supported.
@@ -102,7 +104,7 @@ pub trait Packet: Clone {
 pub struct Network<T, P: Packet> {
     /// Fault rates, changeable at any time.
     pub weather: Weather,
-    /// Ends without a path to any other end.
+    /// Disconnected ends, which neither send nor receive packets.
     pub cut_off: Vec<P::End>,
     random: Random,
     arrivals: BinaryHeap<Reverse<(T, u64)>>,

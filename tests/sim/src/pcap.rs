@@ -1,4 +1,5 @@
-//! Reader of capture files of these tests: pcap of tcpdump, and pcapng of `--pcap`.
+//! Reader of capture files in two formats: pcap, written by tcpdump, and pcapng, written by the
+//! option `--pcap`.
 
 /// Magic number of little-endian pcap with microseconds.
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];

@@ -27,11 +27,13 @@ fn share(seeds: u64) -> Range<u64> {
     }
 }
 
-/// Runs `case` for the seed in `CAIRN_SEED`. Without this variable, the number of seeds is in
-/// `CAIRN_SEEDS`, or is `default` or a share of it.
+/// Runs `case` for each seed.
+///
+/// `CAIRN_SEED` selects one seed, and `CAIRN_SEEDS` the number of seeds. Without these variables,
+/// the number is `default`, or the share of it in `CAIRN_SEEDS_SHARE`.
 ///
 /// # Panics
-/// At the first failing seed; the message says how `command` repeats it.
+/// `case` panics. The message has the command that runs the same seed again.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

@@ -4,8 +4,9 @@
 //! appends it to the file in [`FILE_VARIABLE`]; `cargo xtask test` fails for skips that are not
 //! allowed.
 //!
-//! A probe decides whether a requirement is met, and the reason of a skip has the probe's error. A
-//! probe does not use the code under test, whose failure must not become a skip.
+//! A test checks with a [`probe`] whether the machine meets a requirement. The probe's error
+//! becomes the reason of the skip. A probe must not use the code under test, because a failure of
+//! that code must not become a skip.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -57,7 +58,7 @@ pub fn probe(command: &mut Command) -> Result<String, String> {
     })
 }
 
-/// Joins the text to one line, from the first line marked as an error.
+/// Returns an error output as one line, without the lines before the first error.
 fn message_of(stderr: &str) -> String {
     let lines = || {
         stderr

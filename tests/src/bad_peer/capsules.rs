@@ -43,7 +43,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // By default, IOCCSZ permits 4 KiB of in-capsule data. `SLOT` is 8 KiB.
+    // The capsule has `SLOT` bytes (8 KiB), but IOCCSZ permits only 4 KiB of data by default.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };
@@ -90,7 +90,7 @@ fn every_opcode(setting: &Setting) -> Result<()> {
             let sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
                 .with_context(|| format!("opcode {opcode:#04x}"))?;
-            // Hosts probe for optional commands with a PRP instead of an SGL.
+            // Some hosts test whether a command is supported by a PRP instead of an SGL.
             let mut sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             sqe.flags = 0;
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
@@ -193,14 +193,14 @@ fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     }
 }
 
-/// Generator of capsules. Each capsule has one invalid field, or only one valid byte.
 struct Noise(Random);
 
 impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Zero bytes pass more of the first checks than random ones.
+            // Three of four capsules have only one random byte, because the target's first checks
+            // reject most random capsules.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {

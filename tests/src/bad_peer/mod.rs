@@ -47,7 +47,7 @@ pub struct Setting {
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
-    /// Connection requests so far; a target may log a line for each.
+    /// Number of connection requests so far.
     pub dials: Arc<AtomicU64>,
 }
 

@@ -298,7 +298,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // The case may poll late, so arming sends the due acknowledgements now.
+                // Arming sends the acknowledgements that are due. The case may not poll again soon.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }

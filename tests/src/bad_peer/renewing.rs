@@ -94,7 +94,7 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue. Before the reply, a live queue also executes a command.
+    /// Authenticates a queue. If the queue is live, it executes a command before the reply.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");

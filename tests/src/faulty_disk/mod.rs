@@ -1,10 +1,11 @@
 //! Disk that holds, fails, delays or truncates operations on request.
 //!
-//! The disk is a FUSE file system with one file in memory, served by two threads of this process without caching.
-//! [`Nature`] selects whether held reads and writes block their callers. Mounting requires root.
+//! The disk is a FUSE file system with one file in memory, served by two threads of this process
+//! without caching. [`Nature`] selects whether held reads and writes block their callers. Mounting
+//! requires root.
 //!
-//! A target waits for its I/O: release or fail held operations before it stops, and declare the disk before the target,
-//! so that the disk is dropped later.
+//! A target that stops waits for its I/O, so a test must release or fail held operations first. The
+//! test must declare the disk before the target, because variables are dropped in reverse order.
 
 mod faults;
 mod mounting;
@@ -30,8 +31,8 @@ pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Script of a process that unmounts the disk after 20 s without input: the kernel closes /dev/fuse
-/// of a killed process only after its held io_uring I/O.
+/// Script of a process that unmounts the disk after 20 s without input. If the test is killed, the
+/// kernel keeps /dev/fuse open until the held io_uring I/O ends, so the mount would remain.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
 /// Mounted folder whose operations never complete. Waiting operations fail when it is dropped.
@@ -42,10 +43,11 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if mounting is impossible.
+    /// Mounts the folder at `place`. Without /dev/fuse or the privilege to mount, records a skip
+    /// and returns `None`.
     ///
     /// # Panics
-    /// Mounting fails and [`VARIABLE`] is "required", or the cause is not a missing /dev/fuse or privilege.
+    /// Mounting fails for another reason, or [`VARIABLE`] is "required".
     #[must_use]
     #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
@@ -75,7 +77,7 @@ fn mount_or_skip(place: &Path, device: &File, mode: &str) -> bool {
     or_skip("mount(2)", mount_on(place, device, mode), &[libc::EPERM]).is_some()
 }
 
-/// Returns `None`, recorded as a skip, if the error is in `lacks`: no FUSE, or no privilege to mount.
+/// Records a skip and returns `None` if the errno is in `lacks`.
 #[track_caller]
 fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
     let error = match result {
@@ -104,7 +106,8 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` zero bytes. Returns `None`, recorded as a skip, if mounting is impossible.
+    /// Mounts a disk of `length` bytes, which are zero. Records a skip and returns `None` if
+    /// mounting is impossible.
     #[must_use]
     #[track_caller]
     pub fn mount(name: &str, length: u64) -> Option<Self> {

@@ -127,8 +127,8 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // Administrative commands come before the host connects: each takes a second, in which an unpolled user-space RoCE
-    // host would lose its connection.
+    // The host connects after these commands. They take a second each, and a host over user-space
+    // RoCE that is not polled for a second loses its connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");

@@ -108,7 +108,6 @@ fn every_future_has_an_end() {
     });
 }
 
-/// The write sends the submitted bytes, and the memory is freed after the command.
 #[test]
 fn a_dropped_future_leaves_the_buffer_to_its_command() {
     let file = Scratch::in_memory("dropped-future", 1 << 20);

@@ -542,7 +542,8 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // The held write ends short. Its remaining data is in a receive slot that no longer exists.
+    // The held write ends short. The target cannot continue the write, because the rest of its data
+    // was in a receive slot of the removed device.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Script of a process that thaws and unmounts when its input ends or after 150 s: the kernel
-/// cannot end a process whose writes wait for the thaw.
+/// Script of a process that thaws and unmounts the file system when its input ends, or after 150 s.
+/// The kernel cannot end a killed test while its writes wait for the thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
 #[derive(Debug)]

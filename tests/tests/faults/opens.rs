@@ -165,7 +165,7 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // The fault applies only once. On exit, a process closes its files again, and no signal can
+    // The fault applies once, because a process closes its files at exit, and no signal can
     // interrupt that close.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);

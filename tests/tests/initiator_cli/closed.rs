@@ -28,7 +28,6 @@ fn unread(bench: &Bench, line: &str, both: bool) -> Output {
         .unwrap()
 }
 
-/// Returns the commands of a program with the commands below them.
 fn commands_of(program: &clap::Command) -> Vec<clap::Command> {
     let mut all = Vec::new();
     for command in program.get_subcommands() {
@@ -103,7 +102,6 @@ fn destroys(command: &str) -> &'static str {
     }
 }
 
-/// Commands of cairn-target that need no running target.
 const ALONE: &[&str] = &[
     "check t.toml",
     "check t.toml -o json",
@@ -119,7 +117,6 @@ const ALONE: &[&str] = &[
     "doctor --config t.toml",
 ];
 
-/// Commands for a running target.
 const STEERING: &[&str] = &[
     "status",
     "status -o json",
@@ -227,7 +224,7 @@ pub(crate) fn commands() -> Result<(), Failed> {
         let usual = bench.run(&line);
         let output = unread(&bench, &line, false);
         let (_, stderr) = texts(&output);
-        // Blocks without a reader are a failure, without a word.
+        // `read` must fail without a message, because its data was lost.
         let is_lost = command.get_name() == "read";
         assert_eq!(
             output.status.code() == usual.status.code(),

@@ -16,10 +16,10 @@ pub(super) const TESTS: &[(&str, fn())] = &[
 
 const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
 
-/// Fewer command lines of a program than this mean that the search is broken.
+/// Minimum number of command lines of each program. If there are fewer, the search is broken.
 const FOUND_MIN: usize = 30;
 
-/// Values for placeholders; others become "x".
+/// Values for placeholders. Any other placeholder becomes "x".
 const VALUES: &[(&str, &str)] = &[
     ("ADDR", "192.0.2.1"),
     ("ADDRESS", "192.0.2.1"),
@@ -46,7 +46,7 @@ const VALUES: &[(&str, &str)] = &[
 struct Line {
     place: String,
     words: Vec<String>,
-    /// Prose names commands without all of their arguments.
+    /// True for a command line in prose, which may lack arguments.
     is_prose: bool,
 }
 
@@ -64,7 +64,8 @@ fn files(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a page's code as line numbers and texts; false marks code in prose.
+/// Returns the code of a page: line number, text, and true for a block or false for code in a
+/// sentence.
 fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
     let is_page = path.extension().is_some_and(|extension| extension == "md");
     let mut all: Vec<(usize, String, bool)> = Vec::new();
@@ -82,7 +83,7 @@ fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
             }
             continues = part.ends_with('\\');
         } else {
-            // Tables escape the pipe.
+            // A `|` in a table is written as `\|`.
             let spans = line.split('`').skip(1).step_by(2);
             all.extend(spans.map(|span| (number, span.replace("\\|", "|"), false)));
         }
@@ -90,7 +91,6 @@ fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
     all
 }
 
-/// Splits a command at blanks until the end of the shell's command.
 fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -151,13 +151,12 @@ fn filled(word: &str) -> Option<String> {
     (!is_noise).then_some(out)
 }
 
-/// True for pages, units and scripts: other files have commands in sentences without marks.
+/// True for pages, units and scripts. Other files do not mark the commands in their sentences.
 fn has_commands(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_none_or(|extension| ["md", "service", "conf", "sh"].contains(&extension))
 }
 
-/// Returns the command lines in a piece of code.
 fn lines(text: &str, grammars: &[Command; 2]) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for (program, grammar) in PROGRAMS.iter().zip(grammars) {

@@ -110,7 +110,8 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// All blocks are allocated, because a kernel worker would execute an allocating write late.
+/// The file's blocks are allocated before the test. The kernel would pass an allocating write to a
+/// worker, which may execute the write after the pause.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);

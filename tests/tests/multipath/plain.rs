@@ -34,7 +34,6 @@ use nvme_proto::wire::{
 pub(crate) const BLOCK: usize = 4096;
 const BLOCKS: usize = 16;
 const RECEIVES: u64 = 64;
-/// Offsets in the memory of a connection, after the received capsules.
 const RESPONSES: usize = RECEIVES as usize * SQE_BYTES;
 const DATA: usize = RESPONSES + 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -398,7 +397,6 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.ioccsz.set(4);
             id.iorcsz.set(1);
             id.maxcmd.set(63);
-            // CRDT1 in units of 100 ms.
             id.crdt1.set(2);
             id.as_bytes().to_vec()
         }

@@ -213,7 +213,8 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // A disconnect would flush the last echo if its acknowledgement was lost.
+    // The host waits before it disconnects. If the last acknowledgement was lost, a disconnect
+    // would end the target's echo with an error.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);

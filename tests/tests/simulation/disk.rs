@@ -42,7 +42,8 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// True if a new command cannot overlap with a write, whose result would be undefined (Base, 3.3.2).
+    /// True if a new command overlaps no outstanding write, and a write no outstanding read.
+    /// Otherwise, the result would be undefined (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)

@@ -29,8 +29,7 @@ impl Packet for Carried {
 
     fn flip(&mut self, bit: usize) -> bool {
         if self.0.destination.is_ipv4() {
-            // The UDP checksum detects every flipped bit. The ICRC over IPv4 may miss one, because
-            // a socket does not report the IP identification.
+            // The flipped bit is always detected, because the packet has a UDP checksum.
             return false;
         }
         if bit / 8 != BTH_CONGESTION {

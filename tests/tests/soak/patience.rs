@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Interval between clock readings that counts as a gap: half of KATO.
+/// Shortest interval between clock readings that counts as a gap: half of KATO.
 const GAP: Duration = Duration::from_millis(500);
 
 /// Time to reconnect after a gap: KATO at target and host, a delay, and a Connect.

@@ -123,7 +123,7 @@ fn a_missing_namespace_is_listed() {
     assert_problem(&target, &["gone.img", &remove]);
 }
 
-/// The log has one line a second about a peer.
+/// The log has one line a second for each peer.
 #[test]
 fn each_refused_host_of_one_second_is_named_with_the_line_that_admits_it() {
     let target = Steered::start();

@@ -1,7 +1,7 @@
 //! Order of changes by one host on several associations.
 //!
 //! A change waits until the disk has completed older changes of the same blocks by the host's other
-//! associations, whose loss may be unnoticed.
+//! associations. The target may not have noticed that those associations are lost.
 
 use super::*;
 use cairn_initiator::IoQueue;

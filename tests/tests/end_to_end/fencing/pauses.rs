@@ -1,7 +1,7 @@
 //! Repeated suspensions of the target, each almost as long as KATO.
 //!
-//! Writes sent before the first suspension must not execute later than twice KATO, when the host
-//! sends them on another path.
+//! The host sends a write again on another path after twice KATO. The target must not execute the
+//! first write later than that.
 
 use super::*;
 

@@ -1,7 +1,8 @@
-//! Stops of the target at every clock reading, after which no disk operation may start.
+//! Stops of the target at each of its clock readings. After such a stop, the target must start no
+//! disk operation.
 //!
-//! The stop exceeds KATO, or the host disconnects during it. A program cannot detect a stop between two clock readings,
-//! so stops at the readings cover all cases.
+//! The stop exceeds KATO, or the host disconnects during it. A program cannot detect a stop between
+//! two clock readings, so stops at the readings cover all cases.
 
 use std::time::Instant;
 
@@ -26,7 +27,8 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects a host whose writes the disk will hold; `neighbours` determines the reactors of its queues.
+/// Connects a host whose writes the disk holds. The `neighbours` connect first and so change the
+/// reactors of the host's queues.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];

@@ -1,7 +1,7 @@
 //! Several hosts use the same blocks while targets, disks and network fail.
 //!
-//! A correct disk must explain all results seen by the hosts ([`crate::history`]). Finally, the target must hold no
-//! resources.
+//! The results at the hosts must be possible with a correct disk ([`crate::history`]). Finally, the
+//! target must hold no resources.
 
 mod guest;
 mod ledger;

@@ -1,11 +1,12 @@
-//! Operations on a namespace, and a check that a correct disk explains their results.
+//! Operations on a namespace, and a check that a correct disk can produce their results.
 //!
-//! Each block is a register. A write takes effect at one moment between begin and end, and a read returns the value at
-//! such a moment. A failed write may take effect; an unanswered one may do so until it is [`dead`](History::dead). A
-//! [`crash`](History::crash) may undo writes that are neither durable nor followed by a flush.
+//! Each block is a register. A write takes effect at one moment between its begin and its end, and
+//! a read returns the value at such a moment. A failed write may take effect. An unanswered write
+//! may take effect until it is [`dead`](History::dead). A [`crash`](History::crash) may undo writes
+//! that are neither durable nor followed by a flush.
 //!
-//! [`History::check`] follows all possible orders of operations on each block (just-in-time linearization; G. Lowe,
-//! "Testing for linearizability", 2017).
+//! [`History::check`] follows all possible orders of operations on each block (just-in-time
+//! linearization; G. Lowe, "Testing for linearizability", 2017).
 
 mod register;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// True if a crash follows; otherwise durability has no effect.
+    /// True if a later operation is a crash. Without a crash, durability has no effect.
     pub(super) crash_ahead: bool,
 }
 
@@ -30,8 +30,8 @@ struct State {
     trail: Vec<Value>,
     /// Unfinished flushes and durable writes, each with its position in the trail.
     ///
-    /// When an operation succeeds, values before its position are removed. Positions identify
-    /// values, because zeroes can occur twice.
+    /// When an operation succeeds, the values before its position are removed. The position
+    /// identifies the value, because zeroes can occur twice.
     marks: Vec<(Id, usize)>,
 }
 
@@ -45,7 +45,7 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // Each value is kept once, unless a flush covers its earlier position.
+        // An earlier equal value is removed, unless a flush refers to its position.
         for at in (0..self.trail.len()).rev() {
             let marked = self.marks.iter().any(|(_, mark)| *mark == at);
             if self.trail[at] == value && !marked {
