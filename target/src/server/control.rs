@@ -39,6 +39,10 @@ use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 /// Time limit of a stop, during which commands in flight complete and hosts are disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time limit of flushes after the reactors have ended. A slow disk may need many seconds for the
+/// content of its cache.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
+
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -399,9 +403,8 @@ impl ControlPlane {
             // Cause: the end of the target.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        let stopped = self.stop_reactors(deadline);
-        let flushed = self.finish_flushes(deadline).await;
+        let stopped = self.stop_reactors(Instant::now() + STOP_TIMEOUT);
+        let flushed = self.finish_flushes(Instant::now() + FLUSH_TIMEOUT).await;
         self.service.audit.end();
         stopped.and(flushed)
     }

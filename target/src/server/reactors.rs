@@ -16,7 +16,7 @@ use cairn_data_path::metrics::ReactorCounters;
 use cairn_data_path::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time after [`Message::Stop`] to close queues and finish flushes.
+/// Time after [`Message::Stop`] to close queues.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum queue pairs per reactor and device.

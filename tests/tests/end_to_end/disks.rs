@@ -137,8 +137,8 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
     let started = Instant::now();
     let error = target.try_stop().unwrap_err();
     assert!(error.contains("1 flushes have not ended"), "{error}");
-    // The target guarantees 15 s; the test allows 30 s on a busy machine.
-    assert!(started.elapsed() < Duration::from_secs(30));
+    // The target guarantees 35 s; the test allows more on a busy machine.
+    assert!(started.elapsed() < Duration::from_secs(70));
     disk.release(Operation::Flush);
 }
 

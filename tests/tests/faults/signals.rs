@@ -8,8 +8,8 @@ use cairn_tests::process::TargetProcess;
 
 use crate::until;
 
-/// Timeout after SIGTERM: the target's limit of 15 s plus half, for a busy machine.
-const END: Duration = Duration::from_millis(22_500);
+/// Timeout after SIGTERM: twice the 35 s that the target promises, for a busy machine.
+const END: Duration = Duration::from_secs(70);
 
 #[test]
 fn sigterm_ends_a_target_whose_disk_hangs() {

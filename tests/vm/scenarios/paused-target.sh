@@ -159,7 +159,8 @@ assert_eq "I/O errors" 0 "$(count_in_kernel_news 'I/O error|I/O Error')"
 grep "disconnected" "$OUT/target-one.log" | tail -n 2 | cut -c 1-200
 nvme_disconnect
 wait_for 30 "the controllers to go" no_controllers
-TARGET_PID=${PID_OF[one]}
-stop_target
-TARGET_PID=${PID_OF[two]}
-stop_target
+for name in one two; do
+    TARGET_PID=${PID_OF[$name]}
+    TARGET_LOG=$OUT/target-$name.log
+    stop_target
+done
