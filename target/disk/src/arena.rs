@@ -26,12 +26,13 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes, rounded up.
+    /// Allocates a head of `head` bytes and a pool of `data` bytes, whose largest buffer has
+    /// `largest` bytes. Both sizes are rounded up.
     ///
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].
     pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {
-        // A compare holds two of the largest buffers.
+        // The pool holds two of the largest buffers, because a compare takes two buffers.
         let data = data.max(2 * largest).next_multiple_of(largest);
         let head = head.next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(head + data + SPARES * UNIT)?);

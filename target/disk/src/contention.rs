@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Gap between polls after which another thread may have used the core.
+/// Gap between two polls that may mean that another thread has used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
 /// Lost time above which the core counts as shared.
@@ -24,13 +24,13 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Records that the round begun at `now` had no work and polling continues.
+    /// Records that the round that began at `now` had no work, and that the thread polls again.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);
     }
 
-    /// True if sleeping would give this thread more time, because others use the core.
+    /// True if other threads take so much of the core that this thread should sleep between polls.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
@@ -51,8 +51,8 @@ impl Contention {
         too_much
     }
 
-    /// True if the kernel preempted the thread since the last call. If not, the round itself was
-    /// slow, or the machine was suspended.
+    /// True if the kernel preempted the thread since the last call. Otherwise, the round was slow,
+    /// or the machine was suspended.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

@@ -1,11 +1,12 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
 //! If the last two gaps between work were shorter than `poll_idle`, the reactor polls for twice the
-//! last gap; otherwise it sleeps at once, because silence may follow a single short gap, as with
-//! keep alive. `poll_idle` must exceed the wake-up time of both peers (about 100 us on a dedicated
-//! processor). Otherwise each peer sleeps while the other one wakes up. After [`CORE_KEPT`], each
-//! poll yields the core to threads that produce work. On a busy core, the reactor also tries
-//! sleeping ([`SleepTrial`]).
+//! last gap. Otherwise, it sleeps at once. One short gap is not enough, because no more work may
+//! follow, as after a keep alive. `poll_idle` must exceed the wake-up time of both peers (about 100
+//! us on a dedicated processor). Otherwise, each peer sleeps while the other one wakes up.
+//!
+//! After [`CORE_KEPT`], each poll yields the core to threads that produce work. On a busy core, the
+//! reactor also tries sleeping ([`SleepTrial`]).
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,8 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Limits the window to `largest`; with 0 the reactor sleeps at once.
+    /// Creates the state of a reactor that polls without work for at most `largest`. If `largest`
+    /// is 0, the reactor sleeps at once.
     pub fn new(largest: Duration) -> Self {
         Self {
             largest,
@@ -84,8 +86,8 @@ impl Idle {
         }
     }
 
-    /// Like [`Self::pause`]. If other threads have all pending work (`threads`), sleeps instead of
-    /// yielding, because these threads may need the core.
+    /// Like [`Self::pause`]. If `threads` is true, other threads execute all pending work. The
+    /// reactor then sleeps instead of yielding, because these threads may need the core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {
@@ -94,7 +96,8 @@ impl Idle {
         }
     }
 
-    /// Records a sleep until `now`, and sets the next window.
+    /// Records that a sleep ended at `now`, and decides how long the reactor polls before the next
+    /// sleep.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));

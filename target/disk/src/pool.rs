@@ -1,8 +1,8 @@
 //! Data buffers: a buddy allocator over the arena's data area.
 //!
 //! A buffer is contiguous, for RDMA and block I/O, and a power of two from a page to the largest
-//! transfer. Up to [`LOOSE_MAX`] freed pages stay unmerged until an allocation would fail: small
-//! commands do not split and merge repeatedly.
+//! transfer. Up to [`LOOSE_MAX`] freed pages stay unmerged until an allocation would fail, so that
+//! small commands do not split and merge blocks repeatedly.
 
 /// Smallest buffer in bytes: one page, the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum ratio of command rates (sleeping to polling) for sleeping: a smaller gain may be chance.
+/// Minimum command rate of a sleeping reactor, divided by its rate while polling. A smaller gain
+/// may be chance.
 const WORTH: f64 = 1.1;
 
 /// Initial and maximum time for which a trial's result applies.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// If a trial begins within this time after the previous result expired, and has the same result,
-/// that result then applies twice as long.
+/// Maximum time between the end of a result and a new trial with the same result. The new result
+/// applies twice as long.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

@@ -47,7 +47,8 @@ impl Handover {
         let thaws = is_device || kernel.is_some_and(|kernel| kernel >= FREEZE_AWARE);
         Self {
             reads: !supports_nowait,
-            // A write to the page cache may wait for memory and other writes.
+            // A write to the page cache may block, because it waits for memory and for other
+            // writes.
             writes: !(supports_nowait && direct && thaws),
         }
     }

@@ -16,8 +16,8 @@ pub trait Control: Sync {
 
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
-    /// Executes `change`, perhaps more than once, on different stages. On success, the change is in
-    /// force and in the configuration file.
+    /// Applies `change` to a stage of the configuration, perhaps repeatedly to new stages. On
+    /// success, the changed configuration is in use and in the configuration file.
     fn change(
         &self,
         kind: Kind,

@@ -1,5 +1,5 @@
-//! Connection to a Ceph cluster and a pool. Each image has its own client: blocklisting it affects
-//! no other image.
+//! Connection to a Ceph cluster and a pool. Each image has its own client, so that blocklisting of
+//! a client affects only one image.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};

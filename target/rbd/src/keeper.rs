@@ -13,7 +13,7 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{ImageState, OnChange, Open, size_of_image};
 
-/// Maximum wait of an open for the close of the same image.
+/// Maximum time for which an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ unsafe impl Send for Watch {}
 
 struct Keeper {
     open: Open,
-    /// Boxed: callbacks have its address until the watches are removed.
+    /// Boxed, because callbacks use its address until the watches are removed.
     watch: Box<Watch>,
     name: String,
     state: Arc<ImageState>,

@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-/// Operations of a thread.
+/// Starts operations on images, and collects their completions, for one thread.
 pub struct Queue {
     shared: Arc<Shared>,
     /// Reused boxes, so that submitting does not allocate.

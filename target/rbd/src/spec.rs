@@ -12,7 +12,7 @@ pub struct Access {
 pub struct Layout {
     /// Object size in bytes.
     pub object_bytes: u64,
-    /// Stripe unit in bytes: the object size without striping.
+    /// Stripe unit in bytes. Without striping, it equals the object size.
     pub stripe_bytes: u64,
     /// Objects per stripe.
     pub stripe_objects: u64,

@@ -22,7 +22,6 @@ use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Maximum latency in nanoseconds; longer ones are clamped.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers only submit writes. FUSE and NFS may lock the file while a worker waits for
-    /// completion.
+    /// True if workers only submit writes. A worker that waits for completion could keep a file of
+    /// FUSE or NFS locked.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -313,8 +313,7 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // Discards the range instead of punching a hole, because the kernel zeroes a
-                    // hole, on many devices by writing.
+                    // The kernel zeroes a hole, on many devices by writing, so a discard is faster.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }
@@ -372,8 +371,8 @@ impl BlockFile {
             }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
             Ok(_) if io.op == BlockOp::Flush || io.syncing => {
-                // The system reports a loss only once, so a loss found by another operation fails
-                // this one too.
+                // The system reports a loss only once. If another operation got the report, this
+                // operation must fail too.
                 let refused = self.health.refuses(io.op);
                 return Progress::Done(if refused {
                     Err(Errno(libc::EIO))

@@ -7,9 +7,9 @@ pub struct Claim {
     pub read_only: bool,
     /// Whether other programs that set this too may write to the disk.
     pub shared: bool,
-    /// Required device and inode.
+    /// Device and inode that the path must have.
     pub expected: Option<(u64, u64)>,
-    /// Makes the open a mere check: it takes the configured lock, opens for reading, and retries
-    /// until this time if the disk is in use.
+    /// If set, the open only checks whether the disk can be used. It takes the configured lock and
+    /// opens for reading. While the disk is in use, it retries until this time.
     pub trial_until: Option<Instant>,
 }

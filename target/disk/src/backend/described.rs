@@ -53,7 +53,6 @@ impl Atomic {
         boundary_power_fail: 0,
     };
 
-    /// The first unit begins at block `offset`.
     pub(super) fn units(blocks: u32, offset: u16) -> Self {
         Self {
             normal: blocks,

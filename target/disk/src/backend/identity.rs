@@ -77,7 +77,7 @@ pub(super) fn derived(name: &str) -> Uuid {
 enum Name {
     Global(String),
     Local(String),
-    /// Name of the device's place, which a replacement device has too.
+    /// Name of the device's path. A replacement device at this path has the same name.
     Place(String),
 }
 
@@ -137,7 +137,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Virtual machines and the device mapper configure these names, so they are local.
+    // These names are unique on this machine only, because users of virtual machines and of the
+    // device mapper choose them.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));

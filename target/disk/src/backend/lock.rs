@@ -1,8 +1,9 @@
 //! flock(2) lock of an exported file.
 //!
-//! Pending operations hold the open file description, whose last reference releases the lock. Disks
-//! write through the locked description: no process can lock a killed process's file before its
-//! last write has ended. A replacement disk shares the lock.
+//! A lock lasts until the last reference to the locked file description is closed. Each disk writes
+//! through this description, and pending operations hold references to it. No process can therefore
+//! lock the file of a killed process before the last write has ended. A replacement disk shares the
+//! lock.
 
 use std::fs::File;
 use std::io;
@@ -29,8 +30,8 @@ impl LockedFile {
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // The failed upgrade has released the shared lock. Retaking the lock normally succeeds:
-            // the upgrade failed because other processes hold shared locks.
+            // The failed upgrade has released the shared lock. The lock can normally be taken
+            // again, because the upgrade failed due to shared locks of other processes.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
@@ -102,8 +103,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk with the open file `own`. Returns the file for I/O: for a writer, the locked
-    /// one. Fails if the disk requires exclusive use of a shared file.
+    /// Adds a disk that was opened as `own`. Returns the file for the disk's I/O: a writer uses the
+    /// locked file. Fails if the disk requires exclusive use and other processes share the file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();
@@ -142,8 +143,8 @@ impl Drop for Lock {
             (0, _) if self.exclusive => FlockOperation::NonBlockingLockShared,
             _ => return,
         };
-        // Closing is not enough: a ring, or a child process before exec, may keep the description
-        // open.
+        // The file must be unlocked before it is closed, because a ring, or a child process before
+        // exec, may keep the description open.
         if let Err(error) = state.change(operation) {
             // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is in an unexpected state");

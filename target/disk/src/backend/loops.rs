@@ -12,10 +12,10 @@ use super::lock::Lock;
 /// Maximum devices between an exported one and a loop device: partitions, volumes, RAIDs.
 const LEVELS_MAX: usize = 8;
 
-/// Takes the shared locks of all files behind a device; locks of loop devices permit each other,
-/// because several can have parts of one file. Fails with the file that is exported itself.
+/// Takes a shared lock of each file behind a device. The locks are shared, because several loop
+/// devices can have parts of one file. The error is the path of a file that is itself exported.
 ///
-/// A file that this process cannot open has no lock.
+/// A file that this process cannot open is not locked.
 pub(super) fn lock(device: u64, claim: Claim) -> Result<Vec<Lock>, PathBuf> {
     let claim = Claim {
         shared: true,

@@ -125,7 +125,8 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Returns whether operations use a ring. Other operations need neither buffers nor scheduling.
+    /// Returns whether the disk's operations use a ring. If not, they need neither buffers nor
+    /// scheduling.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
@@ -321,7 +322,8 @@ impl Backend {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// Returns (mapping, offset) of memory with the data of any read of `length` bytes.
+    /// Returns memory that contains the data of any read of `length` bytes: mapping and offset.
+    /// Only null disks have such memory.
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {
@@ -339,7 +341,8 @@ impl Backend {
         }
     }
 
-    /// Returns the slot to use: blocking operations on a `slow` disk go to other threads.
+    /// Returns the slot for the next operation. On a `slow` disk, operations that may block go to
+    /// other threads.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {

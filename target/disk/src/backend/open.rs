@@ -56,16 +56,16 @@ pub(super) fn open(
     })
 }
 
-/// Calls `open`, and retries while the disk is in use, for [`IN_USE_PATIENCE`] or the claim's own
-/// time. The kernel releases locks and claims only after it has torn down an ended process's
-/// io_uring. If this target has removed the disk, waits until its reactors have finished.
+/// Calls `open`, and retries while the disk is in use, for [`IN_USE_PATIENCE`] or until the claim's
+/// `trial_until`. An ended process still uses the disk until the kernel has torn down its io_uring.
+/// If this target has removed the disk, waits until its reactors have finished.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // Read before the first try: the removed disk may close during the try.
+    // This is read before the first try, because the removed disk may close during the try.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();

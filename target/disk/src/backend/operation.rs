@@ -86,7 +86,8 @@ pub struct BlockIo {
     pub(super) syncing: bool,
     pub(super) stopped: bool,
     pub(super) tries: u8,
-    /// Whether a non-blocking write failed: a worker repeats the write after a check of the size.
+    /// True after a non-blocking write has failed. A worker then repeats the write after a check of
+    /// the size.
     pub(super) may_wait: bool,
     /// Zeroing method of the current step; the disk's method may change meanwhile.
     pub(super) method: u8,

@@ -1,7 +1,8 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
 //! The kernel splits a request that is too large, unless the request is non-blocking
-//! (`REQ_NOWAIT`): io_uring's first, non-blocking try would always fail.
+//! (`REQ_NOWAIT`). Without pieces, io_uring's first try would therefore always fail, because it is
+//! non-blocking.
 
 use std::fs::File;
 use std::path::Path;

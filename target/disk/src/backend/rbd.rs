@@ -20,7 +20,7 @@ use super::{
 };
 use crate::ring::{Ring, Span};
 
-/// Maximum bytes of one call: librbd sends requests to all objects at once.
+/// Maximum bytes of one call. librbd sends the requests to all objects of a call at once.
 const PIECE_MAX: u64 = 256 << 20;
 
 /// Allocation unit of an OSD: smaller writes require a read.

@@ -33,7 +33,8 @@ const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Minimum pause between two rounds after which hosts may have disconnected.
+/// Time between two rounds of a reactor that counts as a gap. During a gap, hosts may have
+/// disconnected.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
@@ -317,8 +318,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes changes to workers, which may begin them until `known_until_ns`, and the tags of
-    /// changes with expired leases to `refuse`.
+    /// Passes changes to workers, which may begin them until `known_until_ns`. Calls `refuse` with
+    /// the tag of each change whose lease has expired.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {

@@ -4,8 +4,8 @@ impl Ring {
     /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`]. Returns the slot.
     ///
     /// # Errors
-    /// All slots are taken, or the kernel rejects the mapping. Beyond the limit on locked memory,
-    /// the buffer is only not pinned.
+    /// All slots are taken, or the kernel rejects the mapping. If only the limit on locked memory
+    /// is exceeded, the call succeeds, but the buffer is not pinned.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -55,7 +55,8 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Pending drive commands use the memory's address if their ring could not pin it.
+            // The memory stays allocated, because drive commands whose ring could not pin it use
+            // its address.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
@@ -101,8 +102,8 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. Copies pieces first, because no reference may exist
-    /// to memory that devices write.
+    /// Compares two spans of the same length, in copied pieces, because no reference may exist to
+    /// memory that devices write.
     pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");

@@ -1,4 +1,4 @@
-//! Operations on Ceph images, by threads of librbd. An eventfd wakes the ring from sleep only.
+//! Operations on Ceph images, by threads of librbd. An eventfd wakes a sleeping ring.
 
 use cairn_rbd::{Image, Memory, Queue, Work};
 

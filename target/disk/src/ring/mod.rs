@@ -298,10 +298,10 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all pending operations; [`Self::pop`] then returns them in the order of their
-    /// tags, so that simulations do not depend on the kernel's order. Later completions are kept
-    /// for the next call, and changes returned by workers after a gap ([`ROUND_GAP`]) for the next
-    /// round.
+    /// Waits for all pending operations. [`Self::pop`] then returns their completions in the order
+    /// of the tags, so that simulations do not depend on the kernel's order. It returns later
+    /// completions after the next call. Changes that workers return after a gap ([`ROUND_GAP`])
+    /// wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -321,8 +321,6 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects all readable descriptors, because the number found so far depends on the
-        // workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -508,8 +506,8 @@ impl Drop for Ring {
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // Unregistered now, because the kernel tears down a closed ring later: until then block
-        // devices stay claimed, and memory counts as locked.
+        // The kernel tears down a closed ring later. Without this call, block devices would stay
+        // claimed, and memory would count as locked, until then.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -36,8 +36,8 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// [`ROUND_GAP`] after the start of the round, in nanoseconds: until then, the reactor's
-    /// knowledge of closed connections counts as current. `u64::MAX` without rounds.
+    /// Time in nanoseconds until which the reactor's knowledge of closed connections counts as
+    /// current: [`ROUND_GAP`] after the start of the round, or `u64::MAX` without rounds.
     known_until_ns: u64,
     /// Whether a full submission queue left changes in the list.
     lacks_room: bool,
@@ -139,7 +139,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // If the lease of a queued entry has ended, `look_again` must first remove that entry.
+        // If the lease of a queued entry has ended, the reading is dropped, so that `look_again`
+        // removes the entry.
         if self.first_end() <= now_ns {
             self.look = None;
         }

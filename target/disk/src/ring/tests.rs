@@ -100,7 +100,6 @@ fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The process is suspended after reading the clock.
 #[test]
 fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
     let mut rig = Rig::new();
@@ -459,7 +458,6 @@ fn changes_beyond_the_room_of_the_queue_are_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The lease of a change that the kernel left in the queue ends before the next change arrives.
 #[test]
 fn the_look_at_a_new_change_does_not_cover_an_expired_one_in_the_queue() {
     let mut rig = Rig::new();

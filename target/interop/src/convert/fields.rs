@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object. Notes invalid members; an object with such members is not converted
-/// ([`are_readable`](Self::are_readable)). When dropped, notes the unread members, unless the
-/// object was [left out](Self::leave_out).
+/// Reader of a JSON object. Adds a note for each invalid member; an object with such members is not
+/// converted ([`are_readable`](Self::are_readable)). On drop, adds a note for each unread member,
+/// unless the object was [left out](Self::leave_out).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -150,7 +150,7 @@ impl<'v> Fields<'v> {
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object that restricts hosts.
+    /// Leaves out an object that restricts hosts, and sets `Converted::opens`.
     pub(super) fn leave_out_open(&self, note: impl Into<String>) {
         self.notes.opens(note);
         self.is_left_out.set(true);

@@ -1,7 +1,8 @@
 //! Notes on settings that a conversion leaves out.
 //!
 //! Each function here and in the exports destructures a structure of the configuration without
-//! `..`: a new key does not compile until it is carried over or named.
+//! `..`. A new key therefore causes a compile error until the function converts the key or adds a
+//! note.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +25,8 @@ pub(super) struct Notes {
 impl Notes {
     pub(super) fn add(&self, note: impl Into<String>) {
         let note: String = note.into();
-        // Names from a foreign file may contain anything, and notes become lines of TOML.
+        // Names from a foreign file may contain control characters, which must not break the
+        // comments in TOML.
         let escaped = |c: char| match c.is_control() {
             true => c.escape_default().to_string(),
             false => c.to_string(),

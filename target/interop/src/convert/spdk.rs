@@ -172,7 +172,8 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // The check refuses an empty list, so the configuration cannot permit more hosts.
+                // An empty list is invalid, so the converted configuration is refused and admits no
+                // host.
                 Some(Vec::new())
             })
         });
@@ -418,7 +419,7 @@ impl Import {
             return;
         }
         let new = NewListener::at(at.address, at.port);
-        // Added once: a listener may serve several subsystems, and always serves discovery.
+        // Several subsystems may have the same listener, which also serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);

@@ -85,7 +85,7 @@ pub(super) async fn set_keys(control: &impl Control, params: Params) -> Answer {
 type Names = (String, Option<String>);
 
 impl HostKeys {
-    /// Converts keyring names to configuration names. `code`: error code of a controller key
+    /// Converts keyring names to configuration names. `code` is the error code for a controller key
     /// without host key.
     fn names(&self, draft: &mut Draft, code: i64) -> Result<Option<Names>, Error> {
         for name in self.dhchap_key.iter().chain(&self.dhchap_ctrlr_key) {

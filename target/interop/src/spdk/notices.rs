@@ -62,7 +62,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // A file without a namespace has size 0.
+                // A size of 0 belongs to a file without a namespace, so the file was not resized.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
@@ -74,8 +74,8 @@ impl Notices {
         }
     }
 
-    /// Records added disks. Returns false if [`Notices::note`] must compare all, because an added
-    /// disk shares its name with a disk of another size.
+    /// Records added disks. Returns false if an added disk shares its name with a disk of another
+    /// size. The caller must then call [`Notices::note`].
     pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {

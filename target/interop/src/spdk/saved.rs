@@ -130,7 +130,7 @@ pub(crate) fn keyring(config: &Config) -> Value {
         .collect()
 }
 
-/// The bdevs of the namespaces must exist before these requests.
+/// Returns the requests of the NVMe-oF target. The bdevs must exist before these requests.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", dhchap(&config.dhchap)),

@@ -6,9 +6,9 @@ impl BlockFile {
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // An operation that lacked memory had no effect and may be repeated, except the sync of
-            // a regular file: it may have dropped pages, which the system reports only once. Block
-            // devices keep such pages.
+            // An operation that lacked memory had no effect and may be repeated. The sync of a
+            // regular file is an exception, because it may have dropped pages, which the system
+            // reports only once. Block devices keep such pages.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }

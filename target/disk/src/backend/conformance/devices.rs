@@ -94,7 +94,6 @@ impl Drop for Loop {
     }
 }
 
-/// Names of one disk: a file, its hard link, a loop device over it, and a partition of that.
 #[test]
 fn a_file_and_a_loop_device_over_it_are_one_disk() {
     let folder = tempfile::tempdir().unwrap();

@@ -38,7 +38,7 @@ const TAGS_DEFAULT: u64 = 32;
 
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// Maximum bytes of one deallocation: a cancelled operation ends between two deallocations.
+/// Maximum bytes of one deallocation. An operation can be cancelled between two deallocations.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
@@ -100,8 +100,8 @@ impl Drive {
             nsid,
             blocks: AtomicU64::new(identified.blocks),
             piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
-            // Linux treats Compare as a write, which without CAP_SYS_ADMIN requires a device opened
-            // for writing.
+            // For Linux, Compare is a write. Without CAP_SYS_ADMIN, a write requires a device
+            // opened for writing.
             compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags, can_poll)),
             file,

@@ -242,8 +242,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// `None` for a page that the drive refuses. A system error is passed on: without the page, the
-/// drive would appear to have other names or another command set.
+/// Returns `None` for a page that the drive refuses. A system error is an error here too, because
+/// without the page, the drive would appear to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),

@@ -1,15 +1,15 @@
 //! NVMe drives by passthrough, in separate rings with larger entries (`IORING_OP_URING_CMD`).
 //!
 //! Completions wake the reactor's ring by an eventfd, polled only during sleep. Polled drives have
-//! a second ring (`IORING_SETUP_IOPOLL`), which wakes no thread: the reactor must not sleep while
-//! that ring has commands.
+//! a second ring (`IORING_SETUP_IOPOLL`), which wakes no thread, so the reactor must not sleep
+//! while that ring has commands.
 //!
-//! Without a free tag, a kernel thread may execute a command arbitrarily late. The rings of a drive
-//! therefore divide its tags, and further commands wait here. Leases are checked directly before
-//! submission ([`crate::timely`]).
+//! If a drive has no free tag, a kernel thread may execute a submitted command arbitrarily late.
+//! The rings of a drive therefore divide its tags, and further commands wait here. Leases are
+//! checked directly before submission ([`crate::timely`]).
 //!
-//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file, open until the last
-//! command has ended, even of a killed process.
+//! A drive's claim is its block device, opened with `O_EXCL`. The claim is a fixed file, so it
+//! lasts until the last command has ended, even if the process is killed.
 
 mod commands;
 mod entering;

@@ -223,7 +223,6 @@ fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     let is_free = || rustix::fs::flock(open(), NonBlockingLockExclusive).is_ok();
     assert!(!is_free());
     rig.ring.remove_file(slot).unwrap();
-    // Older kernels release the file later.
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_free() {
         assert!(Instant::now() < deadline, "the claim stays");
