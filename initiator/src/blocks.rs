@@ -11,7 +11,8 @@ use crate::namespace::{Command, Namespace};
 /// These methods use the first I/O queue and copy the data. [`Host::run`] with a
 /// [`Buffer`](crate::Buffer) copies nothing.
 ///
-/// A transfer of more than 64 KiB, or than the controller's maximum, takes several commands and is not atomic.
+/// A command transfers at most 64 KiB, or the controller's maximum if that is smaller. A longer
+/// transfer takes several commands and is not atomic.
 impl Namespace {
     /// Reads `blocks` logical blocks from `slba`.
     pub fn read(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {

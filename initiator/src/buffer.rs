@@ -212,8 +212,8 @@ fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
 
 /// Data of a command.
 ///
-/// `B` is [`Buffer`] in methods that submit a command, which then owns it, and `&mut Buffer` in methods that block
-/// until the command ends.
+/// In methods that submit a command, `B` is [`Buffer`], which the command then owns. In methods
+/// that block until the command ends, `B` is `&mut Buffer`.
 #[derive(Debug)]
 pub enum Data<'a, B = Buffer> {
     /// No data.

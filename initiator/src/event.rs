@@ -4,7 +4,7 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum queued events; more drop the oldest.
+/// Maximum number of queued events. If the queue is full, a new event replaces the oldest.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.
@@ -26,7 +26,7 @@ pub enum Event {
     },
     /// `fast_io_fail_tmo` expired: commands fail instead of waiting.
     FailFast,
-    /// The controller has ended; `None` at the caller's request.
+    /// The controller has ended. The error is `None` if the caller requested the end.
     Gone(Option<HostError>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
@@ -40,7 +40,8 @@ pub enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds an event, unless an equal `Notice`, or `Reauthenticated`, is queued.
+    /// Adds an event. Does nothing for a `Notice` or a `Reauthenticated` if an equal event is
+    /// queued.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

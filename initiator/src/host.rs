@@ -90,10 +90,10 @@ impl Host {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`], unless a live controller has
-    /// not sent it yet. For a command in flight, the controller counts as lost
-    /// ([`Controller::give_up`]), and this method waits until the connection is closed and the
-    /// buffer no longer accessed.
+    /// If the timeout expires while the command is in flight, the controller counts as lost
+    /// ([`Controller::give_up`]). The command ends in [`HostError::Timeout`], but only after its
+    /// connection is closed, so that the controller can no longer access the buffer. If a live
+    /// controller has not sent the command yet, this method waits longer than the timeout.
     pub fn wait(&mut self, ticket: Ticket) -> Ended {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {

@@ -25,43 +25,32 @@
 //! * A [`Host`] is a controller with a clock, whose methods block.
 //! * An [`AsyncHost`] runs a host on a thread and returns futures, for any executor.
 //!
+//! A [`Multipath`](multipath::Multipath) combines several controllers of one namespace.
+//!
 //! # Commands
 //!
 //! [`Namespace::read`], [`Namespace::write`] and similar methods block and copy data. To avoid the
 //! copy, submit commands built by a [`Namespace`] ([`Namespace::read_command`]); the [`command`]
 //! module builds [`Sqe`]s of the admin queue. [`Controller::submit`] takes a [`Command`] and
-//! returns a [`Ticket`]; [`Controller::take`] returns the result. An [`IoQueue`] selects one of
-//! several I/O queues. Data is in a registered [`Buffer`] or in the capsule ([`Data`]). The data
-//! path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
+//! returns a [`Ticket`]; [`Controller::take`] returns the result. The data path does not allocate,
+//! lock or copy, except into capsules.
 //!
 //! A namespace must be opened before I/O ([`Host::open_namespace`]), and is identified again after
 //! each reconnection and reported change. If its NSID then refers to another disk, commands end in
 //! [`HostError::Replaced`] until the namespace is opened again.
 //!
-//! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with
-//! [`HostError::Lost`] after its connection closed. Until then, the command owns its buffer: the
+//! Every command ends exactly once ([`Ended`]). Until then, the command owns its buffer, so the
 //! program cannot change or free memory that the controller may access.
 //!
 //! # Errors and recovery
 //!
 //! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as
 //! lost if the abort has no effect, a connection breaks, a Keep Alive has no response, or the
-//! controller violates the protocol; all its queues are then closed. [`Recovery`] configures
-//! reconnection; a response with "do not retry" ends the attempts.
+//! controller violates the protocol. [`Recovery`] configures reconnection.
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight
 //! ([`nvme_proto::host::requeue`]) wait for the reconnection, and end in [`HostError::Lost`] if it
-//! fails or `fast_io_fail_tmo` expires. Otherwise, commands end when their connection is closed. A
-//! target may still execute a write whose connection broke; [`HostOptions::write_hold`] delays
-//! writes of the same blocks.
-//!
-//! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
-//! controller ([`Notice`]).
-//!
-//! # Multipath
-//!
-//! A [`Multipath`](multipath::Multipath) is a namespace behind several controllers, with path
-//! selection and failover.
+//! fails or `fast_io_fail_tmo` expires. Otherwise, commands end when their connection is closed.
 //!
 //! # Discovery and administration
 //!
@@ -69,7 +58,7 @@
 //! follows referrals, and a [`Discovery`] stays connected and reports changes.
 //!
 //! [`HostOptions::authentication`] has the DH-HMAC-CHAP secrets, if the target requires
-//! authentication. With large groups, a poll may take several milliseconds.
+//! authentication.
 //!
 //! Metadata and SGLs with several descriptors are not supported.
 //!

@@ -38,9 +38,9 @@ pub struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
-    /// The namespace with the SQE's NSID, if it still is this disk.
+    /// The command is for this disk. It fails if the NSID refers to another disk.
     Disk(Disk),
-    /// The namespace with the SQE's NSID, even if the disk was replaced.
+    /// The command is for any disk that has the NSID.
     #[cfg(feature = "raw")]
     Anything,
 }
@@ -168,8 +168,10 @@ impl Namespace {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// True if both describe one namespace, possibly on different paths: equal block size, and
-    /// equal UUID, or else NGUID, or else EUI64.
+    /// True if both describe one namespace, possibly on different paths.
+    ///
+    /// The block sizes must be equal, and the UUIDs. If one has no UUID, the NGUIDs are compared,
+    /// or else the EUI64s.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {

@@ -63,11 +63,12 @@ pub struct HostOptions {
     /// True if commands wait for the reconnection of a lost controller. If false, commands end when
     /// their connection is closed.
     pub requeue: bool,
-    /// Time for which unanswered writes, and other writes of their blocks, are held back after a
-    /// connection closed.
+    /// Delay after a connection closed, before unanswered writes are sent again. Other writes of
+    /// the same blocks wait too.
     ///
-    /// `None` waits until KATO and CQT exclude that the lost target still executes the writes. Zero
-    /// does not wait, as in Linux; a target that was only paused may then overwrite newer data.
+    /// With `None`, the writes wait until the lost target can no longer execute the old writes,
+    /// according to KATO and CQT. With zero, they do not wait, as in Linux. A target that was only
+    /// paused may then overwrite newer data.
     pub write_hold: Option<Duration>,
 }
 
@@ -111,7 +112,7 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, the choice has no effect: connecting fails later.
+        // Without a route, this address does not matter, because connecting fails later.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());

@@ -17,7 +17,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Without `retain`, the first command re-arms the page's event, which then reports a change during the read.
+    /// If `retain` is false, the first command re-arms the page's event. The event then reports
+    /// changes during the read.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4, or `piece_max` is less than 4.

@@ -104,8 +104,8 @@ pub struct QpOptions {
     pub retry_count: u8,
     /// Retries after a receiver-not-ready NAK, 0..=7; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// Delay requested from the peer when no receive is posted, as a code of IBTA table 45: 1 is 10
-    /// us, 12 is 0.64 ms, 0 is 655 ms.
+    /// Time for which the peer must wait before it repeats a SEND for which no receive was posted.
+    /// The value is a code of IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
     pub min_rnr_timer: u8,
 }
 

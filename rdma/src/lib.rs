@@ -2,7 +2,7 @@
 //!
 //! * A [`Provider`] gives access to a network: verbs, user-space RoCE, or [`loopback`] inside one
 //!   process.
-//! * A [`Device`] is one network adapter, shared by all reactors, with which memory is registered.
+//! * A [`Device`] is one network adapter. It registers memory, and all reactors share it.
 //! * An [`Endpoint`] has the queues of one reactor on a device: a completion queue, a shared
 //!   receive queue, and queue pairs. An endpoint stays on one thread.
 //!

@@ -105,9 +105,9 @@ pub struct RuleError {
 }
 
 impl Rules {
-    /// Applies `lines` in order.
+    /// Creates rules from `lines`, applied in order.
     ///
-    /// As in the driver's file, `tclass=-1` removes the rule of the line's scope.
+    /// A line with `tclass=-1` removes the rule with the same scope, as in the driver's file.
     ///
     /// # Errors
     /// A line cannot be parsed, or two rules have the same scope.

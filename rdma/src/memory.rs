@@ -75,7 +75,8 @@ impl Region {
         }
     }
 
-    /// Returns the buffer at `offset` for work requests of peers, if they have access.
+    /// Returns the buffer at `offset` for work requests of peers, or `None` if peers have no
+    /// access.
     #[must_use]
     pub fn remote(&self, offset: usize) -> Option<RemoteBuffer> {
         Some(RemoteBuffer {

@@ -145,7 +145,7 @@ pub struct EndpointOptions {
     /// Maximum completions not yet polled.
     ///
     /// The caller must not post more work than can complete within this limit. Each receive counts,
-    /// and each send request that is signaled or fails.
+    /// and so does each send request that is signaled or fails.
     pub completions: u32,
     /// Maximum queue pairs.
     pub queue_pairs: u16,
@@ -212,7 +212,8 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns packet size and round trip, or `None` if packets of equal length have no advantage.
+    /// Returns packet size and round trip, or `None` if this provider gains nothing from packets of
+    /// equal length.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }
@@ -224,8 +225,8 @@ pub trait Endpoint {
 
     /// Changes the marking of packets and connection messages, except fields that are `None`.
     ///
-    /// Returns `false` if the provider cannot: adapters fix the marking when the queue pair is
-    /// created.
+    /// Returns `false` if the provider cannot change it, because adapters fix the marking when the
+    /// queue pair is created.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
     /// Posts a chain of work requests in order: all, or none.

@@ -146,7 +146,6 @@ impl Commands {
         let host = self.turn % self.hosts.len();
         let queue = self.hosts[host].io_queue(self.turn / self.hosts.len());
         self.turn += 1;
-        // Xorshift (Marsaglia, 2003).
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -94,7 +94,6 @@ impl Served {
         SocketAddr::new(ADDRESS.into(), PORT)
     }
 
-    /// Returns the resident bytes, pinned memory included.
     pub(crate) fn memory(&self) -> Result<u64> {
         self.status("VmRSS:").map(|kib| kib * 1024)
     }

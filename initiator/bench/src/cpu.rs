@@ -26,7 +26,6 @@ impl CpuUse {
         // The program name, in parentheses, may contain spaces and parentheses (proc_pid_stat(5)).
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
-        // The first field after the name has number 3 in proc_pid_stat(5).
         let field = |number: usize| {
             let text = fields.get(number - 3);
             text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)

@@ -73,7 +73,8 @@ struct NvmeLane {
     block_bytes: u32,
     /// Buffers by slot; `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
-    /// First `capsule_bytes` of each slot's data, for in-capsule writes: a `Buffer` cannot be borrowed as a slice.
+    /// First `capsule_bytes` bytes of each slot's data, kept here for in-capsule writes because a
+    /// `Buffer` cannot be borrowed as a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,

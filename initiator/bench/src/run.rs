@@ -153,7 +153,6 @@ fn run_copy(
     let mut lane = match lane {
         Ok(lane) => lane,
         Err(why) => {
-            // Sending fails if another lane has already failed.
             let _ = opened.send(Err(why));
             return None;
         }

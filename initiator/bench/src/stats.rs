@@ -88,7 +88,6 @@ pub struct DirectionStats {
     pub(super) slat_ns: Series,
     /// Latency from the end of submission to the completion.
     pub clat_ns: Series,
-    /// Latency from the start of submission to the completion.
     pub(super) lat_ns: Series,
     pub(super) clat_histogram: Histogram<u64>,
     /// Samples of the bandwidth in KiB/s.
@@ -126,7 +125,6 @@ impl Default for DirectionStats {
 pub(super) struct Times {
     pub(super) start: Instant,
     pub(super) issued: Instant,
-    /// Time at which the completion was polled.
     pub(super) done: Instant,
 }
 
@@ -246,7 +244,6 @@ const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 /// Upper bounds of fio's latency classes in ms; a last class is unbounded.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// Percentages of commands by fio's classes of completion latency, with class names.
 #[derive(Debug)]
 pub(super) struct LatencyClasses {
     pub(super) ns: Vec<(String, f64)>,

@@ -351,7 +351,6 @@ fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(map) => {
             for (key, value) in map {
-                // Members of "job options" differ with the job's keys.
                 let path = format!("{at}/{key}");
                 out.push(path.clone());
                 if key != "job options" {
@@ -376,7 +375,6 @@ fn the_json_report_has_the_keys_of_fio() {
     let (mut our_paths, mut fio_paths) = (Vec::new(), Vec::new());
     paths(&ours, "", &mut our_paths);
     paths(&fios, "", &mut fio_paths);
-    // fio's disk utilization is not supported.
     fio_paths.retain(|path| !path.starts_with("/disk_util"));
     our_paths.sort();
     fio_paths.sort();

@@ -60,7 +60,7 @@ pub(super) struct Worker<'a> {
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     done: Vec<Done>,
-    /// Next command, while delayed by the rate limit or by an overlapping command in flight.
+    /// Next command, if the rate limit or an overlapping command in flight delays it.
     held: Option<Operation>,
     ledger: Option<Ledger>,
     pacer: Pacer,

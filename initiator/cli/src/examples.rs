@@ -33,5 +33,4 @@ PROGRAM link --listen 127.4.18.2 --provider soft --once & sleep 1; PROGRAM link 
 PROGRAM doctor --peer 192.0.2.1 || echo \"exit code $?: 1 is a warning, 2 an error\"
 ";
 
-/// Commands that print records.
 pub(super) const RECORDS: &[&str] = &["discover", "list", "list-ns", "list-subsys"];

@@ -181,13 +181,14 @@ struct Source {
     wanted: u64,
     /// Bytes not yet read.
     left: u64,
-    /// True if more data than wanted is an error: no size was given, and the input has an end.
+    /// True if more data than `wanted` is an error, because no size was given and the input has an
+    /// end.
     ends: bool,
 }
 
 impl Source {
-    /// Opens a source. A file must have as many bytes as the blocks, unless `size` selects its first ones: a write that
-    /// ends early leaves the range partly overwritten.
+    /// Opens a source. Unless `size` is given, a file must have as many bytes as the blocks,
+    /// because a write that ends early would leave the range partly overwritten.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;

@@ -334,7 +334,6 @@ impl NsDescs {
 
 struct Id {
     nidt: u8,
-    /// Length of the identifier (NIDL) in bytes.
     nidl: usize,
     name: String,
     id: String,

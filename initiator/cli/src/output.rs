@@ -30,7 +30,7 @@ impl Output {
         }
     }
 
-    /// Prints `names` with `-o name`; returns whether it did.
+    /// Prints `names` if the format is `-o name`. Returns true if it has printed them.
     pub(super) fn has_shown_names<T: ToString>(self, names: impl IntoIterator<Item = T>) -> bool {
         let is_it = self.output.format == Format::Name;
         if is_it {
@@ -51,7 +51,8 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Error of data without a reader, which ends a command without a message, as SIGPIPE would.
+/// Error of a command whose output has no reader. The command ends without a message, as with
+/// SIGPIPE.
 pub(super) const UNREAD: &str = "";
 
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {

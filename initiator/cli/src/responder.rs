@@ -54,7 +54,6 @@ impl Responder {
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {
-                    // Sending fails only while the responder is dropped.
                     let _ = sender.send(*request);
                     wake.wake();
                 }

@@ -12,8 +12,8 @@ pub(super) struct Samples {
     ns: Vec<u64>,
 }
 
-/// Limits of a measurement, which ends after `times_max` repetitions, or after `time` with at least `times_min`
-/// repetitions.
+/// Limits of a measurement. `times_max` repetitions end it, and so does the end of `time`, but not
+/// before `times_min` repetitions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) time: Duration,

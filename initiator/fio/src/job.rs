@@ -33,7 +33,7 @@ const RANGE_BYTES: usize = 16;
 
 pub(crate) struct Job {
     host: Host,
-    // Declared, hence dropped, after `host`, which uses the device.
+    // Declared after `host` and so dropped after it, because `host` uses the device.
     provided: Provided,
     namespace: Namespace,
     polled_at: Instant,
@@ -43,12 +43,11 @@ pub(crate) struct Job {
     ///
     /// The engine returns no I/O as busy, because fio would then refill its buffer.
     backlog: VecDeque<*mut IoUnit>,
-    /// Ended I/Os that [`Job::wait`] has not counted.
+    /// Ended I/Os that [`Job::wait`] has not reported yet.
     over: Vec<*mut IoUnit>,
-    /// Ended I/Os that [`Job::wait`] last counted, for [`Job::event`].
+    /// Ended I/Os that the last [`Job::wait`] has reported and [`Job::event`] returns.
     given: Vec<*mut IoUnit>,
     regions: HashMap<usize, Arc<Region>>,
-    /// True once the error about an oversized I/O was printed.
     has_complained: bool,
     interrupted_at: Option<Instant>,
 }

@@ -213,7 +213,8 @@ impl Controller {
         }
     }
 
-    /// Later commands end with the first loss and the latest error.
+    /// Records a failed attempt to reconnect. Later commands end with the first loss and this
+    /// error.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {

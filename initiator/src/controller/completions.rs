@@ -101,8 +101,8 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // The authentication message is processed before the disconnect that follows if the
-            // target refuses the host.
+            // If the target refuses the host, a disconnect follows its authentication message. The
+            // message must be processed first.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -211,7 +211,7 @@ impl Controller {
     }
 }
 
-/// Prefers the target's NVMe reason to the connection manager's.
+/// Returns the target's NVMe reason, or else the reason of the connection manager.
 fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
     match RejectData::parse(data.as_slice()) {
         Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {

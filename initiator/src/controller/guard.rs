@@ -252,7 +252,7 @@ impl Guard {
             return Found::Nothing;
         };
         if question.step == Step::Changes {
-            // Without this optional log page, there is no event to re-arm.
+            // A controller without this optional log page has no event to re-arm.
             if status.is_success() {
                 self.changed.add(data);
             }

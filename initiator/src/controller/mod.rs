@@ -55,7 +55,7 @@ pub struct Controller {
     events: Events,
     /// Connection error of the fabric since the last reported loss.
     trouble: Option<HostError>,
-    /// Latest loss of the controller, the result of parked and later commands.
+    /// Latest loss of the controller. Parked and later commands end with this loss.
     loss: Loss,
     first_loss: Option<Loss>,
     /// Requested shutdown. Writes are durable only after the controller confirms it.
@@ -73,7 +73,6 @@ pub struct Controller {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// Requested from a live controller.
     Asked,
     /// Requested after the controller was lost.
     TooLate,
@@ -109,7 +108,7 @@ impl Controller {
         let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
         let endpoint = Arc::clone(&device).open(&EndpointOptions {
             receives: entries,
-            // A failed connection completes each send, signaled or not.
+            // If a connection fails, unsignaled sends complete too.
             completions: entries + sends,
             queue_pairs: 1 + options.io_queues,
         })?;
@@ -433,7 +432,6 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // The recorded loss is a consequence of `loss`.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: current, .. }) = &mut self.trouble
                     && current == known

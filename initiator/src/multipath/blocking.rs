@@ -84,9 +84,9 @@ impl Multipath {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. For a command in flight, its
-    /// controller counts as lost, and this method waits until the connection is closed and the
-    /// buffer no longer accessed.
+    /// If the timeout expires while the command is in flight, its controller counts as lost. The
+    /// command ends in [`HostError::Timeout`], but only after its connection is closed, so that the
+    /// controller can no longer access the buffer.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,
@@ -186,7 +186,6 @@ impl Waiting for Multipath {
 
     fn settle(&mut self) {
         for path in &mut self.paths {
-            // Arming sends acknowledgements; it fails only if the device is removed.
             let _ = path.controller.endpoint().arm();
         }
     }

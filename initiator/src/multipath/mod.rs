@@ -11,12 +11,8 @@
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and
 //!   [`Recovery::fast_io_fail_tmo`], and then end in [`HostError::NoPath`].
 //!
-//! All paths must lead to one namespace, of equal size, and equal UUID, NGUID or EUI-64 (one is
-//! required); other paths are refused. Paths are checked again after each reconnection and reported
-//! change.
-//!
-//! [`Multipath::connect`], [`Multipath::run`], [`Multipath::sleep`], [`Multipath::close`] and the
-//! methods that wait block; the other methods do not.
+//! All paths must lead to one namespace, with equal size and an equal UUID, NGUID or EUI-64. Other
+//! paths are refused. Paths are checked again after each reconnection and reported change.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -50,7 +46,7 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum queued events; more drop the oldest.
+/// Maximum number of queued events. If the queue is full, a new event replaces the oldest.
 const EVENTS_MAX: usize = 256;
 
 /// Options of a [`Multipath`].
@@ -64,8 +60,7 @@ pub struct MultipathOptions {
     pub policy: Policy,
     /// Maximum commands without a result.
     pub depth: u16,
-    /// Time for which unanswered writes are held back after a connection closed, before another
-    /// path sends them.
+    /// Delay after a connection closed, before another path sends its unanswered writes.
     ///
     /// `None` and zero have the meaning of [`HostOptions::write_hold`].
     pub write_hold: Option<Duration>,

@@ -216,8 +216,8 @@ impl Path {
         }
     }
 
-    /// Maximum size of the ANA log in bytes. The number of namespaces is MNAN, but at least NN up
-    /// to 1024.
+    /// Returns the maximum size of the ANA log in bytes. The number of namespaces is MNAN, or NN
+    /// (at most 1024) if that is larger.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;

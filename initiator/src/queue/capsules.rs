@@ -18,7 +18,7 @@ const SIGNAL_EVERY: u16 = 32;
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {
-    /// All SQEs, then all in-capsule data: SQEs share pages and cache lines.
+    /// All SQEs, followed by all in-capsule data, so that SQEs share pages and cache lines.
     memory: Buffer,
     stride: usize,
     places: Vec<CapsuleSlot>,

@@ -1,4 +1,5 @@
-//! Ended commands, oldest first, linked through command slots: any command is removed in constant time.
+//! List of ended commands, oldest first. The links are in the command slots, so that any command
+//! can be removed in constant time.
 
 use super::slot::Slot;
 

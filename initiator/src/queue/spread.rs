@@ -8,11 +8,10 @@ use std::time::Duration;
 
 /// Minimum number of commands in flight for RDMA READ.
 const DEEP: usize = 7;
-/// Longest round trip, divided by the number of commands in flight, at which RDMA READ is as fast
-/// as in-capsule data.
+/// Maximum round trip for RDMA READ, divided by the number of commands in flight.
 ///
-/// RDMA READ takes two round trips for each write. With in-capsule data, 203,000 writes/s were
-/// measured.
+/// A write by RDMA READ takes two round trips, so this value permits 200,000 writes/s. With
+/// in-capsule data, 203,000 writes/s were measured.
 const NEAR: Duration = Duration::from_nanos(2500);
 /// Number of consecutive commands below [`DEEP`] or beyond [`NEAR`] that end the use of RDMA READ.
 const CALM: u8 = 64;

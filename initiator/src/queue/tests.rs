@@ -80,7 +80,6 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // Three capsule slots are free: two for commands, and one for the association.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
@@ -240,7 +239,6 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
     assert!(queue.take(long).unwrap().0.is_err());
     assert!(queue.take(high).unwrap().0.is_err());
     assert_eq!((queue.depth(), queue.in_capsule_max()), (2, 0));
-    // Two slots are free, one of them for Connect.
     assert_eq!(flush(&mut queue).cid(), long.cid());
     assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
     let own = Owner::Duty(Duty::Step(1));

@@ -1,8 +1,8 @@
 //! RoCE in user space: RDMA over UDP sockets, without RDMA device, kernel module or privileges.
 //!
 //! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA
-//! WRITE, by RoCE v2 or v1, and interoperates with Linux's `rdma_rxe`. It needs UDP port 4791 of
-//! its address for itself.
+//! WRITE, by RoCE v2 or v1, and interoperates with Linux's `rdma_rxe`. No other
+//! program may use UDP port 4791 of its address.
 //!
 //! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which
 //! memory is [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of
@@ -14,19 +14,6 @@
 //! Polling also moves the packets: an endpoint that is no longer polled loses its peers after their
 //! retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The example
 //! `rping` contains all of these steps.
-//!
-//! # Map of the types
-//!
-//! | Task | Start here |
-//! |---|---|
-//! | Open a device | [`Soft`], [`SoftOptions`], [`Network`], [`rdma::Device`] |
-//! | Register memory | [`rdma::Mapping`], [`rdma::Access`], [`rdma::Region`] |
-//! | Accept | [`rdma::ListenOptions`], [`rdma::ListenerEvent`], [`rdma::ConnRequest`] |
-//! | Connect | [`rdma::ConnectOptions`], [`rdma::QpOptions`], [`rdma::Event`] |
-//! | SEND, READ, WRITE | [`rdma::SendWork`], [`rdma::Operation`], [`rdma::RemoteBuffer`] |
-//! | Receive, complete | [`rdma::RecvWork`], [`rdma::Completion`], [`rdma::WorkStatus`] |
-//! | Record packets | [`Capture`], [`Soft::counters`] |
-//! | Simulate | [`Wire`], [`Frame`], [`FaultOptions`], [`Clock`], [`Entropy`] |
 
 #[doc(hidden)]
 pub mod memory;

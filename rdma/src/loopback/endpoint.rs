@@ -97,8 +97,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // Dropping `handle` after an error sends a REJ. The drop takes the network's lock, which
-        // this statement therefore releases first.
+        // If this fails, `handle` is dropped and sends a REJ. The drop locks the network, so the
+        // lock of this statement must be released first.
         let qp = self
             .device
             .shared

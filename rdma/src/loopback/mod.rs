@@ -155,21 +155,23 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Makes the device with `address` delay its answers to one kind of peers' work.
+    /// Makes the device with `address` delay the execution of one kind of work requests of its
+    /// peers.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Answers the oldest delayed work of one queue pair. Returns false if none is delayed.
+    /// Executes the oldest delayed work request of one queue pair. Returns false if none is
+    /// delayed.
     ///
-    /// `number` selects one of the queue pairs with delayed work, modulo their count.
+    /// `number` selects one of the queue pairs with delayed work requests, modulo their count.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)
     }
 
-    /// Answers all delayed work, and stops delaying.
+    /// Executes all delayed work requests, and stops delaying.
     pub fn release_all(&self, address: IpAddr) {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_all(device);

@@ -1,6 +1,6 @@
 use crate::work::{Operation, SendWork};
 
-/// Kind of work that a device does not answer.
+/// Kind of work request that a device delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
     /// RDMA READs of peers.

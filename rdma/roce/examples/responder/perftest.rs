@@ -6,8 +6,7 @@
 
 use cairn_roce::rdma::RemoteBuffer;
 
-/// Bytes of the C structure that describes memory, big-endian: LID, outstanding READs, queue pair
-/// number, PSN, key (4 each), unused (4), address (8), GID (16), SRQ number, GID index (4 each).
+/// Length in bytes of the big-endian C structure that describes memory.
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;

@@ -21,9 +21,11 @@ pub(super) const PIECES: usize = 1024;
 /// Maximum segments: `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
-/// Bytes after which complete super-packets are sent, while they are in the CPU cache.
+/// The sender sends the complete super-packets when they have this number of bytes, because the CPU
+/// cache still holds them.
 const ENOUGH: usize = 60_000;
-/// Length in bytes of a RETH, by which the first packet of a WRITE is longer than the others.
+/// Length of a RETH in bytes. Only the first packet of a WRITE has this header, so it is longer
+/// than the others.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
@@ -35,7 +37,6 @@ pub(crate) struct BatchPosition {
     group: usize,
 }
 
-/// Whether other queue pairs also add packets to this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
     Alone,
@@ -104,8 +105,8 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to a fitting super-packet
-    /// if `joins` is set, else to a new one.
+    /// Adds the first `length` bytes of [`Self::room`] and their ICRC to a super-packet. The packet
+    /// starts a new super-packet if `joins` is `None`, or if no super-packet fits.
     ///
     /// Returns false for the first packet of a super-packet.
     pub(super) fn add(
@@ -133,10 +134,10 @@ impl Batch {
         is_joined
     }
 
-    /// True if the complete super-packets should be sent before this packet is added.
+    /// Returns true if the complete super-packets should be sent before this packet is added.
     ///
-    /// False for a packet shorter than the packets of the last super-packet. Such a packet ends a
-    /// message, and is sent together with the packets before it.
+    /// Returns false for a packet that is shorter than the packets of the last super-packet. Such a
+    /// packet ends a message, and is sent together with the packets before it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -174,9 +175,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet is added only if no packet of another queue pair can follow: either
-            // no other queue pair sends, or the group has first packets of WRITEs, whose length no
-            // other packet has.
+            // A shorter packet closes the group. It is added only if no other queue pair could use
+            // the group: either none of them sends, or the group consists of first packets of
+            // WRITEs, whose length no other packet has.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

@@ -156,7 +156,6 @@ impl Capture {
             return;
         };
         sink.left_bytes = left;
-        // Enhanced packet block.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }

@@ -9,7 +9,6 @@ use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 impl Network {
-    /// Adds a remedy to an error of [`Network::first_inlet`] or [`Network::next_inlet`].
     #[must_use]
     pub(crate) fn explain(&self, address: ScopedAddr, error: io::Error) -> FabricError {
         let (lacks_scope, address) = (address.lacks_scope(), address.ip());

@@ -25,7 +25,6 @@ pub(crate) struct Interface {
     pub is_loopback: bool,
 }
 
-/// Returns the largest path MTU code for the interface with this address.
 pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
     let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
     Ok((1..=5)
@@ -106,7 +105,6 @@ impl Interface {
                 let mut storage: libc::sockaddr_storage = zeroed();
                 let (from, to) = (entry.ifa_addr.cast::<u8>(), (&raw mut storage).cast::<u8>());
                 std::ptr::copy_nonoverlapping(from, to, length);
-                // Without a scope, the first interface with this link-local address is meant.
                 let is_it = |found: SocketAddr| match wanted.scope_id() {
                     0 => found.ip() == wanted.ip(),
                     _ => ScopedAddr::from(found) == wanted,

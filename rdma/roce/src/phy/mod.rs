@@ -52,9 +52,7 @@ pub enum Network {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// RoCE v1: Ethernet and GRH (IBTA annex A16).
     V1,
-    /// RoCE v2: IP and UDP (IBTA annex A17).
     V2,
 }
 
@@ -90,7 +88,7 @@ pub(crate) enum Inlet {
 impl Network {
     /// Opens the first inlet of an address, for connection management.
     ///
-    /// The bits of a queue pair number above the lowest `qpn_low_bits` select the inlet.
+    /// This inlet receives packets whose queue pair number, shifted right by `qpn_low_bits`, is 0.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
@@ -182,7 +180,7 @@ impl Network {
         }
     }
 
-    /// True if calls of the owner drive the network, so that no thread is started.
+    /// True if the owner's calls drive the network. The device then starts no thread.
     #[must_use]
     pub(crate) fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))

@@ -98,8 +98,8 @@ pub(crate) fn solicit(address: ScopedAddr) {
     }
 }
 
-/// Returns the MAC address in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291, appendix A);
-/// GIDs of RFC 7217 contain none.
+/// Returns the MAC address from which a link-local GID was formed (annex A16.3.1: EUI-64 of RFC
+/// 4291, appendix A). Other GIDs, such as those of RFC 7217, contain no MAC address.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {

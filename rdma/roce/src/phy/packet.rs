@@ -30,8 +30,8 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets of frame metadata for filters (linux/filter.h: SKF_AD_OFF plus _PROTOCOL, _PKTTYPE,
-/// _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
+/// Offsets at which a filter reads frame metadata (linux/filter.h: SKF_AD_OFF and the constants
+/// after it).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
@@ -40,7 +40,6 @@ const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
 /// Protocol number of frames of all types (linux/if_ether.h: ETH_P_ALL).
 const ALL_TYPES: u16 = 3;
-/// Option that excludes frames sent by this machine (linux/if_packet.h).
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const GRH_NEXT_HEADER: u32 = 6;
 const GRH_DESTINATION: u32 = 24;
@@ -51,12 +50,12 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 pub(crate) struct PacketSocket {
     fd: OwnedFd,
     tests: Vec<libc::sock_filter>,
-    /// Claim of the address, held by the first socket of a device.
     _claim: Option<UnixDatagram>,
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives packets for `address`, in frames with a tag if `vlan` is set.
+    /// Binds a socket that receives packets for `address`. If `vlan` is set, only frames with this
+    /// VLAN tag pass.
     ///
     /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
     /// `turn`. Socket 0 claims the address.
@@ -101,10 +100,6 @@ impl PacketSocket {
         })
     }
 
-    /// Opens a socket for sending only, with the priority of the traffic class.
-    ///
-    /// # Errors
-    /// The process lacks `CAP_NET_RAW`.
     pub(crate) fn sender(traffic_class: u8) -> io::Result<Self> {
         // Protocol 0 and the filter prevent reception.
         let fd = open()?;
@@ -119,13 +114,11 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Passes packets only for the sorted queue pair `numbers`.
     pub(crate) fn admit(&self, numbers: &[u32]) -> io::Result<()> {
         let narrow = [&self.tests[..], &by_number(DEST_QPN, numbers)].concat();
         exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
-    /// Sets the priority for this traffic class; each packet's GRH carries the class.
     pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         set_priority(self.raw(), traffic_class)
     }
@@ -172,8 +165,8 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Returns tests that a frame is for this machine, and not for a VLAN interface on top of
-/// `interface`.
+/// Returns filter tests for frames to this machine. Frames of a VLAN interface on top of
+/// `interface` do not pass.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -207,8 +200,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet unless all tests succeed; the caller appends
-/// statements for success.
+/// Returns filter statements that drop the packet if a test fails. The caller appends the
+/// statements that run if all tests succeed.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

@@ -59,7 +59,6 @@ pub(crate) struct Headers {
     /// Source address, and source port of RoCE v2.
     pub source: SocketAddr,
     pub local: IpAddr,
-    /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
     pub route: Route,
 }

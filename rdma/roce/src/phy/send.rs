@@ -37,19 +37,18 @@ pub(crate) struct Flow {
     pub source_port: u16,
     pub local: IpAddr,
     pub remote: IpAddr,
-    /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
-    /// True if the socket has this traffic class; otherwise each message carries the class, from
-    /// which Linux derives the priority.
+    /// True if the socket itself has this traffic class. Otherwise each message carries the class,
+    /// and Linux derives the priority from it.
     pub is_of_class: bool,
-    /// Time to live (IPv4) or hop limit.
     pub hop_limit: u8,
 }
 
 impl Flow {
     /// Returns the flow for packets without ECN.
     ///
-    /// Messages of the flow carry their traffic class, because the socket's class has ECN bits.
+    /// Each message then carries its own traffic class, because the class of the socket has ECN
+    /// bits.
     #[must_use]
     pub(crate) fn not_ecn_capable(&self) -> Self {
         Self {
@@ -101,8 +100,6 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Creates a sender for the device with address `local`. `capture` records the packets, and
-    /// `offload` permits super-packets.
     #[must_use]
     pub(crate) fn new(
         network: &Network,
@@ -129,7 +126,6 @@ impl Sender {
         }
     }
 
-    /// Adds the statistics since the last call to `counters`.
     pub(crate) fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,

@@ -27,9 +27,7 @@ const TRIES: u32 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SendSocket {
-    /// Descriptor of the socket; -1 for a network in memory.
     pub fd: RawFd,
-    /// UDP source port in RoCE v2; flow label in RoCE v1.
     pub flow: u16,
     /// True if the socket has the requested traffic class.
     pub is_of_class: bool,
@@ -37,7 +35,6 @@ pub(crate) struct SendSocket {
 }
 
 impl SendSocket {
-    /// Placeholder until a socket is chosen.
     pub(crate) const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
@@ -46,7 +43,6 @@ impl SendSocket {
     };
 }
 
-/// Destination of a flow: one endpoint of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
     pub remote: IpAddr,
@@ -90,8 +86,6 @@ impl SendSockets {
         }
     }
 
-    /// # Errors
-    /// The system refuses a new socket, and no open one can be shared.
     pub(crate) fn take(
         &mut self,
         destination: Destination,
@@ -120,10 +114,8 @@ impl SendSockets {
         })
     }
 
-    /// Returns a socket and flow of another traffic class in place of `send_socket`.
-    ///
-    /// # Errors
-    /// As [`SendSockets::take`]; the queue pair then keeps `send_socket`.
+    /// Returns a socket and flow of another traffic class in place of `send_socket`. After an
+    /// error, the queue pair keeps `send_socket`.
     pub(crate) fn retake(
         &mut self,
         send_socket: SendSocket,

@@ -24,7 +24,6 @@ const DEST_QPN: u32 = 8 + 4;
 /// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 
-/// Source address and port of a UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowKey {
     pub address: IpAddr,
@@ -158,8 +157,6 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Passes received packets only if their queue pair number is in the sorted `numbers`, or their
-    /// flow in `flows`.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<()> {
         let of_flows = flows.iter().flat_map(|flow| flow.returns(u32::MAX));
         let narrow: Vec<_> = of_flows.chain(by_number(DEST_QPN, numbers)).collect();
@@ -173,7 +170,7 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // The priority is set last, because Linux changes it with the class.
+        // Linux changes the priority when the class is set, so the priority is set last.
         set_priority(self.raw(), traffic_class)
     }
 

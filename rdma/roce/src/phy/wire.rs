@@ -92,11 +92,11 @@ impl Wire {
         }
     }
 
-    /// Adds a socket at an address, selected by the bits of a queue pair number above the lowest
-    /// `qpn_low_bits`.
+    /// Adds a socket at `address`. It receives packets whose queue pair number, shifted right by
+    /// `qpn_low_bits`, equals the index of the socket.
     ///
     /// # Errors
-    /// `is_first` is true but the address has a socket, or false but it has none.
+    /// `is_first` is true although the address has a socket, or false although it has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

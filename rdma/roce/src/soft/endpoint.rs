@@ -96,7 +96,7 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // Discards packets for an earlier endpoint with this socket.
+        // Discards packets that arrived for an earlier endpoint with this socket.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -314,8 +314,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // Acknowledgements wait while there are completions, because responses of the owner can
-        // carry them.
+        // While the owner has completions to handle, acknowledgements wait, because the responses
+        // that the owner sends can carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }

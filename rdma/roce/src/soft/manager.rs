@@ -261,8 +261,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread; new requests still go to the
-    /// listeners.
+    /// Handles all messages that have arrived, on the calling thread. `turn` then passes new
+    /// requests to the listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -309,7 +309,6 @@ impl ConnectionManager {
         let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
-            // An error is ignored, because the socket reports it only once.
             let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
             state.inner.dispatch();

@@ -255,7 +255,8 @@ impl Provider for Soft {
         let roce = self.shared.options.network.roce();
         let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
-            // The peer's scope of a link-local address is also the local scope.
+            // The scope of a link-local peer is an interface. The local address has the same scope,
+            // because it belongs to this interface.
             let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }

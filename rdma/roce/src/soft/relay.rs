@@ -27,8 +27,7 @@ const PACKETS_MAX: usize = 4096;
 /// Maximum flows of a device bound to sockets; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time since the last read of a socket after which other endpoints read it for its connection
-/// messages.
+/// Time after which an unread socket is also read by other endpoints, for its connection messages.
 ///
 /// An endpoint in use reads its socket more often. A reactor that has paused for 50 ms needs all
 /// connection messages ([`cairn_rdma::Endpoint::drain_connections`]), so this time must be shorter.

@@ -97,14 +97,15 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// A slot without an entry waits until the owner polls `Closed` of its queue pair.
+    /// A slot without an entry is not free yet, because the owner has not polled `Closed` of its
+    /// queue pair.
     slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
 }
 
 impl Slots {
-    /// Creates an empty table. If `admitted` is set, a kernel filter passes only known numbers, so
-    /// several numbers are drawn at once.
+    /// Creates an empty table. If `admitted` is set, a kernel filter passes only known numbers.
+    /// Several numbers are then drawn at once, so that the filter changes less often.
     pub(super) fn new(
         index: u32,
         limit: u16,

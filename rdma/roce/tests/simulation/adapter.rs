@@ -76,8 +76,8 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// An attacker does not know the PSN of the first request (IBTA 12.9.7.1), so only that request
-/// replaces an RTU.
+/// Among all packets, only the peer's first request replaces an RTU, because an attacker does not
+/// know its PSN (IBTA 12.9.7.1).
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -248,8 +248,8 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// With an infinite timeout (IBTA 9.7.6.1.3), packets are still repeated at bounded intervals, but
-/// the queue pair never breaks.
+/// An infinite ACK timeout (IBTA 9.7.6.1.3) does not end retransmission: packets are repeated at
+/// bounded intervals, and the queue pair never breaks.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;

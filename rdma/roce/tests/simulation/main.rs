@@ -155,7 +155,6 @@ impl End {
                 self.receive_slots.push(completion.id);
                 continue;
             }
-            // A completion also ends the unsignaled work before it.
             let expected = loop {
                 let expected = self.expected.pop_front().expect("a completion too many");
                 if expected.signaled {

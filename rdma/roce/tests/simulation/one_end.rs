@@ -215,8 +215,8 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// Only READs that were executed before are answered again. Otherwise, an attacker could test keys
-/// without breaking the queue pair.
+/// A queue pair answers a repeated READ only if it has executed this READ before. Otherwise, an
+/// attacker could test keys without breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

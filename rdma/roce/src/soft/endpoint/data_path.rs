@@ -104,14 +104,14 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        // `transmit` calls `after_activity` for queue pairs with packets to send.
+        // For queue pairs with packets to send, `transmit` calls `after_activity` later.
         if broken || !sends {
             self.after_activity(id);
         }
     }
 
-    /// Handles a packet of a half-open connection; only the peer's first request has an effect: it
-    /// completes the connection.
+    /// Handles a packet of a half-open connection. The peer's first request completes the
+    /// connection, and other packets are ignored.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {
@@ -172,7 +172,7 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // If this fails, the wide filter applies, which passes the flow too.
+            // If the call fails, the socket has the wide filter, which also passes the flow.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }

@@ -28,7 +28,7 @@ impl SoftEndpoint {
         }
         self.wake_others();
         self.device.manager.drain();
-        // Ends of connections become events after the packets before them were handled.
+        // `progress` handles earlier packets before it reports the end of a connection.
         self.progress();
     }
 
@@ -42,7 +42,6 @@ impl SoftEndpoint {
             let count = match receiver.receive(inlet) {
                 Ok(0) => break,
                 Ok(count) => count,
-                // The socket reports an error only once; datagrams may follow.
                 Err(_) => {
                     handled += 1;
                     continue;
