@@ -69,6 +69,18 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     }
 }
 
+/// Downloads a package of Debian and unpacks one path of it below `root`. Installing the package
+/// could start its services.
+pub(crate) fn unpack_package(package: &str, path: &str, root: &Path) -> Result<()> {
+    let archives = tempfile::tempdir()?;
+    let unpack = "apt-get -o APT::Sandbox::User=root download \"$1\" && mkdir -p \"$0\" \
+                  && dpkg-deb --fsys-tarfile \"$1\"_*.deb | tar -x -C \"$0\" \"$2\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", unpack]).arg(root).args([package, path]);
+    cairn_skips::probe(shell.current_dir(&archives)).map_err(anyhow::Error::msg)?;
+    Ok(())
+}
+
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())

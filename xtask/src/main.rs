@@ -1,5 +1,6 @@
 //! Development tasks, listed by `cargo xtask --help`.
 
+mod abi;
 mod bench;
 mod bindings;
 mod cache;
@@ -34,6 +35,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Compare the bindings with the layouts and constants of this machine's rdma-core headers
+    Abi,
     /// Measure target and host on this machine, and compare results
     Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
@@ -77,6 +80,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
+        Chore::Abi => abi::run(),
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Compiled(args) => compiled::run(&args),

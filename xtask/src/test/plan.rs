@@ -187,6 +187,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         // Steps with their own output folders come first, while the other lane uses cargo's default
         // folder.
         own_chore("dependencies", "dependencies")?,
+        skips.note(own_chore("verbs ABI", "abi")?),
         own_chore("msrv", "msrv")?,
         Step::cargo(
             "clippy",

@@ -68,8 +68,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     })
 }
 
-/// Returns promtool, installed or unpacked into the cache: Debian's package would also start a
-/// service.
+/// Returns promtool, installed or unpacked into the cache.
 fn promtool() -> Result<PathBuf> {
     if succeeds(Command::new("promtool").arg("--version")) {
         return Ok("promtool".into());
@@ -77,13 +76,7 @@ fn promtool() -> Result<PathBuf> {
     let root = cache::folder()?.join("tools/promtool");
     let program = root.join("usr/bin/promtool");
     if !succeeds(Command::new(&program).arg("--version")) {
-        let archives = tempfile::tempdir()?;
-        let unpack = "apt-get -o APT::Sandbox::User=root download prometheus \
-                      && mkdir -p \"$0\" && dpkg-deb --fsys-tarfile prometheus_*.deb \
-                      | tar -x -C \"$0\" ./usr/bin/promtool";
-        let mut shell = Command::new("sh");
-        shell.args(["-c", unpack]).arg(&root).current_dir(&archives);
-        cairn_skips::probe(&mut shell).map_err(anyhow::Error::msg)?;
+        cache::unpack_package("prometheus", "./usr/bin/promtool", &root)?;
     }
     Ok(program)
 }
