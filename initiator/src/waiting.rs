@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Time of polling without work before a wait sleeps: about the latency of a local target.
+/// A wait polls for this time without work before it sleeps. The time is about the latency of a
+/// local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {

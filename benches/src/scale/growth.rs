@@ -12,7 +12,7 @@ use crate::served::{Core, Program, Served, on_core};
 const QUEUE_PAIRS: u16 = 1000;
 const HOSTS: u16 = 8;
 const CONTROLLERS: u16 = 60;
-/// Time before a reading, in which the target frees temporary memory.
+/// Wait before memory is read, in which the target frees temporary memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {

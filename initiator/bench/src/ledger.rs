@@ -53,8 +53,8 @@ impl Ledger {
         }
     }
 
-    /// Skips units never written. Returns the number of checked units; calls `bad` with a
-    /// description of each mismatch.
+    /// Checks the units of a read, except units never written. Returns the number of checked units.
+    /// Calls `bad` with a description of each mismatch.
     pub(super) fn check(
         &mut self,
         operation: Operation,

@@ -101,7 +101,7 @@ struct MultipathLane {
     block_bytes: u32,
     /// Buffers by lane slot; `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
-    /// Lane slot by [`PathTicket::slot`].
+    /// Lane slots, indexed by [`PathTicket::slot`].
     slots: Vec<usize>,
 }
 

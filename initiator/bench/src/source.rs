@@ -17,7 +17,7 @@ pub(super) struct Source<'a> {
 
 #[derive(Debug)]
 enum Places {
-    /// Next unit of each direction, in ascending order.
+    /// Ascending order. The value is the next unit of each direction.
     Sequential([u64; 2]),
     /// Random order; offsets may repeat.
     Anywhere,

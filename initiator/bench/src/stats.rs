@@ -83,7 +83,6 @@ pub struct DirectionStats {
     /// Completed commands.
     pub ios: u64,
     pub(super) bytes: u64,
-    /// Measured time, without the ramp.
     pub(super) runtime: Duration,
     pub(super) slat_ns: Series,
     /// Latency from the end of submission to the completion.
@@ -408,7 +407,6 @@ mod tests {
                 },
             );
         }
-        // The samples end at 500, 1000, 1500 and 2000 ms.
         assert_eq!(stats.bw_samples.count, 4);
         assert!((9.0..=12.1).contains(&stats.bw_samples.mean));
         assert_eq!(stats.ios, 21);

@@ -43,7 +43,7 @@ impl Output {
 /// First error of stdout; the program fails with it at exit.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// A closed pipe is not an error; other errors are recorded in [`FAILURE`].
+/// Prints a line. A closed pipe is not an error; other errors are recorded in [`FAILURE`].
 pub(super) fn print(text: &str) {
     match write(text.as_bytes()).and_then(|()| write(b"\n")) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}

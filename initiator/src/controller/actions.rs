@@ -171,7 +171,7 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // `caused_by` changes `self.loss`, which must not change while connected.
+                // `caused_by` changes `self.loss`, but while connected, the old value must stay.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;

@@ -43,7 +43,7 @@ struct Question {
     nsid: u32,
     step: Step,
     sent: bool,
-    /// True if the caller opened the namespace again: the response is ignored.
+    /// True if the response must be ignored, because the caller has opened the namespace again.
     void: bool,
     identity: DiskIdentity,
 }
@@ -93,7 +93,8 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues closed by a reset; the completed reset ends these writes in the controller.
+    /// Unanswered writes of queues closed by a reset. The controller no longer executes them after
+    /// the reset has completed.
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,

@@ -62,7 +62,7 @@ impl Controller {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }
 
-    /// Time until which the target may execute commands of a connection that closes now.
+    /// Latest time at which the target may execute commands of a connection that closes now.
     pub(super) fn in_doubt_until(&self) -> Duration {
         let by_rule = || {
             let identity = self.association.identity();

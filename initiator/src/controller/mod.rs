@@ -53,7 +53,7 @@ pub struct Controller {
     scratch: Buffer,
     state: AssociationState,
     events: Events,
-    /// Connection error of the fabric since the last reported loss.
+    /// Connection error that the fabric has reported since the last loss.
     trouble: Option<HostError>,
     /// Latest loss of the controller. Parked and later commands end with this loss.
     loss: Loss,
@@ -66,7 +66,7 @@ pub struct Controller {
     endpoint_events: Vec<cairn_rdma::Event>,
     dialogue: Dialogue,
     guard: Guard,
-    /// Identification data; allocated by the first opened namespace.
+    /// Buffer for identification data, allocated when the first namespace is opened.
     answers: Option<Buffer>,
     retry_at: Option<Duration>,
 }

@@ -190,7 +190,7 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, dropping the order reports that to the task.
+        // If the thread has ended, sending drops `order`, which reports the end to the task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }

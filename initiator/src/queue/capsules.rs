@@ -14,7 +14,7 @@ use crate::buffer::Buffer;
 
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum posted capsules of ended commands: twice the signal interval.
+/// Maximum number of capsules that are still posted although their commands have ended.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {

@@ -53,7 +53,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands that have a response, but end only after further SENDs complete.
+    /// Commands that have a response, but cannot end before more SENDs complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,

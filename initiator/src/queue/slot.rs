@@ -128,7 +128,6 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) owner: Owner,
-    /// Buffer, until the result is taken.
     pub(super) held: Option<Buffer>,
     /// Capsule slot, until the command ends.
     pub(super) place: Option<u16>,

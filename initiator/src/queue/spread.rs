@@ -13,7 +13,8 @@ const DEEP: usize = 7;
 /// A write by RDMA READ takes two round trips, so this value permits 200,000 writes/s. With
 /// in-capsule data, 203,000 writes/s were measured.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Number of consecutive commands below [`DEEP`] or beyond [`NEAR`] that end the use of RDMA READ.
+/// RDMA READ is no longer used after this number of consecutive commands below [`DEEP`] or beyond
+/// [`NEAR`].
 const CALM: u8 = 64;
 
 #[derive(Debug, Default)]

@@ -240,7 +240,6 @@ impl End {
 
     fn close(&mut self) {
         self.endpoint.disconnect(self.qp);
-        // Failed work, reported before `Closed`, is ignored.
         while !matches!(self.next(), Ok(Progress::Closed)) {}
     }
 }

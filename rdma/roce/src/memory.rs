@@ -17,8 +17,8 @@ use cairn_base::entropy::Entropy;
 /// Maximum regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of a local key for the index; the other bits count registrations, so that a key is not
-/// reused soon.
+/// Number of bits of a local key that contain the region's index. The other bits count
+/// registrations, so that a key is not reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -55,7 +55,7 @@ struct Table {
 /// Regions of a protection domain.
 #[derive(Debug)]
 pub struct Regions {
-    /// Number of changes to `table`, by which a view detects that its copy is stale.
+    /// Number of changes to `table`. A view compares this number to detect that its copy is stale.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,

@@ -53,7 +53,7 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // Each value is an `Arc`, so that a sink runs without this lock.
+    // Each value is an `Arc`, so that a listener's callback runs without this lock.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
     // Stores numbers, because stored devices would form a reference cycle with this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,

@@ -1,8 +1,7 @@
 //! Server side of perftest's bandwidth tests with `-R`.
 //!
-//! A client opens a control connection, and then data connections. On the control connection, both
-//! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
-//! The server echoes each message.
+//! A client opens a control connection, and then data connections. The server echoes each message
+//! of the control connection.
 
 use cairn_roce::rdma::RemoteBuffer;
 

@@ -18,7 +18,7 @@ const BYTES: usize = 256 << 10;
 pub(crate) const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
-/// Maximum segments: `UDP_MAX_SEGMENTS` of older kernels.
+/// Maximum number of packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
 /// The sender sends the complete super-packets when they have this number of bytes, because the CPU

@@ -33,10 +33,8 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs by local address.
-///
-/// A lookup takes longer than the rest of a connection request, so each address is looked up at
-/// most once per second.
+/// Cache of path MTUs by local address. An entry is valid for one second, because a lookup takes
+/// longer than the rest of a connection request.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

@@ -76,7 +76,6 @@ impl Version {
     }
 }
 
-/// Receiving socket of connection management or of an endpoint.
 #[derive(Debug)]
 pub(crate) enum Inlet {
     Socket(Socket),
@@ -180,7 +179,7 @@ impl Network {
         }
     }
 
-    /// True if the owner's calls drive the network. The device then starts no thread.
+    /// True if the owner's calls drive the network, which then has no thread.
     #[must_use]
     pub(crate) fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
@@ -211,8 +210,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver each of these flows to the socket with its index, and other packets
-    /// by queue pair number.
+    /// Makes the kernel deliver each flow to the socket with the paired index, and other packets by
+    /// queue pair number.
     pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),

@@ -23,7 +23,7 @@ const MAX_KNOWN: usize = 4096;
 /// address.
 const DISCARD_PORT: u16 = 9;
 
-/// Attributes and states (linux/neighbour.h).
+/// Attributes and states of neighbour entries (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
@@ -92,7 +92,8 @@ pub(crate) fn solicit(address: ScopedAddr) {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // After a failure the peer stays unknown, and the connection attempt reports that.
+    // Errors are ignored. The MAC address then stays unknown, and the connection attempt reports
+    // this.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], address.at(DISCARD_PORT));
     }

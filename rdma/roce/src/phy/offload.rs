@@ -50,7 +50,8 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Handles a refusal by the system; true if super-packets to the peer are disabled from now on.
+    /// Records that the system refused a super-packet. Returns true if super-packets to the peer
+    /// are disabled from now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()

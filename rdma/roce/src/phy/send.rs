@@ -28,7 +28,6 @@ pub(crate) const ECN: u8 = 3;
 /// Maximum time in milliseconds for which a flush waits for room in the socket.
 const MAX_WAITS: u32 = 5;
 
-/// Addresses and header fields of a connection's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
     /// Descriptor of the sending socket; -1 for a network in memory.

@@ -5,10 +5,9 @@
 //! one endpoint of a peer share a flow. In RoCE v1, the flow label is in the GRH, and sockets
 //! differ only by priority.
 //!
-//! A flow has one traffic class. A VLAN interface derives the PCP from the socket's priority, and
-//! Linux changes this priority for messages that carry their own class (`service_level` in
-//! `socket.rs`). Sockets are opened while connecting, and kept. If none can be opened, queue pairs
-//! share a socket of another class, because a wrong PCP is better than no connection.
+//! A flow has one traffic class, because a VLAN interface derives the PCP from the socket's
+//! priority. If no new socket can be opened, queue pairs share a socket of another class, because a
+//! wrong PCP is better than no connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,7 +28,6 @@ const TRIES: u32 = 100;
 pub(crate) struct SendSocket {
     pub fd: RawFd,
     pub flow: u16,
-    /// True if the socket has the requested traffic class.
     pub is_of_class: bool,
     place: Option<(usize, Destination)>,
 }

@@ -24,7 +24,7 @@ use crate::phy::socket::FlowKey;
 
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// Maximum flows of a device bound to sockets; a new flow replaces the oldest.
+/// Maximum number of flows that a device binds to sockets. A new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
 /// Time after which an unread socket is also read by other endpoints, for its connection messages.
