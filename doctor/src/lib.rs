@@ -1,8 +1,8 @@
 //! Inspection and diagnosis of a machine's RoCE set-up.
 //!
 //! * [`source`] reads files, and queries the kernel.
-//! * [`facts`] are the typed results. An unavailable fact has a reason, and does not stop the
-//!   others.
+//! * [`facts`] contains the typed results. If a fact is unavailable, its reason is stored, and the
+//!   other facts are still read.
 //! * [`rules`] examine the facts, and produce findings: problem, consequence, evidence and fix.
 //! * [`cli`] is the command line of `fabric` and `doctor`, for target and host.
 //!

@@ -60,7 +60,6 @@ fn each_command_of_a_page_says_what_the_page_shows() {
     assert!(run >= 12, "{run} commands");
 }
 
-/// Commands that change or inspect a machine cannot run on a recording.
 #[test]
 fn each_other_command_of_a_page_is_one() {
     let mut seen = 0;

@@ -21,7 +21,6 @@ use crate::exposition::Exposition;
 /// Environment variable: "soft" selects user-space RoCE instead of the loopback provider.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
-/// Address of the hosts' loopback device; the target uses another device.
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// NQN of the subsystem of [`TestTarget::with_namespaces`].

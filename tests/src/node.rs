@@ -16,7 +16,6 @@ pub(crate) const QUEUE_PAIRS: u16 = 64;
 pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
 pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
-/// Bit that marks IDs of receives; the other bits are the slot number.
 const RECEIVE_ID: u64 = 1 << 63;
 
 pub(crate) const fn receive_id(slot: u32) -> u64 {

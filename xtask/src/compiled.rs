@@ -181,7 +181,6 @@ fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Only library files have an extension and the prefix "lib".
     let library = file.ends_with("lib") || file.ends_with(".rmeta") || file.ends_with(".so");
     let name = if library {
         name.strip_prefix("lib").unwrap_or(name)

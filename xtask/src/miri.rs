@@ -13,7 +13,6 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/miri";
 
-/// Number of cases of each property test; hundreds without Miri.
 const CASES: &str = "2";
 
 struct Part {

@@ -28,7 +28,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// Returns the workspace's `rust-version` as rustup names it, with a patch level.
 fn promised() -> Result<String> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     match version.split('.').count() {

@@ -1,6 +1,5 @@
 use std::process::Command;
 
-/// Installs nightly Rust if missing. The error is rustup's.
 pub(crate) fn require() -> Result<(), String> {
     if version().is_ok() {
         return Ok(());
@@ -9,7 +8,6 @@ pub(crate) fn require() -> Result<(), String> {
     version()
 }
 
-/// Installs nightly Rust with components. The error is rustup's.
 pub(crate) fn require_components(components: &[&str]) -> Result<(), String> {
     require()?;
     // For an installed component, `rustup component add` succeeds without the download server.

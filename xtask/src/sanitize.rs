@@ -133,8 +133,8 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// Returns the path of gcc's sanitizer library. A library that fio loads needs it, because Rust links
-/// its own sanitizer into programs only. An error names the missing program or library.
+/// Returns the path of gcc's sanitizer library, or an error that names a missing program or
+/// library. The engine needs this library, because Rust links its sanitizer only into programs.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

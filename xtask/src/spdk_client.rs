@@ -53,7 +53,6 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     fs::create_dir_all(parent)
         .with_context(|| format!("cannot make the folder {}", parent.display()))?;
     eprintln!("fetching SPDK's client into {}", folder.display());
-    // The complete folder is renamed: parallel downloads do not conflict.
     let temporary = tempfile::tempdir_in(parent).context("cannot make a folder in the cache")?;
     let unpacked = temporary.path().join("unpacked");
     download(temporary.path())?;

@@ -11,7 +11,6 @@ const RULES: &str = include_str!("../../packaging/prometheus/rules.yml");
 const TESTS: &str = include_str!("../../packaging/prometheus/rules.test.yml");
 const SCRAPE: &str = include_str!("../../packaging/prometheus/scrape.yml");
 const FAMILIES: &str = include_str!("../../target/src/exposition/families.rs");
-/// Variable with the path of promtool, set by `cargo xtask test`.
 const PROMTOOL: &str = "CAIRN_PROMTOOL";
 
 fn rules() -> Vec<(&'static str, &'static str)> {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
 fn make(out: &Path) {
-    // The build includes a test, so that it can reuse dependencies compiled for tests.
     let build = [
         "build",
         "-q",
@@ -235,7 +234,8 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // The unit excludes @resources and @privileged as groups, so it must list these calls of them.
+    // The unit forbids the groups @resources and @privileged, so it must permit these calls by
+    // name.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }

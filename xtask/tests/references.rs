@@ -17,7 +17,6 @@ use regex::Regex;
 /// Minimum number of references in the pages. Fewer mean that this test misses some.
 const SEEN_MIN: usize = 200;
 
-/// Number of questions promised by the index.
 const QUESTIONS: usize = 40;
 
 static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\]\(([^)\s]+)\)").unwrap());

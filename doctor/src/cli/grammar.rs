@@ -156,7 +156,6 @@ fn complete_at(mut command: Command, path: &str, examples: &[String], records: &
     }
 }
 
-/// Returns true if `line` runs the command `path`.
 fn has(line: &str, path: &str) -> bool {
     let mut at = line.match_indices(path);
     at.any(|(at, _)| matches!(line.as_bytes().get(at + path.len()), None | Some(b' ')))

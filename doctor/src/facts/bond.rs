@@ -68,8 +68,8 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 renames the device. mlx4 has one device for both ports, whose GIDs have the bond
-            // as netdev.
+            // mlx5 adds "_bond_" to the device's name. mlx4 has one device for both ports, whose
+            // GIDs have the bond as netdev.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids

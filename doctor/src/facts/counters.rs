@@ -1,4 +1,4 @@
-//! Counters of an RDMA port; the counters of its netdev lack RoCE traffic.
+//! Counters of an RDMA port. The counters of its netdev do not include RoCE traffic.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::source::{Source, Unknown};
 /// Counters by name.
 pub type Counters = BTreeMap<String, u64>;
 
-/// Name of a file that contains no counter, but the time for which the driver caches the values.
+/// Name of the file with the time for which the driver caches the counters.
 const LIFESPAN: &str = "lifespan";
 
 /// Reads all files of a directory that contain a number.

@@ -163,7 +163,6 @@ fn function(source: &dyn Source, device: &str, is_software: bool) -> Function {
 
 fn numa_node(source: &dyn Source, device: &str) -> Result<Option<u32>, Unknown> {
     let node: Result<i32, Unknown> = source.number(&format!("{device}/device/numa_node"));
-    // -1: the kernel does not know the node.
     Ok(unless_absent(node)?.and_then(|node| u32::try_from(node).ok()))
 }
 

@@ -62,7 +62,7 @@ pub struct Gid {
     pub version: Known<RoceVersion>,
     /// Netdev of the entry.
     pub netdev: Known<String>,
-    /// True if connections from this address use the entry, which has the default RoCE version.
+    /// True if the entry has the default RoCE version, so that connections from its address use it.
     pub in_use: bool,
 }
 

@@ -56,7 +56,6 @@ impl PortTelemetry {
     fn read(source: &dyn Source, device: &str, number: u32) -> Self {
         let path = format!("{device}/ports/{number}");
         let text = |file: &str| source.text(&format!("{path}/{file}"));
-        // The file contains number and name: "4: ACTIVE".
         let state = |file: &str| {
             text(file).map(|text| match text.split_once(": ") {
                 Some((_, name)) => name.to_owned(),

@@ -25,7 +25,7 @@ impl UdpHolder {
             };
             for line in table.lines() {
                 let holder = Self::parse(source, path, line);
-                // rdma_rxe has one socket for IPv4 and one for IPv6.
+                // rdma_rxe has one socket for IPv4 and one for IPv6, of which one is reported.
                 let is_known = |holder: &Self| {
                     let mut known = holders.iter();
                     known.any(|other: &Self| {

@@ -50,7 +50,7 @@ pub struct Evidence {
 pub struct Fix {
     /// Command to run, or text to add to a file.
     pub command: String,
-    /// Words of the command if `doctor --fix` may run it, because traffic continues.
+    /// Words of the command if `doctor --fix` may run it, because it does not interrupt traffic.
     pub safe: Option<Vec<String>>,
 }
 
@@ -104,7 +104,6 @@ impl Finding {
         self
     }
 
-    /// Adds a command that only the administrator may run.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),
@@ -113,7 +112,6 @@ impl Finding {
         self
     }
 
-    /// Adds a command that `doctor --fix` may run.
     pub(super) fn safely_fixed_by(mut self, words: &[&str]) -> Self {
         self.fix.push(Fix {
             command: words.join(" "),

@@ -44,9 +44,9 @@ use crate::tos::Tos;
 pub struct Intent {
     /// Calling program.
     pub caller: Caller,
-    /// Local addresses of the program; empty: each address of an RDMA netdev.
+    /// Local addresses of the program. If empty, the rules use each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// ToS values set by the program; empty: the connection manager's default.
+    /// ToS values set by the program. If empty, the connection manager's default applies.
     pub tos: Vec<Choice>,
     /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,

@@ -10,7 +10,7 @@ const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // The JSON form marks unknown values at any depth.
+    // Unknown values can be at any depth, and only the JSON form marks them alike.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);

@@ -28,7 +28,6 @@ impl<'a> Recorder<'a> {
         self.moment.borrow().to_string()
     }
 
-    /// Records a result, unless the path is absent.
     fn keep<T>(
         &self,
         path: &str,

@@ -47,7 +47,6 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
-    // This address is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
     // If the program sets no ToS, hosts choose it.

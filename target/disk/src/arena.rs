@@ -11,7 +11,6 @@ use cairn_base::Mapping;
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
 
-/// Spare buffers of one page each.
 const SPARES: usize = 32;
 
 /// Memory of an I/O thread. Access beyond a buffer panics.

@@ -57,7 +57,6 @@ struct Unit {
 #[derive(Debug)]
 pub struct Pool {
     units: Vec<Unit>,
-    /// First free block of each order.
     free: Vec<u32>,
     loose: Vec<u32>,
     free_units: usize,

@@ -24,7 +24,6 @@ pub trait Control: Sync {
         change: impl Fn(&mut Stage) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Changing<'_>;
 
-    /// Disks without a namespace, by name.
     fn disks(&self) -> BTreeMap<String, Disk>;
 
     /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)) from number `id`.
@@ -33,7 +32,6 @@ pub trait Control: Sync {
     /// Returns the metadata of a file. Fails if the file system does not answer.
     fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
 
-    /// Most verbose level that is logged.
     fn log_level(&self) -> tracing::level_filters::LevelFilter;
 
     fn set_log_filter(&self, filter: &str) -> Result<(), String>;
@@ -77,7 +75,6 @@ pub struct IoCounts {
     pub writes: u64,
     pub written_bytes: u64,
     pub write_ns: u64,
-    /// Dataset Management commands.
     pub deallocates: u64,
     pub in_progress: u64,
 }
@@ -95,7 +92,6 @@ pub struct Queue {
     /// 0 for the admin queue.
     pub qid: u16,
     pub reactor: usize,
-    /// Address of the listener.
     pub local: SocketAddr,
     pub peer: SocketAddr,
     /// Hash and Diffie-Hellman group of the authentication, if any.
@@ -106,7 +102,6 @@ pub struct Queue {
 pub struct Reactor {
     /// Time spent on commands since the start.
     pub busy_ns: u64,
-    /// True if the reactor has slept.
     pub sleeps: bool,
     pub admin_queues: usize,
     pub io_queues: usize,

@@ -337,7 +337,6 @@ fn parse(text: &str) -> Config {
     parsed.unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Converts settings that have several notations to one notation.
 fn plain(mut config: Config) -> Config {
     let listeners = config.listeners.clone();
     for subsystem in &mut config.subsystems {

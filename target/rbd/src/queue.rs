@@ -288,7 +288,6 @@ fn begin(
     }
 }
 
-/// Callback of a completion, on a thread of the library.
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
     // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };

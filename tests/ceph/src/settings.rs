@@ -62,7 +62,6 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
     Ok(uuid)
 }
 
-/// Returns an unused TCP port, different at each call in a process.
 fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);

@@ -32,7 +32,6 @@ const OPCODES: [AdminOpcode; 8] = [
     AdminOpcode(0x7f),
 ];
 
-/// Maximum number of steps; longer inputs find no further defects.
 const STEPS_MAX: usize = 64;
 
 struct Rig {

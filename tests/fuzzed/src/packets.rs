@@ -11,7 +11,6 @@ use cairn_roce_proto::wire::{Header, Packet};
 
 use crate::input::Input;
 
-/// Bytes by which a re-encoded packet may exceed the input.
 const ROOM: usize = 64;
 
 pub(crate) fn run(bytes: &[u8]) {

@@ -59,7 +59,6 @@ fn oversized_capsule(setting: &Setting) -> Result<()> {
 
 fn duplicate_cid(setting: &Setting) -> Result<()> {
     let (mut peer, admin) = Peer::with_controller(setting)?;
-    // An outstanding Asynchronous Event Request keeps its CID in use.
     let waiting = plain(&mut peer, command::async_event_request());
     peer.say(admin, waiting.as_bytes())?;
     let mut second = plain(&mut peer, command::keep_alive());

@@ -162,7 +162,6 @@ fn command_before_connect(setting: &Setting) -> Result<()> {
 
 fn io_queue_without_controller(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
-    // The CNTLID of the private data is first 0, then 0xabc, which no controller has.
     for in_request in [0, 0xabc] {
         peer.cntlid = 0xabc;
         let request = RequestData::new(1, ENTRIES, ENTRIES - 1, in_request);

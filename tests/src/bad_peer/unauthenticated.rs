@@ -13,7 +13,6 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 use super::peer::{BUFFER, ENTRIES, Peer};
 use super::{Setting, host_nqn};
 
-/// Type and message ID: the first two bytes of authentication messages.
 pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];

@@ -387,7 +387,6 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
 
 fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let (mut pair, old) = Pair::connected(setting)?;
-    // The old host is moved out of the pair, so that only this code polls it.
     let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
     std::mem::swap(&mut host, &mut pair.host);
     host.endpoint.disconnect(old.host);

@@ -12,7 +12,6 @@ use crossbeam_channel::Receiver;
 use super::Setting;
 use crate::node::Node;
 
-/// Timeout of each wait, long enough for emulated machines.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Time for which a case observes that no event arrives.
 pub(super) const QUIET: Duration = Duration::from_millis(30);

@@ -49,7 +49,6 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Parses a request without validation, because the kernel is trusted.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let id = u64_at(bytes, 8);
         let body = &bytes[IN_HEADER..];
@@ -57,7 +56,6 @@ impl Request {
             2 | 42 => Call::Forget,
             3 => Call::GetAttributes,
             4 => Call::SetAttributes {
-                // FATTR_SIZE marks the size as valid.
                 length: (u32_at(body, 0) & (1 << 3) != 0).then(|| u64_at(body, 16)),
             },
             14 => Call::Open,
@@ -128,7 +126,6 @@ pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     body
 }
 
-/// Returns a `fuse_attr_out` that the kernel may not cache.
 pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     let mut body = vec![0; 16];
     for value in [ROOT_INODE, length, length.div_ceil(512), 0, 0, 0] {
@@ -143,7 +140,6 @@ pub(super) fn statistics_body() -> [u8; 80] {
     [0; 80]
 }
 
-/// Returns a `fuse_open_out` without page cache and with parallel writes.
 pub(super) fn open_body() -> Vec<u8> {
     const DIRECT_IO: u32 = 1 << 0;
     const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;

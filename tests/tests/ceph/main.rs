@@ -145,7 +145,6 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 24 << 10);
     assert_eq!(write(&mut host, 1, (24 << 10) - 1), Ok(()));
 
-    // A cluster above its "full" ratio rejects writes, but not reads.
     for (name, ratio) in [
         ("nearfull", "1e-7"),
         ("backfillfull", "2e-7"),
@@ -178,7 +177,6 @@ fn what_an_administrator_does_reaches_the_host() {
     }
     until("room", || write(&mut host, 1, 22 << 10) == Ok(()));
 
-    // After deletion of its pool, reads of the image must fail, not return zeroes.
     assert_eq!(write(&mut host, 3, 0), Ok(()));
     cluster
         .ceph(&[

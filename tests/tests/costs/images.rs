@@ -18,10 +18,8 @@ const LOCKED: f64 = 17.0;
 /// Maximum instructions in memcpy and memset; copying 4 KiB would take 128.
 const COPIES: f64 = 64.0;
 
-/// Maximum instructions for allocation and formatting, all at start.
 const OTHERS: f64 = 20.0;
 
-/// Workload, bytes and depth; the total size of all buffers is constant.
 const ROWS: [(&str, u32, u32); 4] = [
     ("randread", 4 << 10, 32),
     ("randwrite", 4 << 10, 32),
@@ -29,7 +27,6 @@ const ROWS: [(&str, u32, u32); 4] = [
     ("randwrite", 128 << 10, 4),
 ];
 
-/// Run time in milliseconds, long enough that start-up costs are negligible.
 const RUNTIME_MS: u32 = 1500;
 
 #[test]

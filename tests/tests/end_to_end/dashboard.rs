@@ -46,7 +46,6 @@ fn as_prometheus_sees_it(expression: &str) -> String {
 #[test]
 fn it_has_what_grafanas_model_demands() {
     assert_eq!(text(&DASHBOARD, "title"), "Cairn target");
-    // Grafana requires a length of 8 to 40 characters.
     assert!((8..=40).contains(&text(&DASHBOARD, "uid").len()));
     // Data sources are objects since schema version 33, row panels are list items since 16.
     assert!(DASHBOARD["schemaVersion"].as_u64() >= Some(33));

@@ -245,7 +245,6 @@ fn a_namespace_reads_and_changes_its_blocks() {
     expected[last] ^= 1;
     disk.write_zeroes(&mut host, 10, 1, false).unwrap();
     expected[BLOCK..][..BLOCK].fill(0);
-    // The range is a whole page, because the file keeps the data of smaller ranges.
     disk.deallocate(&mut host, 16, 8).unwrap();
     expected[(16 - 9) * BLOCK..][..8 * BLOCK].fill(0);
     disk.flush(&mut host).unwrap();

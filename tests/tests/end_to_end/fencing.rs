@@ -295,7 +295,6 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(bed.target.usage().requests, 1, "its write is held");
     let second = bed.live_host("second", 0);
     assert_eq!(second.cntlid(), 8);
-    // All CNTLIDs are in use, so the third host must retry.
     let mut third = bed.host("third", 0);
     for _ in 0..100 {
         bed.turn(&mut third);

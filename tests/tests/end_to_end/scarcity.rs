@@ -16,7 +16,6 @@ const SIZES: [u32; 6] = [1, 8, 9, 128, 1024, 2048];
 #[test]
 fn few_buffers_and_few_receives_for_many_commands() {
     let disk = Scratch::new("scarcity", 64 << 20);
-    // The buffers hold two of the largest transfers, and there are fewer receives than commands.
     let target = TestTarget::start(&format!(
         "[target]\nreceives = 64\ndata_buffers = \"2MiB\"\nreactors = 2\n{}",
         subsystem(NQN, &[&disk.export(BLOCK), "mem:64MiB", "null:64MiB"])

@@ -6,7 +6,6 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 use crate::until;
 
-/// Timeout for the end of a target: its own limit plus a minute.
 const BOUND: Duration = Duration::from_secs(75);
 
 #[test]

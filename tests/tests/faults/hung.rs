@@ -10,7 +10,6 @@ use crate::freezer::Freezer;
 use crate::until;
 
 const BLOCK: usize = 4096;
-/// Timeout of a bystander's command: enough for a busy machine, and shorter than the hang.
 const BOUND: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Clone, Copy)]

@@ -71,7 +71,6 @@ pub(crate) fn helps() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Returns the arguments with which a command of cairn-initiator prints something.
 fn arguments(command: &str) -> Option<String> {
     let named = format!("-a {EXAMPLE_ADDRESS} --provider soft -n {NQN}");
     Some(match command {
@@ -88,7 +87,6 @@ fn arguments(command: &str) -> Option<String> {
         "fabric" | "doctor" => String::new(),
         "completions" => "bash".to_owned(),
         "manual" => ".".to_owned(),
-        // `link` needs another end, and `help` is in `helps`.
         "link" | "help" => return None,
         _ => named,
     })

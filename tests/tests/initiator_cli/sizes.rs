@@ -2,7 +2,6 @@ use libtest_mimic::Failed;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Command lines without their address, and a part of the error.
 const WRONG: &[(&str, &str)] = &[
     (
         "write -z 1000 -d long.bin --destroy-data",
@@ -88,7 +87,6 @@ const WRONG: &[(&str, &str)] = &[
     ("verify --size 64m", "more than the namespace"),
 ];
 
-/// Command lines with "AT" for their address, and a part of the output.
 const RIGHT: &[(&str, &str)] = &[
     (
         "cairn-initiator write AT -z 1024 -d long.bin --destroy-data",
@@ -132,7 +130,6 @@ pub(crate) fn refused() -> Result<(), Failed> {
         "cairn-initiator read {at} -c 0xffff | cmp - <(head -c 32M /dev/zero) && echo unchanged"
     ))?;
     assert!(all.contains("unchanged"), "{all}");
-    // A partial last block is read, and -z selects the start of a longer file.
     for (line, said) in RIGHT {
         let shown = bench.succeed(&line.replace("AT", &at))?;
         assert!(shown.contains(*said), "{line}: {shown}");

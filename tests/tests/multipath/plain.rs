@@ -49,7 +49,6 @@ pub(crate) struct Plain {
 
 struct Disks {
     contents: Vec<Vec<u8>>,
-    /// True if log page 04h contains NSID 1.
     is_listed: bool,
     is_due: bool,
     /// True from an event until log page 04h is read.
@@ -351,7 +350,6 @@ impl Connection {
                 (self.cc, self.looks) = (set.value.get() as u32, 0);
                 0
             }
-            // Dword 0 of Connect's completion is the CNTLID.
             _ => 1,
         }
     }

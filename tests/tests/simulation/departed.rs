@@ -14,7 +14,6 @@ use crate::host::{Simulated, Traits};
 use crate::world::{self, Plan, Stopped};
 
 const BLOCK: usize = 4096;
-/// Length of a stop, shorter than KATO but long enough for a disconnect.
 const STOP: Duration = Duration::from_secs(1);
 const ARRIVAL: Duration = Duration::from_millis(100);
 

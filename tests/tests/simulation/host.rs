@@ -465,7 +465,6 @@ impl Simulated {
     }
 
     pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
-        // A reset loses commands that are not safe to repeat.
         let excused = std::mem::replace(&mut self.excused, true);
         self.controller.reset();
         while !self.controller.is_live() {

@@ -17,7 +17,6 @@ pub(crate) struct Resources {
     resident_bytes: u64,
 }
 
-/// Gauges that depend only on the connected hosts.
 const GAUGES: [&str; 4] = [
     "cairn_reactor_requests",
     "cairn_reactor_buffer_used_bytes",

@@ -103,7 +103,6 @@ fn settings_that_are_not_given_are_not_compared() {
     ];
     let error = run(&target, &visible).unwrap_err();
     assert!(error.contains("hosts is not set"), "{error}");
-    // Each `mem:` export is a new disk.
     for expected in ["1\n", "2\n"] {
         let memory = run(&target, &["namespace", "add", OTHER, "mem:1MiB"]).unwrap();
         assert_eq!(memory, (expected.to_owned(), String::new()));

@@ -26,7 +26,6 @@ fn save(target: &Steered) -> Vec<Value> {
     all
 }
 
-/// Sends the requests of `rpc.py load_config`; each must be callable in the current state.
 fn load(target: &Steered, requests: &[Value]) {
     let known = target.done("rpc_get_methods", json!({"include_aliases": false}));
     let current = target.done("rpc_get_methods", json!({"current": true}));

@@ -46,7 +46,6 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    /// Redirects the link to another file atomically.
     fn lead_to(&self, name: &str) {
         symlink(self.at(name), self.at("images/next")).unwrap();
         fs::rename(self.at("images/next"), self.at("images/link")).unwrap();
@@ -56,7 +55,6 @@ impl Rig {
         json!({"nqn": NQN, "nsid": NSID, "export": self.at("images/link")})
     }
 
-    /// Sizes of all served namespaces except the first, which is in memory.
     fn served(&self) -> Vec<u64> {
         let all = self.target.done("cairn_namespace_list", json!({}));
         let all = all.as_array().unwrap().iter();

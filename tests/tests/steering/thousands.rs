@@ -16,13 +16,11 @@ use serde_json::json;
 
 use crate::target::{NQN, Steered};
 
-/// Largest NSID of the null disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
 /// Number of namespaces in the second subsystem; both subsystems together have ten thousand. File and null disks must
 /// use no memory region, because user-space RoCE has only 8,192.
 const BESIDE: u32 = 5_499;
-/// Maximum NSID for transfers of 64 KiB or more.
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;

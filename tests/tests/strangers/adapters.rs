@@ -215,7 +215,6 @@ fn notifications_are_not_ecn_capable() {
         next: terms.starting_psn,
         unacked: terms.starting_psn,
     };
-    // ECN codepoint "congestion experienced" (RFC 3168, 5).
     peer.mark(3);
     peer.send(&pair.write(pair.next, true));
     let mut heard = Vec::new();

@@ -14,7 +14,6 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::PATIENCE;
 
-/// Number of connections, more than a reactor accepts.
 const CONNECTIONS: u32 = 1100;
 const TRIES: u32 = 5;
 const CONNECTS: u32 = 5;

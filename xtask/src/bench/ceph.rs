@@ -227,8 +227,8 @@ impl Stage {
         cluster.image(IMAGE, &format!("{IMAGE_MIB}M"))?;
         let conf = folder.join("client.conf");
         let text = fs::read_to_string(cluster.conf())?;
-        // A librbd cache would acknowledge writes that no OSD has received. fio sets neither
-        // option.
+        // fio does not set these options. With a cache, librbd would acknowledge writes that no OSD
+        // has received.
         let client = "[client]\nrbd cache = false\nrbd disable zero copy writes = true\n";
         fs::write(&conf, format!("{text}{client}"))?;
         let stage = Self {

@@ -38,8 +38,6 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Returns the items in table order: the product of the given dimensions, or a default
-    /// selection.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,

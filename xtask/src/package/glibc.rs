@@ -42,7 +42,6 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     // programs of other builds stay.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
-    // Targets are selected without package names, which would change the features of dependencies.
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", profile]);
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);

@@ -24,7 +24,6 @@ pub(crate) struct Change {
     metric: String,
     before: f64,
     after: f64,
-    /// Median after the change, divided by the median before.
     pub(crate) ratio: f64,
     pub(crate) bounds: (f64, f64),
     pub(crate) verdict: Verdict,

@@ -40,7 +40,6 @@ pub(crate) struct Results {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) group: String,
-    /// Workload. Group and name identify the row in other runs.
     pub(crate) name: String,
     pub(crate) metrics: Vec<Metric>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

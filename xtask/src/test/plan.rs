@@ -152,7 +152,7 @@ fn small_steps(tools: &Tools, skips: &Skips) -> [Step; 2] {
     ]
 }
 
-/// Returns three threads per core, because most tests wait for timers.
+/// Returns the number of test threads: three per core, because most tests wait for timers.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }
@@ -164,7 +164,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // A build of the whole workspace can reuse dependencies compiled for the step "tests".
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run --workspace --test end_to_end --test bad_peer_loopback \

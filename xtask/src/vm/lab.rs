@@ -20,8 +20,8 @@ pub(crate) struct Files {
 }
 
 impl Lab {
-    /// Returns the layers. A layer is built again if its recipe changed. A recipe has three parts:
-    /// the release, the layer below, and the source file that builds the layer.
+    /// Builds the layers whose recipes changed, and returns all layers. A recipe contains the
+    /// release, the layer below, and the source file that builds the layer.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;
         let cache = Cache::open()?;

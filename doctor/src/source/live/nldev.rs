@@ -148,7 +148,6 @@ mod tests {
                 5, 0, 27, 0, 0, 0, 0, 0, // RESET
             12, 0, 20, 0, // skipped: no state
                 5, 0, 26, 0, 2, 0, 0, 0,
-        // NLMSG_DONE without an error.
         20, 0, 0, 0, 3, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ];
 

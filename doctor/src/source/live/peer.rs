@@ -80,8 +80,8 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier distinguishes our replies from another program's; the kernel sets it on a ping
-    // socket.
+    // Replies to this process have this identifier. On a ping socket, the kernel sets the
+    // identifier.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {

@@ -12,7 +12,6 @@ const SYNC_FAILED: u8 = 1;
 /// zeroes.
 const CUT_SHORT: u8 = 2;
 
-/// A thread panicked during a change.
 const CHANGE_UNKNOWN: u8 = 4;
 
 #[derive(Debug, Default)]

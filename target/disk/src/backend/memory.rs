@@ -18,7 +18,6 @@ const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;
 
-/// Spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
 /// Sequence lock: odd during a write. Readers retry.

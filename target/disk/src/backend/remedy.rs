@@ -16,7 +16,6 @@ const IN_MEMORY: [u32; 2] = [
     0x8584_58f6, // ramfs
 ];
 
-/// Folders of devices and kernel state, unsuitable for an image.
 const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// Remedy for root, whom only these mechanisms restrict.
@@ -85,7 +84,6 @@ pub(super) fn for_denied(path: &Path) -> String {
     format!("{owners}: let {user} {right}, or export another disk")
 }
 
-/// Returns for example `user root`, or `user 0` if the number has no name.
 fn name(table: &str, kind: &str, id: u32) -> String {
     let table = std::fs::read_to_string(table).unwrap_or_default();
     let found = table.lines().find_map(|line| {

@@ -60,7 +60,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits entries without a time limit; no leased change is among them.
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
         // With GETEVENTS but no wait, this call delivers available completions; deferred work

@@ -467,7 +467,6 @@ impl Ring {
     }
 }
 
-/// Returns the number of earlier entries, modulo 2^32.
 #[inline]
 fn push(
     uring: &mut IoUring,

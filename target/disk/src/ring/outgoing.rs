@@ -25,7 +25,6 @@ pub(super) struct Queued {
     /// Time at which the entry must no longer be submitted, in nanoseconds: end of the lease, or
     /// [`ROUND_GAP`] after the round's start, if earlier.
     pub(super) until_ns: u64,
-    /// Number of earlier entries, modulo 2^32.
     pub(super) place: u32,
 }
 

@@ -31,7 +31,6 @@ pub(super) struct Medium {
     block_bytes: usize,
     current: Vec<u8>,
     stable: Vec<u8>,
-    /// Unflushed versions of each block, oldest first.
     unflushed: BTreeMap<usize, Vec<Version>>,
     writes: u64,
 }

@@ -33,7 +33,6 @@ pub use medium::CacheFate;
 use medium::Medium;
 use operations::{Chance, Pending, SimulatedState};
 
-/// Block size of torn writes, in bytes.
 const BLOCK_BYTES: usize = 512;
 
 /// Kind of operation to hold or fail.

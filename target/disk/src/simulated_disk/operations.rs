@@ -6,10 +6,8 @@ use cairn_base::Mapping;
 
 use super::{BLOCK_BYTES, Completions, Habits, Lie, Medium, Memory, Operation, Work};
 
-/// Maximum operations in a series of `EAGAIN`.
 const STORM_MAX: u64 = 40;
 
-/// Maximum delay of the repetition of a [`Lie::LateWrite`], in microseconds.
 const LATE_MAX_US: u64 = 2_000_000;
 
 #[derive(Debug)]

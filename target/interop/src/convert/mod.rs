@@ -25,7 +25,6 @@ const ELSEWHERE: &str = "its address has an interface of one machine, and hosts 
 #[derive(Debug)]
 pub struct Converted {
     pub text: String,
-    /// Settings without counterpart.
     pub notes: Vec<String>,
     /// True if a restriction of access has no counterpart.
     pub opens: bool,

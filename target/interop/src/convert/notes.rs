@@ -235,7 +235,6 @@ impl Notes {
         }
     }
 
-    /// Adds a note on the directory that holds the namespaces from an NSID on.
     pub(super) fn of_pool(&self, nqn: &str, pool: &Pool) {
         let Pool {
             folder,

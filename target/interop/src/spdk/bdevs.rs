@@ -13,7 +13,6 @@ use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
 use crate::{Control, Snapshot};
 
-/// Maximum bdevs without a namespace.
 const DISKS_MAX: usize = 16384;
 
 /// SPDK product names, by which clients filter bdevs.

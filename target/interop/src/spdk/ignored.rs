@@ -93,7 +93,6 @@ const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     ),
 ];
 
-/// Ignored parameters of the `namespace` object of `nvmf_subsystem_add_ns`.
 const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ("hide_metadata", Accepted::Flag),
     (
@@ -124,7 +123,6 @@ pub(super) const SETTINGS: [&str; 14] = [
     "sock_set_default_impl",
 ];
 
-/// SPDK's only target by default.
 const TARGET: &str = "nvmf_tgt";
 
 pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {

@@ -28,7 +28,6 @@ pub(super) struct Traits {
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
-    /// Index of the only namespace used, or `None` for all.
     pub(super) only: Option<usize>,
 }
 

@@ -28,7 +28,6 @@ const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO in which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);
 
-/// Rate of the disk's [`Lie`] per thousand operations.
 const LIES: u64 = 300;
 
 const BLOCK_BYTES: usize = 512;

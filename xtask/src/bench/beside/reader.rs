@@ -15,7 +15,6 @@ const GROUP: &str = "4k random reads at depth 1, beside 128k random writes at de
 /// Main metric: p99 of the reads with the writer, divided by p99 without.
 const TIMES: &str = "p99, of that alone";
 
-/// Goal: maximum of the main metric.
 const MARK: f64 = 3.0;
 
 const READER: Row = Row::new(RandRead, 4, 1, MARK);

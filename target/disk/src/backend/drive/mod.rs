@@ -51,7 +51,6 @@ pub(super) struct Drive {
     nsid: u32,
     identified: Identified,
     blocks: AtomicU64,
-    /// Maximum bytes of a Read, Write or Compare.
     piece_bytes: u64,
     compares: bool,
     tags: Arc<Tags>,

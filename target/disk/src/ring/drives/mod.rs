@@ -35,7 +35,6 @@ const POLLED_SLOT: u32 = 1 << 29;
 
 const UNPINNED: u16 = u16::MAX;
 
-/// Rings at the indices [`BY_INTERRUPTS`] and [`POLLED`].
 pub(super) type DriveRings = [Option<Drives>; 2];
 
 const BY_INTERRUPTS: usize = 0;
