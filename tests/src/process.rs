@@ -46,7 +46,8 @@ pub struct TargetProcess {
 }
 
 impl TargetProcess {
-    /// Starts one of several targets of the subsystem [`NQN`]; each port ID has its own CNTLIDs.
+    /// Starts one of several targets of the subsystem [`NQN`]. Each port ID has its own range of
+    /// CNTLIDs.
     ///
     /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
     #[must_use]

@@ -52,7 +52,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    // rustup selects the nightly cargo that cargo-fuzz calls.
     let build = format!(
         "run nightly {} build --fuzz-dir {SOURCES} --target-dir {OUTPUT}",
         cargo_fuzz.display()

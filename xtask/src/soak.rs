@@ -9,7 +9,6 @@ use crate::stops;
 use crate::test::step::Step;
 
 const SIMULATED: &str = "10000";
-/// Number of connects, which exceeds the number of controller IDs.
 const CONNECTS: &str = "70000";
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
@@ -58,7 +57,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // A build of the whole workspace can reuse dependencies compiled for other tests.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

@@ -44,7 +44,6 @@ impl Bond {
         let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {
             return Ok(None);
         };
-        // The file contains name and number, such as "802.3ad 4".
         let (name, number) = mode.split_once(' ').unwrap_or((&mode, ""));
         let slaves = source.text(&format!("{directory}/slaves"))?;
         let active = source.optional(&format!("{directory}/active_slave"))?;

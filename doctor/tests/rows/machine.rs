@@ -211,7 +211,6 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
         assert_found(&found, "partition", &parts);
         assert_eq!(found.len(), 2, "{found:?}");
     }
-    // Limited and full membership of a partition are different P_Keys.
     let member = changed(
         "healthy",
         "/sys/class/infiniband/mlx5_0/ports/1/pkeys/1 = 0x8001",

@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // Ceph clients wait for an OSD without limit; `timeout` ends them.
+        // `timeout` ends the command, because Ceph clients wait for an OSD without limit.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");

@@ -185,7 +185,6 @@ fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
 
 fn deaf_peer_and_admin(setting: &Setting, io_queues: u16) -> Result<(Peer, QpId, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
-    // The receives suffice for the Connects, setting CC.EN, and one read of CSTS.
     peer.node.post_receives(0..3 + u32::from(io_queues))?;
     let admin = peer.connect_queue(0, ENTRIES)?;
     peer.enable(admin)

@@ -13,7 +13,6 @@ use super::Setting;
 use crate::node::Node;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Time for which a case observes that no event arrives.
 pub(super) const QUIET: Duration = Duration::from_millis(30);
 
 pub(super) struct Door {

@@ -5,7 +5,6 @@
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum increase of instructions by an attack, in percent.
 const MOST: f64 = 10.0;
 /// Maximum increase of system calls by an attack, in percent. User-space RoCE makes system calls
 /// for each connection.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 const AGGREGATIONS: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 const OF_RANGES: [&str; 2] = ["increase", "rate"];
-/// Operators, longer ones before their prefixes.
 const OPERATORS: [&str; 10] = ["==", "!=", ">=", "<=", ">", "<", "+", "-", "*", "/"];
 const MATCHES: [&str; 4] = ["=~", "!~", "!=", "="];
 

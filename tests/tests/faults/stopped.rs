@@ -80,7 +80,6 @@ fn threads(pid: u32) -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// io_uring workers may execute changes long after a suspension.
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);

@@ -46,7 +46,6 @@ pub(super) const TESTS: &[(&str, fn())] = &[
     ("the_page_names_every_format", the_page_names_every_format),
 ];
 
-/// Commands whose last word is not a verb listed in docs/cli.md.
 const OTHER_VERBS: &[&str] = &[
     "connection disconnect",
     "host any",

@@ -277,7 +277,6 @@ fn each_command_of_a_page_is_accepted() {
     }
 }
 
-/// The search finds commands in blocks, prose, pipes and units, and refuses wrong ones.
 fn wrong_commands_are_found() {
     let grammars = [
         cairn_target::cli::command_line(),

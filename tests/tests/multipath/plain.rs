@@ -333,7 +333,6 @@ impl Connection {
             FabricsType::PROPERTY_GET => {
                 let get = PropertyGetCommand::read_from_bytes(sqe.as_bytes()).unwrap();
                 match get.ofst.get() {
-                    // CAP: MQES is 63, CQR is set, CSS is NVM, TO is 0.
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,

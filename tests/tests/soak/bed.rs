@@ -14,7 +14,6 @@ use cairn_tests::process::TargetProcess;
 use crate::patience::Patience;
 use crate::resources::Resources;
 
-/// Bytes of each disk; the load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
 /// Time limit for the release of a round's resources, excluding time without CPU.
 const PATIENCE: Duration = Duration::from_secs(40);

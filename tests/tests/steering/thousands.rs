@@ -37,8 +37,8 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// Returns the number of file disks at the start: `BESIDE`, or fewer with a low limit on open
-/// files, which must also suffice for added disks. Each disk uses two descriptors.
+/// Returns the number of file disks at the start: `BESIDE`, or fewer if the process may open only
+/// few files. Each disk uses two descriptors.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);

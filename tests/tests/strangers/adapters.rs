@@ -1,4 +1,4 @@
-//! Peers that behave like adapters, unlike Cairn's own endpoints.
+//! Peers whose traffic differs from that of Cairn's own endpoints, as with RDMA adapters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
         source_qpn: GSI_QPN,
     });
     dreq.payload = &mad;
-    // This packet is as long as the DREQ, which also has a DETH of 8 bytes.
+    // The payload makes this packet as long as the DREQ, which also has a DETH of 8 bytes.
     let payload = [0; MAD_LEN + 8];
     let mut first = Packet::new(Opcode::SendOnly, other.qpn, other.starting_psn);
     first.payload = &payload;

@@ -1,4 +1,5 @@
-//! Forged connection management messages, with all of a host's numbers except the target's communication IDs.
+//! Forged connection management messages. The forger knows a host's numbers, but not the target's
+//! communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;

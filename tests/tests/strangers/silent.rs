@@ -31,8 +31,8 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// Checks that one address, which replaces connections that time out, gets only its own share, and
-/// that known and new hosts still connect.
+/// Checks that one address gets only its share of connections, although it replaces those that time
+/// out. Known and new hosts must still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -65,8 +65,8 @@ fn one_address_refuses_no_other(
 /// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses, and
 /// reconnect when displaced.
 ///
-/// `STRANGERS_MAX` newer requests displace a connection. The flood sends half as many during each
-/// attempt, so that scheduling does not decide the result.
+/// A connection is displaced after `STRANGERS_MAX` newer requests. The flood sends half as many
+/// during each attempt, so that scheduling does not decide the result.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;

@@ -98,7 +98,6 @@ struct Seen {
     class: u8,
     hop_limit: u8,
     opcode: Opcode,
-    /// Destination queue pair number; 1 for connection management.
     queue_pair: u32,
     asks: Option<(u32, u16)>,
 }

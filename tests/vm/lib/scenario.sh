@@ -187,7 +187,7 @@ mark_kernel_log() {
 }
 kernel_news() {
     local mark=${KERNEL_LOG_MARK:-mark_kernel_log was not called}
-    # Not in bash, which would try each prefix of the log: seconds on an emulated processor.
+    # bash would try each prefix of the log, which takes seconds on an emulated processor.
     dmesg | awk -v mark="$mark" '
         found { print }
         index($0, mark) { found = 1 }

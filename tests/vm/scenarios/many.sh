@@ -7,8 +7,8 @@ CYCLES=100
 # Memory in KiB that the allocator may keep after a hundred connections; one leaked admin queue would be more.
 RSS_TOLERANCE_KIB=2048
 
-# connect_host HOST: Connects through /dev/nvme-fabrics. nvme-cli first reads all controllers from sysfs, and may
-# mistake one that another process is creating for its own ("already connected").
+# connect_host HOST: Connects through /dev/nvme-fabrics, because nvme-cli fails with "already connected" if it finds a
+# controller that another process is creating.
 connect_host() {
     local kernel answer host="hostnqn=nqn.2026-11.io.cairn:host$1,hostid=00000000-0000-4000-8000-00000000000$1"
     exec {kernel}<>/dev/nvme-fabrics

@@ -2,8 +2,8 @@
 //!
 //! Ratios of medians have exact 95 % bootstrap intervals: for an odd number n of draws with
 //! replacement from n sorted samples, the median is at most the k-th sample if more than half of
-//! the draws are among the first k. A noise floor widens the interval, because runs of one program
-//! differ by more than their samples.
+//! the draws are among the first k. A noise floor widens the interval, because two runs of one
+//! program differ more than the samples of one run.
 
 use super::figure::number;
 use super::table::Grid;

@@ -74,7 +74,6 @@ fn wait_for_idle(waiting: &ScenarioQueue<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Sums of all processors in ticks (proc(5), /proc/stat).
 struct Ticks {
     idle: u64,
     all: u64,

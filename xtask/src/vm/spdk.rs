@@ -54,8 +54,6 @@ pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder of SPDK's Python package: `given`, or the cached one if a scenario requires
-/// it.
 pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<PathBuf> {
     if let Some(folder) = given {
         return Some(folder.to_path_buf());

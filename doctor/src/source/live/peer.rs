@@ -121,7 +121,6 @@ fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
     message.first() == Some(&kind) && message.len() == request.len() && is_ours
 }
 
-/// Sends a datagram to a UDP port, and waits for an ICMP error.
 pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     let any: SocketAddr = match peer {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

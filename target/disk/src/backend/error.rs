@@ -46,7 +46,7 @@ impl OpenError {
         self.is_not_admitted
     }
 
-    /// Returns the error for a disk not open after `waited`.
+    /// Returns the error for a disk that could not be opened within `waited`.
     pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",

@@ -24,7 +24,6 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares a former disk's lock; `None` if no former disk at this place has one.
     pub(super) fn lock(
         &self,
         place: Place,

@@ -18,7 +18,7 @@ pub struct FoundPath {
     metadata: Metadata,
 }
 
-/// Object that the caller permits to open, as [`Backend`](super::Backend) requires.
+/// Object that the caller permits to open. A [`Backend`](super::Backend) opens only such objects.
 #[derive(Debug)]
 pub struct AdmittedPath(FoundPath);
 

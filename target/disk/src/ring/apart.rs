@@ -28,7 +28,6 @@ pub(super) const WITH_WORKERS_MAX: usize = 8;
 /// Maximum empty queues kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Maximum unused [`Fate`]s kept, so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;

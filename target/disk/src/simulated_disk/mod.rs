@@ -6,7 +6,8 @@
 //! data.
 //!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
-//! waits for each delay. Data moves on completion, which reveals buffers reused too early.
+//! waits for each delay. Data moves on completion, so a buffer that is reused too early causes wrong
+//! data.
 //!
 //! Without registered disks, each operation costs one bit test.
 

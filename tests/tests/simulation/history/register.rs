@@ -190,7 +190,6 @@ impl Register {
             .collect();
     }
 
-    /// Ends all pending operations: the block has one of the values that may survive a crash.
     pub(super) fn crash(&mut self) {
         let mut left = HashSet::new();
         for state in &self.states {

@@ -191,7 +191,6 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Removes a drive, and passes the tags of its waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
