@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{INFINIBAND, Port, numbers};
-use crate::source::{Known, Question, QueuePairs, Reason, Source, Unknown, unless_absent};
+use crate::source::{
+    Attributes, Known, Question, QueuePairs, Reason, Source, Unknown, unless_absent,
+};
 
 /// RDMA device.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +38,8 @@ pub struct Device {
     pub port_netdevs: BTreeMap<u32, String>,
     /// Name of the device node that programs open.
     pub uverbs: Known<Option<String>>,
+    /// Limits and capabilities.
+    pub attributes: Known<Attributes>,
     /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
     /// Ports of the device.
@@ -94,6 +98,7 @@ impl Device {
             netdevs: netdevs.into(),
             port_netdevs,
             uverbs: uverbs(source, &path, &name).into(),
+            attributes: source.answer(&Question::Attributes(name.clone())).into(),
             queue_pairs: source.answer(&Question::QueuePairs(name.clone())).into(),
             ports: Port::read_all(source, &path),
             name,

@@ -3,6 +3,7 @@
 //! A rule is a module with a `check` function, which adds findings about an [`Examination`] and
 //! reads nothing from the machine. `docs/roce/rules.md` lists rules and tests.
 
+mod attributes;
 mod classes;
 mod counters;
 mod ecn;
@@ -102,7 +103,7 @@ pub struct Rule {
 }
 
 /// Rules in the order of checks; rules about total failure come first.
-pub const RULES: [Rule; 20] = [
+pub const RULES: [Rule; 21] = [
     Rule::new(
         modules::NAME,
         "devices, drivers and kernel modules",
@@ -117,6 +118,11 @@ pub const RULES: [Rule; 20] = [
         memlock::NAME,
         "how much memory may be locked",
         memlock::check,
+    ),
+    Rule::new(
+        attributes::NAME,
+        "limits and capabilities of the adapter",
+        attributes::check,
     ),
     Rule::new(
         gsi::NAME,

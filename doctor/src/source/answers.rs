@@ -56,6 +56,27 @@ pub struct Address {
     pub prefix: u8,
 }
 
+/// Attributes of an RDMA device, as in `ibv_devinfo -v`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// True if the device speaks iWARP.
+    pub iwarp: bool,
+    /// Maximum queue pairs.
+    pub max_qp: u32,
+    /// Maximum work requests of a queue.
+    pub max_qp_wr: u32,
+    /// Maximum shared receive queues; 0 if the device has none.
+    pub max_srq: u32,
+    /// RDMA READs of a peer that a queue pair executes at the same time.
+    pub max_qp_rd_atom: u32,
+    /// RDMA READs that a queue pair starts at the same time.
+    pub max_qp_init_rd_atom: u32,
+    /// True if the device reports to a sender that no receive is posted.
+    pub rnr_nak: bool,
+    /// True if the device has SEND with Invalidate.
+    pub invalidate: bool,
+}
+
 /// MTU of an RDMA port, in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMtu {

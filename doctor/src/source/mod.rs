@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use answers::{
-    Address, Dcb, Defaults, Driver, Echo, Neighbour, Pause, PortMtu, QueuePairs, Reached, Rings,
-    Route,
+    Address, Attributes, Dcb, Defaults, Driver, Echo, Neighbour, Pause, PortMtu, QueuePairs,
+    Reached, Rings, Route,
 };
 pub use live::Live;
 pub use question::Question;

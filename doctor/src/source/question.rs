@@ -18,6 +18,8 @@ pub enum Question {
     Driver(String),
     /// IP addresses of the machine: a list of [`super::Address`].
     Addresses,
+    /// Attributes of an RDMA device: [`super::Attributes`].
+    Attributes(String),
     /// MTU of a port of an RDMA device: [`super::PortMtu`].
     PortMtu(String, u32),
     /// Queue pairs of an RDMA device: a list of [`super::QueuePairs`].
@@ -45,6 +47,7 @@ impl fmt::Display for Question {
             Self::Rings(netdev) => write!(f, "rings {netdev}"),
             Self::Driver(netdev) => write!(f, "driver {netdev}"),
             Self::Addresses => f.write_str("addresses"),
+            Self::Attributes(device) => write!(f, "attributes {device}"),
             Self::PortMtu(device, port) => write!(f, "mtu {device} {port}"),
             Self::QueuePairs(device) => write!(f, "queue-pairs {device}"),
             Self::Defaults(device, port) => write!(f, "defaults {device} {port}"),

@@ -14,6 +14,7 @@ mod chain;
 mod cm;
 mod device;
 mod devices;
+mod diagnosis;
 mod endpoint;
 mod explain;
 #[cfg(test)]
@@ -22,7 +23,6 @@ mod library;
 mod listener;
 mod objects;
 mod pkey_table;
-mod port;
 mod provider;
 mod receives;
 mod region_table;
@@ -31,6 +31,6 @@ mod send_ring;
 mod sys;
 mod watcher;
 
+pub use diagnosis::{DeviceAttributes, PortMtu, device_attributes, port_mtu};
 pub use library::{Library, LibraryError};
-pub use port::{PortMtu, port_mtu};
 pub use provider::VerbsProvider;

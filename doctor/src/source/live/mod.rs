@@ -97,6 +97,7 @@ impl Source for Live {
             Question::Statistics(netdev) => value(ethtool::statistics(netdev)),
             Question::Dcb(netdev) => value(dcb::ask(netdev)),
             Question::Addresses => value(netlink::addresses()),
+            Question::Attributes(device) => value(verbs::attributes(device)),
             Question::PortMtu(device, port) => value(verbs::port_mtu(device, *port)),
             Question::QueuePairs(device) => value(nldev::queue_pairs(device)),
             Question::Defaults(device, port) => value(self.peek_defaults(device, *port)),
