@@ -119,7 +119,8 @@ impl Host {
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Aborts `command`; returns true if aborted. `command` still completes, and its result must be taken.
+    /// Aborts `command`. Returns true if the controller aborted it. In any case `command`
+    /// completes, and its result must be taken.
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
         /// DW0 bit 0: not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;

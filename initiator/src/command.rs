@@ -21,7 +21,8 @@ pub fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page of `length` bytes from `offset`; `retain` (RAE) does not re-arm the page's event.
+/// Get Log Page of `length` bytes from `offset`. With `retain` (RAE), the page's event is not
+/// re-armed.
 ///
 /// # Panics
 /// If `length` is 0 or not a multiple of 4.

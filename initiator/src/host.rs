@@ -32,7 +32,7 @@ impl Host {
     /// Connects the admin queue, enables the controller and connects the I/O queues. Blocks.
     ///
     /// # Errors
-    /// The first error; all connections are closed.
+    /// The first error. All connections are then closed.
     pub fn connect(provider: &dyn Provider, options: HostOptions) -> Result<Self, HostError> {
         let device = provider.device_for(options.remote, options.local)?;
         Self::connect_on(&device, options)
@@ -162,7 +162,7 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command of an I/O queue ends; returns `None` after `patience`.
+    /// Blocks until a command of an I/O queue ends. Returns `None` after `patience`.
     ///
     /// The caller must poll again soon, because acknowledgements may be pending.
     pub fn wait_any(

@@ -68,7 +68,7 @@ impl From<Sqe> for Command {
     }
 }
 
-/// Identifiers of a disk; zeroes if missing.
+/// Identifiers of a disk. A missing identifier is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.

@@ -21,7 +21,7 @@ pub struct HostOptions {
     pub remote: SocketAddr,
     /// Local address; `None` for the fabric's choice.
     pub local: Option<IpAddr>,
-    /// P_Key; the P_Key table of RDMA devices must contain it.
+    /// P_Key, which must be in the P_Key table of an RDMA device.
     pub pkey: PKey,
     /// SUBNQN.
     pub subnqn: Nqn,
@@ -40,8 +40,9 @@ pub struct HostOptions {
     pub kato_ms: u32,
     /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must authenticate too.
     pub authentication: Option<Secrets>,
-    /// Interval of reauthentication, if the target required authentication; `None`: only by
-    /// [`reauthenticate`](crate::Controller::reauthenticate).
+    /// Interval of reauthentication, if the target required authentication. With `None`, the host
+    /// authenticates again only when [`reauthenticate`](crate::Controller::reauthenticate) is
+    /// called.
     pub reauthenticate_every: Option<Duration>,
     /// True to request disabled SQ flow control.
     pub disable_sq_flow_control: bool,
@@ -73,9 +74,10 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// Defaults: one I/O queue of 128 entries, a timeout of 10 s; KATO (5 s), command timeout and recovery of Linux.
+    /// Creates options with defaults: one I/O queue of 128 entries, and a timeout of 10 s. KATO (5
+    /// s), command timeout and recovery are those of Linux.
     ///
-    /// `host` has no default: each machine must have its own identity.
+    /// `host` has no default, because each machine must have its own identity.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {
@@ -150,7 +152,7 @@ impl HostOptions {
     }
 }
 
-/// Returns the local address of the route; connecting the UDP socket sends no packet.
+/// Returns the local address of the route. Connecting the UDP socket sends no packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -53,7 +53,6 @@ pub struct RdmaOptions {
 }
 
 impl RdmaOptions {
-    /// Returns the result of `work` with the first provider for which it succeeds, RDMA devices first.
     fn first<T>(
         self,
         failure: &str,

@@ -18,7 +18,6 @@ pub(crate) trait Waiting {
     fn settle(&mut self);
 }
 
-/// Polls once. If there was no work, sleeps for up to 10 ms.
 pub(crate) fn step(host: &mut impl Waiting) {
     const NAP: Duration = Duration::from_millis(10);
     if host.poll_now() {
@@ -29,7 +28,7 @@ pub(crate) fn step(host: &mut impl Waiting) {
     }
 }
 
-/// Polls until `ready` returns a value, sleeping while idle; then sends pending acknowledgements.
+/// Polls until `ready` returns a value, and sleeps while idle. Then sends pending acknowledgements.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

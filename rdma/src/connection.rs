@@ -9,7 +9,7 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a REQ, REP or REJ in bytes; a REP has the most (IBTA 12.6.8).
+/// Maximum private data of a REQ, REP or REJ in bytes. A REP has the most (IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
 /// Private data of a CM message.
@@ -102,7 +102,7 @@ pub struct QpOptions {
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
-    /// Retries after a receiver-not-ready NAK, 0..=7; 7 is unlimited.
+    /// Retries after a receiver-not-ready NAK, 0..=7. The value 7 means unlimited.
     pub rnr_retry_count: u8,
     /// Time for which the peer must wait before it repeats a SEND for which no receive was posted.
     /// The value is a code of IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.

@@ -46,8 +46,8 @@ impl PKey {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// True if a holder of this P_Key accepts packets with P_Key `bits`: same partition, and at
-    /// least one full member (IBTA 10.9.3).
+    /// True if a queue pair with this P_Key accepts packets with P_Key `bits`. Both must belong to
+    /// the same partition, and at least one must be a full member (IBTA 10.9.3).
     #[must_use]
     pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0

@@ -220,7 +220,7 @@ pub trait Endpoint {
 
     /// Returns the marking that the packets have, or `None` if it is unknown.
     ///
-    /// Makes a system call; not for the data path.
+    /// This method makes a system call, so it is not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;
 
     /// Changes the marking of packets and connection messages, except fields that are `None`.
@@ -229,7 +229,7 @@ pub trait Endpoint {
     /// queue pair is created.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
-    /// Posts a chain of work requests in order: all, or none.
+    /// Posts a chain of work requests in order. It posts either all of them or none.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
     /// Writes up to `out.len()` completions to `out` and returns their number.
@@ -246,19 +246,21 @@ pub trait Endpoint {
     /// Handles all connection messages that have arrived at this machine.
     ///
     /// The next [`poll_events`](Self::poll_events) reports the connections that these messages
-    /// ended, before any completion is polled. Makes a system call; not for the data path.
+    /// ended, before any completion is polled. This method makes a system call, so it is not for
+    /// the data path.
     fn drain_connections(&mut self);
 
     /// Closes the connection.
     ///
-    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. A call
+    /// All outstanding work completes, flushed if necessary. Then [`Event::Closed`] follows. A call
     /// for a closing queue pair has no effect.
     fn disconnect(&mut self, qp: QpId);
 
     /// Prepares to sleep: a later completion or event makes a descriptor of
     /// [`wait_fds`](Self::wait_fds) readable.
     ///
-    /// Returns true if a completion or event is pending; poll again then instead of sleeping.
+    /// Returns true if a completion or event is pending. The caller must then poll again instead of
+    /// sleeping.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
     /// Returns the descriptors to watch for readability while asleep.

@@ -18,7 +18,6 @@ use nvme_proto::wire::Nqn;
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:bench";
 const HOST: &str = "nqn.2026-01.org.example:bench-host";
 
-/// Address of the host's loopback device; the target uses another device.
 const HOST_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Measures the logic of target and host, without a network.

@@ -56,7 +56,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// True if the order of the two commands matters: their ranges overlap, and one is a write.
+    /// True if the order of the two commands matters, because their ranges overlap and one is a
+    /// write.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         (self.direction == Direction::Write || other.direction == Direction::Write)

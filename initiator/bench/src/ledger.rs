@@ -16,7 +16,7 @@ pub(super) struct Ledger {
 enum Known {
     /// Number of writes to each unit by this run. The content of units never written is unknown.
     Generations(Vec<u32>),
-    /// All units were written by an earlier run; the value is its seed if known.
+    /// All units were written by an earlier run. The value is its seed, if known.
     Written(Option<u64>),
 }
 

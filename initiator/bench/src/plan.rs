@@ -3,7 +3,7 @@ use super::lane::Format;
 use super::pattern::HEADER_BYTES;
 use super::random::{fresh_seed, mix};
 
-/// Maximum units of a verified job; memory use is 4 bytes for each.
+/// Maximum number of units of a verified job. Each unit takes 4 bytes of memory.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
 /// Plan of one copy of a job.
@@ -46,8 +46,7 @@ pub(super) fn plans(job: &Job, format: Format) -> Result<Vec<Plan>, String> {
     Ok((0..job.numjobs).map(plan).collect())
 }
 
-/// Returns the length of the region in bytes. As in fio, a remainder smaller than a block is left
-/// out.
+/// As in fio, the region does not include a remainder smaller than a block.
 fn region(job: &Job, format: Format) -> Result<u64, String> {
     let whole = format.bytes();
     let block = u64::from(format.block_bytes);

@@ -74,7 +74,7 @@ impl Audience for () {
 /// Runs all copies of a job until they end or `stop` becomes true.
 ///
 /// # Errors
-/// The job does not fit the namespace, or a lane cannot be opened; no command was sent.
+/// The job does not fit the namespace, or a lane cannot be opened. No command was sent.
 pub fn run(
     job: &Job,
     lanes: &dyn Lanes,
@@ -186,7 +186,7 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // No message is sent: each job drops its sender when it ends.
+        // Jobs send no message. Each job drops its sender when it ends.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }

@@ -230,7 +230,7 @@ impl Steps {
     }
 }
 
-/// Percentage; at least 0.01 for a nonzero count, as in fio.
+/// Returns a percentage, which is at least 0.01 for a nonzero count, as in fio.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;
@@ -240,7 +240,7 @@ fn share(count: u64, of: u64) -> f64 {
 
 /// Upper bounds of fio's latency classes in ns and in us.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-/// Upper bounds of fio's latency classes in ms; a last class is unbounded.
+/// Upper bounds of fio's latency classes in ms. One more class has no upper bound.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
 #[derive(Debug)]

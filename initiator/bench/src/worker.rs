@@ -15,7 +15,7 @@ use super::stats::{JobStats, Times};
 /// Interval at which the stop flag is checked while waiting for completions.
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum bad blocks described in the result; further ones are only counted.
+/// Maximum number of bad blocks described in the result. Further bad blocks are only counted.
 const MISMATCHES_MAX: usize = 10;
 
 /// Error that ended a job early.
@@ -328,7 +328,7 @@ impl Pacer {
         }
     }
 
-    /// Returns true if the command must be delayed; otherwise counts it.
+    /// Returns true if the command must be delayed. Otherwise counts the command.
     fn holds(&mut self, direction: Direction, now: Instant) -> bool {
         let Some(interval) = self.interval else {
             return false;

@@ -180,7 +180,6 @@ impl FromArgMatches for JobKeys {
     }
 }
 
-/// Adds `FIO_ITSELF` to the error about an unknown option of `bench`.
 pub(super) fn explain(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let of_bench = arguments.get(1).is_some_and(|command| command == "bench");
     if of_bench && error.kind() == ErrorKind::UnknownArgument {

@@ -82,8 +82,8 @@ impl Leave {
 }
 
 impl Disk {
-    /// Checks that a range lies within the namespace; returns its first block and number of blocks. The size is
-    /// `block_count` or `bytes`, which must agree.
+    /// Checks that a range lies within the namespace. Returns its first block and its number of
+    /// blocks. If both `block_count` and `bytes` are given, they must agree.
     fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
         let block = u64::from(self.format.block_bytes);
         let of_bytes = bytes.map(|bytes| bytes.div_ceil(block));
@@ -172,7 +172,6 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Data from a file or stdin for a range of blocks.
 struct Source {
     input: File,
     slba: u64,
@@ -337,7 +336,7 @@ impl ReadBlocks {
     }
 }
 
-/// Syncs the file: a full disk may report its error only now.
+/// Syncs the file, because a full disk may report its error only now.
 fn to_disk(file: &File) -> std::io::Result<()> {
     match file.sync_all() {
         // Pipes and terminals cannot be synced.

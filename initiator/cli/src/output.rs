@@ -40,7 +40,7 @@ impl Output {
     }
 }
 
-/// First error of stdout; the program fails with it at exit.
+/// First error of stdout. At exit, the program fails with this error.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
 /// Prints a line. A closed pipe is not an error; other errors are recorded in [`FAILURE`].
@@ -113,7 +113,6 @@ pub(super) fn table<const N: usize>(
     out
 }
 
-/// Formats bytes with a binary unit, such as `64.0 MiB`.
 pub(super) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;

@@ -231,7 +231,7 @@ impl Verdict {
         }
     }
 
-    /// True if the RDMA READ took longer than the whole NVMe Read, which makes the measurement invalid.
+    /// True if the RDMA READ took longer than the whole NVMe Read. The measurement is then invalid.
     fn is_contradiction(&self) -> bool {
         self.wire_us.is_some_and(|wire| wire > self.read_us)
     }

@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SPIN: Duration = Duration::from_micros(50);
 pub(super) const MESSAGE_BYTES: usize = 4096;
 const RECEIVES: usize = 4;
-/// Offset of RDMA data in the registered memory, after the receive and send messages.
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
 pub(super) const DATA_BYTES: u32 = 128 << 10;
 pub(super) const DEPTH: usize = 8;

@@ -21,19 +21,17 @@ use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY
 use super::session::text;
 use cairn_initiator::providers::{self, RdmaOptions};
 
-/// Number of receives, shared by all peers.
 const SLOTS: usize = 64;
-/// Offset of the memory for RDMA READ and WRITE, after the messages.
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
 const PEERS: u16 = 8;
-/// Time without work before sleeping; sleeping earlier would increase the measured latencies.
+/// Time without work before the responder sleeps. An earlier sleep would increase the measured
+/// latencies.
 const SPIN: Duration = Duration::from_millis(2);
 /// Maximum sleep, after which the stop flag is checked.
 const NAP: Duration = Duration::from_millis(100);
 /// Bit of work IDs that marks receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// Listening responder; dropping it ends the listener.
 pub(super) struct Responder {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,

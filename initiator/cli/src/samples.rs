@@ -12,8 +12,8 @@ pub(super) struct Samples {
     ns: Vec<u64>,
 }
 
-/// Limits of a measurement. `times_max` repetitions end it, and so does the end of `time`, but not
-/// before `times_min` repetitions.
+/// Limits of a measurement. The measurement ends after `times_max` repetitions. It also ends after
+/// `time` if there were at least `times_min` repetitions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) time: Duration,

@@ -169,7 +169,7 @@ impl EngineOps {
             cleanup, open_file, ..
         } = calls;
         let mut rest = [NULL; 24];
-        // `rest` starts with `errdetails`; some releases have `cancel` next.
+        // `rest` starts with `errdetails`. In some releases, `cancel` follows.
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;

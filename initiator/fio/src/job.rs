@@ -139,7 +139,7 @@ impl Job {
     }
 
     /// Waits until at least `min` I/Os have ended, or for `patience`. Returns the number of ended
-    /// I/Os, at most `max`; [`Self::event`] returns each by its index.
+    /// I/Os, at most `max`. [`Self::event`] returns each of them by its index.
     pub(crate) fn wait(
         &mut self,
         min: usize,
@@ -193,7 +193,7 @@ impl Job {
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio no longer expects these I/Os; the closed connection ends access to their data.
+            // fio no longer expects these I/Os. Closing the connection ends access to their data.
             self.host.controller_mut().disconnect();
             while !self.host.controller().is_closed(QUEUE) {
                 self.host.poll();

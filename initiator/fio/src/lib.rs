@@ -198,7 +198,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// Releases all buffers at the first call; fio calls this for each unit.
+/// Releases all buffers at the first call, although fio calls this for each unit.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

@@ -98,7 +98,6 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // The queue is down; its loss is reported as an event.
             return;
         }
         let data = match &payload {
@@ -171,7 +170,8 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // `caused_by` changes `self.loss`, but while connected, the old value must stay.
+                // `caused_by` changes `self.loss`. The old value is restored, because the
+                // controller is still connected.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;

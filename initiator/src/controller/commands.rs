@@ -99,7 +99,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Takes the result of an ended command; the ticket is then void.
+    /// Takes the result of an ended command. The ticket is then void.
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         let outcome = self.queues[usize::from(ticket.qid())].take(ticket)?;
         Some(self.ended_as(ticket.qid(), outcome))

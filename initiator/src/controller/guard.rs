@@ -60,7 +60,6 @@ pub(super) enum Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The namespace is opened, and no other disk was found.
     Known,
     Replaced,
     Unknown,

@@ -47,7 +47,6 @@ pub struct Controller {
     options: HostOptions,
     association: Association,
     queues: Vec<Queue>,
-    /// Queue pair and QID by connection slot.
     routes: Vec<Option<(QpId, u16)>>,
     responses: Buffer,
     scratch: Buffer,
@@ -199,14 +198,14 @@ impl Controller {
 
     /// Authenticates each queue again, with new `secrets` or, for `None`, the current secrets.
     ///
-    /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands continue. The controller
-    /// is lost if either end fails to prove its identity. If the controller is not live, the secrets apply to its next
-    /// connection.
+    /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands
+    /// continue. The controller is lost if either end fails to prove its identity. If the
+    /// controller is not live, the secrets apply to its next connection.
     ///
     /// With large Diffie-Hellman groups, [`poll`](Self::poll) may take several milliseconds.
     ///
     /// # Errors
-    /// The host connected without secrets: its queues lack an entry for authentication.
+    /// The host connected without secrets, so its queues lack an entry for authentication.
     pub fn reauthenticate(&mut self, secrets: Option<Secrets>) -> Result<(), HostError> {
         let Some(known) = &mut self.options.authentication else {
             return Err(HostError::NotAuthenticated {
@@ -365,7 +364,8 @@ impl Controller {
         self.queues.first().is_some_and(Queue::is_up)
     }
 
-    /// True if a queue has no connection: the controller cannot access memory of its commands.
+    /// True if a queue has no connection, so that the controller cannot access memory of its
+    /// commands.
     #[must_use]
     pub fn is_closed(&self, queue: IoQueue) -> bool {
         self.queues
@@ -403,7 +403,7 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Sends a command. If the connection is broken, returns false; the command ends when the
+    /// Sends a command. Returns false if the connection is broken. The command then ends when the
     /// connection is closed.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];

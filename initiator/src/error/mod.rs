@@ -75,7 +75,7 @@ pub enum HostError {
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The queue was lost; the command may have been executed. The buffer is no longer accessed.
+    /// The queue was lost. The command may have been executed. Its buffer is no longer accessed.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// Target address.

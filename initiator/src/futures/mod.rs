@@ -1,7 +1,8 @@
 //! Asynchronous host: commands as futures, for any executor.
 //!
-//! A thread owns and polls the [`Host`], sleeping while idle; tasks send commands by a channel. A command costs an
-//! allocation and two thread switches: programs with strict latency limits poll a [`Controller`](crate::Controller).
+//! A thread owns and polls the [`Host`], and sleeps while idle. Tasks send commands to it by a
+//! channel. A command costs an allocation and two thread switches, so programs with strict latency
+//! limits should poll a [`Controller`](crate::Controller).
 
 mod answer;
 mod thread;
@@ -162,7 +163,7 @@ impl AsyncHost {
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            // The thread serves all tasks: a panic of `work` must not end it.
+            // The thread serves all tasks, so a panic of `work` must not end it.
             let work = AssertUnwindSafe(|| work(host));
             match catch_unwind(work) {
                 Ok(result) => promise.keep(Ok(Ok(result))),

@@ -14,10 +14,10 @@ use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects `paths`; blocks until one is usable and the others have connected or failed.
+    /// Connects `paths`. Blocks until one is usable and the others have connected or failed.
     ///
-    /// As with `nvme connect`, a path whose first connection fails is not tried again; a path lost later is
-    /// reconnected.
+    /// As with `nvme connect`, a path whose first connection fails is not tried again. A path lost
+    /// later is reconnected.
     ///
     /// # Errors
     /// The first error of a path, if none is usable.
@@ -132,7 +132,7 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command ends; returns `None` after `patience`. The caller must poll again
+    /// Blocks until a command ends. Returns `None` after `patience`. The caller must poll again
     /// soon, because acknowledgements may be pending.
     pub fn wait_any(
         &mut self,

@@ -41,9 +41,9 @@ pub(super) struct Io {
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
-    /// True if the owner gave the command up: it is not sent on another path.
+    /// True if the owner gave the command up. It is then not sent on another path.
     given_up: bool,
-    /// True if the owner abandoned the result: the slot is freed when the command ends.
+    /// True if the owner abandoned the result. The slot is freed when the command ends.
     orphan: bool,
 }
 
@@ -57,9 +57,7 @@ impl Io {
 #[derive(Debug)]
 pub(super) struct Ios {
     slots: Slab<Io>,
-    /// Slots of commands waiting for a path, oldest first.
     waiting: VecDeque<u16>,
-    /// Slots of ended commands, oldest first.
     done: VecDeque<u16>,
 }
 
@@ -133,7 +131,7 @@ impl Ios {
         self.get_mut(slot).phase = Phase::Sent(path, ticket);
     }
 
-    /// Makes sure that no path sends the command again. A waiting command ends with `why`; for a
+    /// Makes sure that no path sends the command again. A waiting command ends with `why`. For a
     /// command in flight, returns its path and its ticket on that path.
     pub(super) fn give_up(
         &mut self,
@@ -151,7 +149,7 @@ impl Ios {
         None
     }
 
-    /// Moves a command in flight to the front of the waiting commands; a command that was given up
+    /// Moves a command in flight to the front of the waiting commands. A command that was given up
     /// ends with `answer`.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = self.get_mut(slot);

@@ -81,7 +81,6 @@ pub(super) struct Path {
     pub(super) proven: bool,
     pub(super) in_question: bool,
     pub(super) commands: u64,
-    /// `Ios` slots of commands by QID and CID.
     owners: Vec<Vec<u16>>,
 }
 

@@ -49,7 +49,6 @@ pub(crate) struct Queue {
     capsule_bytes: usize,
     /// Maximum commands on the current connection, at most the number of slots.
     depth: u16,
-    /// Slots by CID.
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
@@ -344,7 +343,7 @@ impl Queue {
         }
     }
 
-    /// Makes sure that the command is not sent again. Returns true if it is in flight; a parked
+    /// Makes sure that the command is not sent again. Returns true if it is in flight. A parked
     /// command ends with `why`.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);

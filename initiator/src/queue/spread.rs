@@ -24,7 +24,6 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Counts a command with data; returns true if RDMA READ should be used.
     pub(super) fn next(&mut self, unanswered: usize, round_trip: Option<Duration>) -> bool {
         let near = NEAR * unanswered as u32;
         if unanswered >= DEEP && round_trip.is_some_and(|round_trip| round_trip < near) {

@@ -115,7 +115,6 @@ enum Progress {
     Closed,
 }
 
-/// Endpoint with one queue pair and one posted receive.
 struct End {
     endpoint: Box<dyn Endpoint>,
     region: Region,
@@ -140,7 +139,6 @@ impl End {
         Ok(end)
     }
 
-    /// Serves a client until it disconnects, and returns the number of pings and of bytes.
     fn answer(&mut self, request: ConnRequest) -> Result<(u32, u64)> {
         self.qp = self.endpoint.accept(request, &QpOptions::default(), &[])?;
         let served = self.echo();

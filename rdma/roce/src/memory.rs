@@ -63,7 +63,7 @@ pub struct Regions {
 
 /// Copy of a domain's regions for one endpoint.
 ///
-/// An invalidated key is refused at once; a new key is found after [`View::refresh`].
+/// The view refuses an invalidated key at once. It finds a new key only after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -211,7 +211,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions if they have changed; the check is one atomic load.
+    /// Copies the regions if they have changed. The check costs one atomic load.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();

@@ -142,7 +142,7 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device with `address`, on which registrations of an earlier device are invalid.
+    /// Adds a new device with `address`. It does not accept registrations of an earlier device.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);

@@ -23,7 +23,6 @@ struct Entry<'a> {
     copies: usize,
     stats: JobStats,
     error: Option<&'a JobError>,
-    /// Reason why a copy did not do all of its work.
     incomplete: Option<&'a str>,
     mismatches: Vec<&'a str>,
     elapsed_s: f64,

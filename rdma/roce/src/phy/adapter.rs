@@ -4,8 +4,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
-/// Returns why user-space RoCE v2 cannot receive at this address: an adapter with an active port
-/// has the address in its GID table.
+/// Returns an explanation if user-space RoCE v2 cannot receive at this address, because an adapter
+/// with an active port has the address in its GID table.
 #[must_use]
 pub fn taken_by_adapter(address: IpAddr) -> Option<String> {
     let device = owner(Path::new("/sys/class/infiniband"), address)?;

@@ -37,8 +37,6 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Creates a sender. If `vlan` is set, each frame has a tag with this VID. `scope_id` is the
-    /// interface of link-local addresses.
     #[must_use]
     pub(crate) fn new(vlan: Option<u16>, scope_id: u32) -> Self {
         Self {
@@ -54,9 +52,6 @@ impl Frames {
     ///
     /// Returns the number of handled packets, and how many of these were lost because the peer's
     /// MAC address is unknown.
-    ///
-    /// # Errors
-    /// The socket returned an error for the first packet.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,

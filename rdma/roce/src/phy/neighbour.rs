@@ -50,8 +50,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer; if unknown, returns `None` and makes the kernel resolve
-    /// it.
+    /// Returns the MAC address of a peer. If it is unknown, returns `None` and makes the kernel
+    /// resolve it.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -156,7 +156,7 @@ mod tests {
         attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
         let whole = answer.body.clone();
-        // The last attribute ends with two bytes of padding, which may be missing.
+        // Only the last two bytes may be missing, because they pad the last attribute.
         for length in 0..whole.len() - 2 {
             answer.body = whole[..length].to_vec();
             assert_eq!(parse_answer(&answer), None, "{length} bytes");

@@ -17,7 +17,8 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Maximum datagrams per call; each may contain several packets of one flow (GRO).
+/// Maximum number of datagrams per call. Each datagram may contain several packets of one flow
+/// (GRO).
 pub(crate) const BATCH: usize = 16;
 /// Maximum length of a datagram in bytes, including GRO.
 const BUFFER: usize = 65_536;
@@ -52,7 +53,6 @@ struct Info {
     headers: Option<Headers>,
 }
 
-/// Fields of the headers below the BTH, shared by all packets of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Headers {
     pub version: Version,
@@ -64,7 +64,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// True if a router has marked the packet for congestion; only IP has such marks (annex A17.9).
+    /// True if a router has marked the packet for congestion. Only IP has such marks (annex A17.9).
     #[must_use]
     pub(crate) fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
@@ -131,10 +131,10 @@ impl Receiver {
         }
     }
 
-    /// Receives datagrams, each with one or several packets; returns the number of datagrams.
+    /// Receives datagrams, each with one or several packets. Returns the number of datagrams.
     ///
     /// # Errors
-    /// The socket returned an error; an empty socket is no error.
+    /// The socket returned an error. An empty socket is no error.
     pub(crate) fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {

@@ -14,7 +14,7 @@ use cairn_base::ScopedAddr;
 
 use super::qpn_filter::{PASS, by_number, compare, exchange};
 
-/// Buffer sizes in bytes; the system may grant less.
+/// Sizes of socket buffers in bytes. The system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
 /// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair
@@ -68,7 +68,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Binds a socket for RoCE packets; with `share`, further sockets may bind to the address.
+    /// Binds a socket for RoCE packets. If `share` is set, further sockets may bind to the address.
     pub(crate) fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
         let this = Self::open(address)?;
         if share {
@@ -81,8 +81,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3); by default, Linux drops
-            // them.
+            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3). By default, Linux drops
+            // such packets.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -90,7 +90,7 @@ impl Socket {
         Ok(this)
     }
 
-    /// Binds a socket for sending only; its port is the source port of a flow.
+    /// Binds a socket for sending only. Its port is the source port of a flow.
     pub(crate) fn bind_sender(address: SocketAddr) -> io::Result<Self> {
         let this = Self::open(address)?;
         attach(this.raw(), libc::SO_ATTACH_FILTER, &NOTHING)?;
@@ -189,8 +189,8 @@ impl Socket {
     }
 }
 
-/// Returns the socket priority of a traffic class: its top three bits, from which the
-/// `egress-qos-map` of a VLAN chooses the PCP.
+/// Returns the socket priority of a traffic class, which is its top three bits. The
+/// `egress-qos-map` of a VLAN interface converts the priority to a PCP.
 ///
 /// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96
 /// priority 0.
@@ -317,7 +317,7 @@ pub(crate) fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a UDP socket sends nothing; it looks up the route.
+    // Connecting a UDP socket sends no packet. It only looks up the route.
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect(remote)?;
     Ok(socket.local_addr()?.into())

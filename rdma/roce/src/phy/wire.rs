@@ -1,6 +1,6 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! A sent packet arrives when the owner delivers it; a simulation can delay, duplicate, corrupt or
+//! A sent packet arrives when the owner delivers it. A simulation can delay, duplicate, corrupt or
 //! lose it.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -37,8 +37,8 @@ pub(super) struct SoftDevice {
     pub(super) manager: Arc<ConnectionManager>,
     /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding; never removed, because the kernel selects them
-    /// by index.
+    /// Inlets of endpoints, in the order of binding. They are never removed, because the kernel
+    /// selects them by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,

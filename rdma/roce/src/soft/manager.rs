@@ -40,8 +40,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum datagrams in the receive buffer: the kernel doubles the requested size, and counts at
-/// least 512 bytes per datagram.
+/// Maximum number of datagrams in the receive buffer. The kernel doubles the requested size, and
+/// counts at least 512 bytes for each datagram.
 pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
@@ -274,7 +274,7 @@ impl ConnectionManager {
             match received {
                 Ok(0) => break,
                 Ok(count) => handled += count,
-                // The socket reports an error only once; datagrams may follow.
+                // The socket reports an error only once, and datagrams may follow it.
                 Err(_) => handled += 1,
             }
         }
@@ -380,10 +380,10 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
+    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3), and ignores others.
     ///
-    /// The packet must have the default P_Key, as with rdma_cm; the REQ contains the connection's
-    /// P_Key.
+    /// The packet must have the default P_Key, as with rdma_cm. The connection's P_Key is in the
+    /// REQ.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self

@@ -45,7 +45,8 @@ pub struct SoftOptions {
     pub congestion_control: bool,
     /// True if packets of a flow are sent as super-packets, which the system or the adapter splits.
     pub segmentation_offload: bool,
-    /// Network of the provider. A network in memory has no thread: its owner calls [`Soft::step`].
+    /// Network of the provider. A network in memory has no thread, so its owner must call
+    /// [`Soft::step`].
     pub network: Network,
     /// Clock of timers.
     pub clock: Clock,

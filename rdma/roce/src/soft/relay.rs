@@ -63,14 +63,14 @@ impl Packets {
     }
 }
 
-/// Relays by receiver index; relay 0 belongs to connection management.
+/// Relays by receiver index. Relay 0 belongs to connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// True if the queue has packets; changed under the lock of the queue.
+    /// True if the queue has packets. Changed only under the lock of the queue.
     has_packets: AtomicBool,
     /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's
     /// clock.
@@ -206,7 +206,7 @@ impl Flows {
     }
 }
 
-/// Makes the kernel deliver the flows to their sockets; on failure, packets may arrive out of
+/// Makes the kernel deliver the flows to their sockets. If this fails, packets may arrive out of
 /// order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()

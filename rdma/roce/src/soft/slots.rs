@@ -25,10 +25,11 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Queue pair numbers drawn at a time. The kernel's filter changes only once for each such group.
+/// Number of queue pair numbers drawn at a time. The kernel's filter changes only once for each
+/// such group.
 const DRAWN: usize = 64;
-/// Maximum ended queue pairs whose packets the kernel's filter still passes, because GRO may
-/// combine these packets with packets for other queue pairs.
+/// Maximum number of ended queue pairs whose packets the kernel's filter still passes. GRO may
+/// combine such packets with packets for other queue pairs.
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by the endpoints of one index.
@@ -60,7 +61,7 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
-    /// Half open: the REP is sent; neither the RTU nor a request has arrived.
+    /// Half open: the REP is sent, but neither the RTU nor a request has arrived.
     Accepted,
     Established,
     Broken,
@@ -84,7 +85,6 @@ pub(super) struct Entry {
     pub(super) timer_at: Option<Instant>,
     pub(super) connect_request: Option<Box<Connect>>,
     pub(super) pkey: PKey,
-    /// Agreed path MTU and ACK timeout, as codes.
     pub(super) path_mtu: u8,
     pub(super) ack_timeout: u8,
 }

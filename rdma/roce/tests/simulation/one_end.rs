@@ -1,5 +1,5 @@
-//! Tests of a single queue pair. The test itself is the peer: missing and late answers, another
-//! partition, attacks.
+//! Tests of a single queue pair. The test itself is the peer, which omits or delays answers, uses
+//! another partition, or attacks.
 
 use super::*;
 

@@ -28,11 +28,11 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 const ACK_TIMEOUT: u8 = 17;
 /// Range of ACK timeout codes accepted from peers: 67 ms to 4.3 s.
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// RNR retry count sent to peers: unlimited; this end applies its own limit.
+/// RNR retry count that the peer is told to use: 7 means unlimited.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
 const ECN_CAPABLE: u8 = 2;
-/// Lowest local port stated in REQs; packets use other UDP ports.
+/// Lowest local port in REQs. Packets are sent from other UDP ports.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -196,8 +196,8 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist; needs the parameters of the peer's
-    /// queue pair.
+    /// Creates the queue pair and its flow, unless they exist. The parameters of the peer's queue
+    /// pair must be known.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
@@ -347,8 +347,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections in `disconnected`; called after earlier packets, such as
-    /// acknowledgements, were handled.
+    /// Ends the connections in `disconnected`. Earlier packets, such as acknowledgements, must be
+    /// handled before.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);

@@ -13,8 +13,8 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum packets of a queue pair before another queue pair sends: four super-packets of 15 full
-/// packets.
+/// Maximum number of packets that a queue pair sends before another one: four super-packets of 15
+/// full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
@@ -23,7 +23,8 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // An error is ignored: ICMP has caused it, and the socket reports it only once.
+            // An error is ignored, because an ICMP message has caused it, and the socket reports it
+            // only once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -270,7 +271,8 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// Updates timers and events of a queue pair; called after each of its changes.
+    /// Updates timers and events of a queue pair. Must be called after each change of the queue
+    /// pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
