@@ -25,8 +25,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Allocates a head of `head` bytes and a pool of `data` bytes, whose largest buffer has
-    /// `largest` bytes. Both sizes are rounded up.
+    /// Allocates a head of `head` bytes and a pool of `data` bytes, rounded up. The pool's largest
+    /// buffer has `largest` bytes.
     ///
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].

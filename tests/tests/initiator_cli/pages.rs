@@ -19,7 +19,7 @@ const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
 /// Minimum number of command lines of each program. If there are fewer, the search is broken.
 const FOUND_MIN: usize = 30;
 
-/// Values for placeholders. Any other placeholder becomes "x".
+/// Values for placeholders. A placeholder that is not listed becomes "x".
 const VALUES: &[(&str, &str)] = &[
     ("ADDR", "192.0.2.1"),
     ("ADDRESS", "192.0.2.1"),

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Maximum bytes of one discard. A command can be cancelled between two discards.
+/// Maximum bytes of a discard, because a command can be cancelled only between two discards.
 pub(super) const DISCARD_MAX: u64 = 256 << 20;
 
 /// Method of zeroing a range. A disk keeps using the first method that works.

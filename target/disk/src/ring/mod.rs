@@ -298,10 +298,10 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all pending operations. [`Self::pop`] then returns their completions in the order
-    /// of the tags, so that simulations do not depend on the kernel's order. It returns later
-    /// completions after the next call. Changes that workers return after a gap ([`ROUND_GAP`])
-    /// wait for the next round.
+    /// Waits until all pending operations have ended. [`Self::pop`] then returns their completions
+    /// in the order of the tags, so that simulations do not depend on the kernel's order. Later
+    /// completions are kept for the next call. Changes that workers return after a gap
+    /// ([`ROUND_GAP`]) wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();

@@ -38,7 +38,8 @@ const TAGS_DEFAULT: u64 = 32;
 
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// Maximum bytes of one deallocation. An operation can be cancelled between two deallocations.
+/// Maximum bytes of a deallocation, because an operation can be cancelled only between two
+/// deallocations.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
