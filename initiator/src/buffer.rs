@@ -286,7 +286,6 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
 }
 
 impl<'a> Data<'a, &mut Buffer> {
-    /// Lends the buffer to a command that must end before the borrow ends.
     pub(crate) fn lend(self) -> Data<'a> {
         match self {
             Self::None => Data::None,

@@ -32,7 +32,7 @@ impl Host {
     /// Connects the admin queue, enables the controller and connects the I/O queues. Blocks.
     ///
     /// # Errors
-    /// The first error. All connections are then closed.
+    /// The first error, after all connections were closed.
     pub fn connect(provider: &dyn Provider, options: HostOptions) -> Result<Self, HostError> {
         let device = provider.device_for(options.remote, options.local)?;
         Self::connect_on(&device, options)

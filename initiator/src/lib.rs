@@ -50,15 +50,12 @@
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight
 //! ([`nvme_proto::host::requeue`]) wait for the reconnection, and end in [`HostError::Lost`] if it
-//! fails or `fast_io_fail_tmo` expires. Otherwise, commands end when their connection is closed.
+//! fails or `fast_io_fail_tmo` expires.
 //!
 //! # Discovery and administration
 //!
 //! [`Host`] has methods for admin commands. [`discover`] reads a discovery log, [`discover_all`]
 //! follows referrals, and a [`Discovery`] stays connected and reports changes.
-//!
-//! [`HostOptions::authentication`] has the DH-HMAC-CHAP secrets, if the target requires
-//! authentication.
 //!
 //! Metadata and SGLs with several descriptors are not supported.
 //!

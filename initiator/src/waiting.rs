@@ -9,7 +9,6 @@ use crate::error::HostError;
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
-    /// Does pending work without waiting. Returns true if there was work.
     fn poll_now(&mut self) -> bool;
 
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;

@@ -1,4 +1,4 @@
-//! Memory of idle queue pairs and controllers; connection rate.
+//! Memory of idle queue pairs and controllers, and connection rate.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::served::{Core, Program, Served, on_core};
 const QUEUE_PAIRS: u16 = 1000;
 const HOSTS: u16 = 8;
 const CONTROLLERS: u16 = 60;
-/// Wait before memory is read, in which the target frees temporary memory.
+/// Time for the target to free temporary memory before a reading.
 const SETTLE: Duration = Duration::from_millis(300);
 
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {

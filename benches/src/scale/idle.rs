@@ -61,7 +61,7 @@ pub(crate) fn measure(
         kato_ms: KATO_MS,
     };
     let mut hosts = hosts::connect(&soft, count, wish)?;
-    // The interval is at least one KATO: every host sends several Keep Alives.
+    // The interval is at least one KATO, so that every host sends several Keep Alives.
     let length = (seconds * 4).max(Duration::from_millis(u64::from(KATO_MS)));
     keep_alive(&mut hosts, Duration::from_secs(1));
     let before = served.usage()?;

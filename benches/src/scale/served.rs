@@ -146,7 +146,6 @@ fn number(text: &str, key: &str) -> Result<u64> {
         .with_context(|| format!("no number behind {key}"))
 }
 
-/// First or last core of the process's affinity mask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Core {
     First,

@@ -122,7 +122,6 @@ fn run_copies(
         });
         if all_open.is_ok() {
             for (start, _) in &starts {
-                // Sending fails if the thread has ended; `join` collects its result.
                 let _ = start.send(());
             }
             follow(plans, &meters, &ended, audience);

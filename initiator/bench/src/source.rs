@@ -10,7 +10,6 @@ use super::random::{Shuffle, mix};
 pub(super) struct Source<'a> {
     plan: &'a Plan,
     random: Rng,
-    /// Bytes still to transfer, over all passes.
     left: u64,
     places: Places,
 }

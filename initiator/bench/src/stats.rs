@@ -37,7 +37,6 @@ impl Series {
         self.m2 += delta * (value - self.mean);
     }
 
-    /// Sample standard deviation (divisor n - 1).
     pub(super) fn deviation(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -199,7 +198,6 @@ pub(super) fn per_second(count: u64, time: Duration) -> f64 {
     }
 }
 
-/// Counters of fio's seven classes of queue depths or batch sizes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Steps([u64; 7]);
 

@@ -235,7 +235,6 @@ impl Address {
     }
 }
 
-/// Returns the remote address, and the local address given by `-w`.
 pub(super) fn local_end(
     option: &str,
     remote: SocketAddr,

@@ -68,7 +68,6 @@ fn controller(id: &IdentifyController) -> Object {
         .with_list("psds", states.map(power_state))
 }
 
-/// Returns the text of a field with its padding spaces, as in nvme-cli.
 fn padded(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.split('\0').next().unwrap_or_default().to_owned()

@@ -90,7 +90,6 @@ impl LinkArgs {
 pub(super) struct Measured {
     /// Latencies of SEND with echo, RDMA WRITE and RDMA READ.
     pub(super) latencies: [Samples; 3],
-    /// Name and bytes per second of each bandwidth measurement.
     pub(super) bandwidths: [(&'static str, f64); 2],
 }
 

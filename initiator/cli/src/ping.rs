@@ -173,7 +173,6 @@ impl Nvme<'_> {
         u64::from(raw::DATA_BYTES).min(most) as u32
     }
 
-    /// Measures the bandwidth of concurrent large reads in bytes per second.
     fn bandwidth(&mut self, time: Duration) -> Result<f64> {
         let bytes = self.large();
         let buffer = self

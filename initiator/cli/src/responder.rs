@@ -29,7 +29,6 @@ const PEERS: u16 = 8;
 const SPIN: Duration = Duration::from_millis(2);
 /// Maximum sleep, after which the stop flag is checked.
 const NAP: Duration = Duration::from_millis(100);
-/// Bit of work IDs that marks receives.
 const RECEIVE: u64 = 1 << 63;
 
 pub(super) struct Responder {

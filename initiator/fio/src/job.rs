@@ -37,7 +37,6 @@ pub(crate) struct Job {
     provided: Provided,
     namespace: Namespace,
     polled_at: Instant,
-    /// I/Os in flight, by CID.
     underway: Vec<*mut IoUnit>,
     /// I/Os beyond the queue depth, which fio's iodepth may exceed; oldest first.
     ///
@@ -186,7 +185,6 @@ impl Job {
         self.given[index]
     }
 
-    /// Ends all access to buffers, before fio frees them.
     pub(crate) fn forget_buffers(&mut self) {
         if self.regions.is_empty() {
             return;

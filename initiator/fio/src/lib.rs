@@ -30,7 +30,6 @@ thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// Namespaces of jobs by address of `struct thread_data`.
 static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone)]

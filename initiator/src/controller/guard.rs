@@ -1,11 +1,11 @@
 //! Checks of namespaces and of lost writes after a reconnection.
 //!
-//! An opened namespace is identified again after each reconnection and each report of changed namespaces. If its
-//! identifiers differ or are missing, I/O fails until the caller opens it anew. After a report, log page 04h is read
-//! first, which re-arms the event.
+//! An opened namespace is identified again after each reconnection and each report of changed
+//! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens it anew.
 //!
-//! The target may still execute a lost write ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome));
-//! until that is impossible, other writes of the blocks wait.
+//! The target may still execute a lost write
+//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)). Until that is
+//! impossible, other writes of the blocks wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,7 +39,6 @@ enum Step {
 
 #[derive(Debug)]
 struct Question {
-    /// NSID; 0 for `Step::Changes`.
     nsid: u32,
     step: Step,
     sent: bool,
@@ -95,7 +94,6 @@ pub(super) struct Guard {
     /// Unanswered writes of queues closed by a reset. The controller no longer executes them after
     /// the reset has completed.
     of_reset: Doubts,
-    /// True if the controller was lost since it was last live.
     lost: bool,
     /// Counter of reconnections and of reported namespace changes.
     pub(super) changes: u64,

@@ -11,8 +11,8 @@
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and
 //!   [`Recovery::fast_io_fail_tmo`], and then end in [`HostError::NoPath`].
 //!
-//! All paths must lead to one namespace, with equal size and an equal UUID, NGUID or EUI-64. Other
-//! paths are refused. Paths are checked again after each reconnection and reported change.
+//! All paths must lead to one namespace, with equal size and an equal UUID, NGUID or EUI-64. Paths
+//! to another namespace are refused. Each reconnection and reported change repeats this check.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -140,9 +140,11 @@ pub struct Multipath {
 }
 
 impl Multipath {
-    /// Starts to connect a controller for each of `paths` through its device; [`Self::poll`] continues.
+    /// Starts to connect a controller for each of `paths` through its device. [`Self::poll`]
+    /// continues.
     ///
-    /// [`HostOptions::requeue`] is ignored: other paths take the commands of a lost controller.
+    /// [`HostOptions::requeue`] is ignored, because other paths take the commands of a lost
+    /// controller.
     ///
     /// # Panics
     /// If `paths` is empty.
@@ -288,7 +290,7 @@ impl Multipath {
         self.ios.has_room()
     }
 
-    /// Takes the result of an ended command; the ticket is then void.
+    /// Takes the result of an ended command. The ticket is then void.
     pub fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.ios.take(ticket)
     }
@@ -298,8 +300,8 @@ impl Multipath {
         self.ios.take_oldest()
     }
 
-    /// Abandons a command and discards its result. A waiting command is never sent; a command in flight is not sent
-    /// again, and its buffer is dropped when it ends.
+    /// Abandons a command and discards its result. A waiting command is never sent. A command in
+    /// flight is not sent again, and its buffer is dropped when it ends.
     pub fn forget(&mut self, ticket: PathTicket) {
         self.ios.forget(ticket);
     }

@@ -59,9 +59,7 @@ const QUESTIONS: [Question; 4] = [
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Namespace(Namespace),
-    /// ANA state; `None` if the log lacks the namespace.
     Ana(Option<AnaState>),
-    /// The namespace is missing, or a query failed.
     Refused(String),
 }
 
@@ -235,7 +233,7 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // An error means that the controller was lost; queries are repeated after its reconnection.
+        // An error means that the controller was lost. Queries are repeated after its reconnection.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;

@@ -26,7 +26,8 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // ANA Change lasted longer than twice ANATT: reset, as in Linux (Base, 8.1.3.5).
+            // ANA Change has lasted longer than twice ANATT, so the controller is reset, as in
+            // Linux (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());

@@ -108,7 +108,7 @@ impl Capsules {
         }
     }
 
-    /// Handles a SEND completion: slot `last` and all earlier ones are no longer posted.
+    /// Handles a SEND completion. Slot `last` and all earlier slots are no longer posted.
     pub(super) fn sent(&mut self, last: u16) {
         loop {
             let place = self.posted.pop_front();

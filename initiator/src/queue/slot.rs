@@ -30,7 +30,8 @@ impl Ticket {
         self.qid
     }
 
-    /// CID, less than the queue's depth and unique until the result is taken: usable as an index.
+    /// CID, which is less than the queue's depth. It is unique until the result is taken, so it can
+    /// index a table.
     #[must_use]
     pub fn cid(&self) -> u16 {
         self.cid
@@ -106,7 +107,7 @@ pub(crate) enum Owner {
     Caller,
     Duty(Duty),
     Guard,
-    /// No owner: the slot is freed when the command ends.
+    /// The command has no owner. Its slot is freed when it ends.
     Abandoned,
 }
 
@@ -129,7 +130,6 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) owner: Owner,
     pub(super) held: Option<Buffer>,
-    /// Capsule slot, until the command ends.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
     /// True if the command may be sent again after its connection breaks.

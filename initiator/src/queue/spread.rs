@@ -19,7 +19,7 @@ const CALM: u8 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Countdown from [`CALM`]; RDMA READ is used while nonzero.
+    /// Countdown from [`CALM`]. RDMA READ is used while this value is nonzero.
     left: u8,
 }
 

@@ -11,9 +11,9 @@
 //! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and
 //! [polls](rdma::Endpoint::poll) completions.
 //!
-//! Polling also moves the packets: an endpoint that is no longer polled loses its peers after their
-//! retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The example
-//! `rping` contains all of these steps.
+//! Packets move only while the endpoint is polled. If it is no longer polled, its peers disconnect
+//! after their retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The
+//! example `rping` contains all of these steps.
 
 #[doc(hidden)]
 pub mod memory;

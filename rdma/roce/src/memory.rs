@@ -52,7 +52,6 @@ struct Table {
     registered: u32,
 }
 
-/// Regions of a protection domain.
 #[derive(Debug)]
 pub struct Regions {
     /// Number of changes to `table`. A view compares this number to detect that its copy is stale.
@@ -78,7 +77,6 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// Creates a domain without regions; `entropy` generates remote keys.
     #[must_use]
     pub fn new(entropy: Entropy) -> Self {
         let table = Table {

@@ -70,7 +70,6 @@ fn job(entry: &Entry<'_>) -> Object {
         .with("latency_target", 0)
         .with("latency_percentile", 100.0)
         .with("latency_window", 0);
-    // fio has no key `incomplete`.
     match entry.incomplete {
         Some(why) => report.with("incomplete", why),
         None => report,

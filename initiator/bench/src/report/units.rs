@@ -37,7 +37,6 @@ pub(super) fn decimal_bytes(bytes: f64) -> String {
     short(bytes / 1000.0, 1000.0, &["kB", "MB", "GB", "TB", "PB"])
 }
 
-/// Returns nanoseconds per unit, and the unit's name.
 #[must_use]
 pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {
     if min_ns > 2e6 && max_ns > 99_999e3 {

@@ -6,8 +6,6 @@
 //!
 //! ib_write_bw -R -F 192.0.2.1               (on another machine)
 //! ```
-//!
-//! The responder listens on perftest's default port, and runs until killed.
 
 mod perftest;
 mod station;

@@ -14,7 +14,6 @@ use cairn_roce_proto::wire::icrc::{self, Identity, Route};
 use cairn_roce_proto::wire::packet::ICRC_LEN;
 
 const BYTES: usize = 256 << 10;
-/// Maximum length of a packet in bytes: the largest MTU, and all headers.
 pub(crate) const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;

@@ -1,9 +1,8 @@
 //! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
 //!
-//! A UDP socket does not report the headers below the BTH, so they are reconstructed: IP addresses
+//! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
 //! and ports are right. MAC addresses are wrong, and so are the hop limit and IPv4 identification
-//! of received packets. RoCE v1 packets lack flow label and VLAN tag. Received packets are written
-//! after their ICRC was verified.
+//! of received packets. RoCE v1 packets lack flow label and VLAN tag.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};

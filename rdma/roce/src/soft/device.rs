@@ -35,7 +35,6 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Inlets of endpoints, in the order of binding. They are never removed, because the kernel
     /// selects them by index.

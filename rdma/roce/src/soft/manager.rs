@@ -92,7 +92,7 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// PSN of the last sent message. Receivers ignore this field.
+    /// PSN of the last sent message, which receivers ignore.
     psn: u32,
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
