@@ -107,13 +107,13 @@ impl Host {
         Ok(reading.into_bytes())
     }
 
-    /// Reads a feature; returns DW0 of the completion.
+    /// Reads a feature. Returns DW0 of the completion.
     pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
         let sqe = command::get_features(feature.0, select, 0, 0);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Sets a feature by CDW11; returns DW0 of the completion.
+    /// Sets a feature by CDW11. Returns DW0 of the completion.
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())

@@ -35,7 +35,7 @@ impl Namespace {
         self.send(host, slba, bytes, Self::write_command)
     }
 
-    /// Compares `bytes` with the blocks from `slba`; returns true if they are equal.
+    /// Compares `bytes` with the blocks from `slba`. Returns true if they are equal.
     ///
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
@@ -74,7 +74,8 @@ impl Namespace {
         host.run(verify, Data::None).map(drop)
     }
 
-    /// Writes zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
+    /// Writes zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may
+    /// deallocate them.
     pub fn write_zeroes(
         &self,
         host: &mut Host,

@@ -118,8 +118,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last may be shorter. Different commands can use
-    /// the pieces, which share the registration.
+    /// Divides the buffer into consecutive pieces of `bytes` bytes. The last may be shorter.
+    /// Different commands can use the pieces, which share the registration.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -272,9 +272,10 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
         })
     }
 
-    /// Uses the first `length` bytes; the controller's response invalidates the remote key.
+    /// Uses the first `length` bytes. The controller's response invalidates the remote key.
     ///
-    /// The key stays invalid: no later command can use the buffer. The device must support remote invalidation.
+    /// No later command can use the buffer, because the key stays invalid. The device must support
+    /// remote invalidation.
     #[must_use]
     pub fn once(buffer: B, length: u32) -> Self {
         let mut data = Self::part_of(buffer, 0, length);

@@ -109,7 +109,8 @@ pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::VERIFY, nsid, slba, blocks)
 }
 
-/// Write Zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
+/// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may
+/// deallocate them.
 #[must_use]
 pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
     let mut sqe = blocks_command(NvmOpcode::WRITE_ZEROES, nsid, slba, blocks);
@@ -148,7 +149,7 @@ pub fn with_fua(mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Command with opcode and NSID; other fields are 0.
+/// Command with opcode and NSID, and 0 in the other fields.
 #[must_use]
 pub fn plain(opcode: u8, nsid: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();

@@ -12,19 +12,19 @@ const WAITING_MAX: usize = 64;
 pub enum Event {
     /// The controller accepts commands.
     Live {
-        /// Attempts to reconnect; 0 for the first connection and after a reset.
+        /// Number of attempts to reconnect, which is 0 for the first connection and after a reset.
         tries: u32,
     },
     /// The controller is lost. [`Recovery`](crate::Recovery) decides whether reconnection or [`Event::Gone`] follows.
     Lost(HostError),
-    /// An attempt to reconnect failed; another attempt or [`Event::Gone`] follows.
+    /// An attempt to reconnect failed. Another attempt or [`Event::Gone`] follows.
     TryFailed {
-        /// Attempts so far.
+        /// Number of attempts so far.
         tries: u32,
-        /// Error.
+        /// Error of the last attempt.
         error: HostError,
     },
-    /// `fast_io_fail_tmo` expired: commands fail instead of waiting.
+    /// `fast_io_fail_tmo` has expired. Commands now fail instead of waiting.
     FailFast,
     /// The controller has ended. The error is `None` if the caller requested the end.
     Gone(Option<HostError>),
@@ -32,7 +32,7 @@ pub enum Event {
     Notice(Notice),
     /// Each queue is reauthenticated.
     Reauthenticated,
-    /// The target refused to authenticate this host again; connections stay.
+    /// The target refused to authenticate this host again. The connections stay.
     NotReauthenticated(HostError),
 }
 

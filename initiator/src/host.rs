@@ -180,8 +180,8 @@ impl Host {
     /// Shuts the controller down and ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in time; another error if
-    /// a connection does not close in time.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in
+    /// time. Another error if a connection does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {
@@ -410,7 +410,7 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // Arming sends acknowledgements; it fails only if the device is removed.
+        // Arming sends acknowledgements. It fails only if the device is removed.
         let _ = self.controller.endpoint().arm();
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// NQN and identifier of a host, unique to the machine.
 ///
-/// Targets treat associations with equal NQN and identifier as one host; Cairn's target orders
+/// Targets treat associations with equal NQN and identifier as one host. Cairn's target orders
 /// their writes of the same blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {

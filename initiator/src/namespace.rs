@@ -19,7 +19,7 @@ pub struct Namespace {
     pub nguid: Option<[u8; 16]>,
     /// EUI64, if any, equal on all paths.
     pub eui64: Option<[u8; 8]>,
-    /// ANA group (ANAGRPID); 0 for none.
+    /// ANA group (ANAGRPID), or 0 for none.
     pub anagrpid: u32,
     /// True if several controllers may attach the namespace (NMIC bit 0).
     pub shared: bool,
@@ -208,7 +208,8 @@ impl Namespace {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Builds a Write Zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
+    /// Builds a Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the
+    /// controller may deallocate them.
     #[must_use]
     pub fn write_zeroes_command(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))

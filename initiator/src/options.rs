@@ -19,7 +19,7 @@ const KATO_MS: u32 = 5000;
 pub struct HostOptions {
     /// Address of the target's listener.
     pub remote: SocketAddr,
-    /// Local address; `None` for the fabric's choice.
+    /// Local address, or `None` for the fabric's choice.
     pub local: Option<IpAddr>,
     /// P_Key, which must be in the P_Key table of an RDMA device.
     pub pkey: PKey,
@@ -29,9 +29,9 @@ pub struct HostOptions {
     pub hostnqn: Nqn,
     /// HOSTID.
     pub hostid: [u8; 16],
-    /// I/O queues to request; 0 connects only the admin queue.
+    /// Number of I/O queues to request. With 0, only the admin queue is connected.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, of which one is never used (Base, 3.3.1.5).
+    /// Number of entries of each I/O submission queue. One entry is never used (Base, 3.3.1.5).
     pub queue_entries: u16,
     /// KATO in milliseconds.
     ///
@@ -46,9 +46,9 @@ pub struct HostOptions {
     pub reauthenticate_every: Option<Duration>,
     /// True to request disabled SQ flow control.
     pub disable_sq_flow_control: bool,
-    /// Traffic class (ToS) of sent packets; `None` for the fabric's default.
+    /// Traffic class (ToS) of sent packets, or `None` for the fabric's default.
     pub traffic_class: Option<u8>,
-    /// Hop limit of sent packets; `None` for the fabric's default.
+    /// Hop limit of sent packets, or `None` for the fabric's default.
     pub hop_limit: Option<u8>,
     /// Marking rules, which take precedence over `traffic_class` and `hop_limit`.
     pub marking_rules: Arc<Rules>,

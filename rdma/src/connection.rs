@@ -50,7 +50,7 @@ impl fmt::Debug for PrivateData {
 pub enum Roce {
     /// RoCE v1 in Ethernet frames.
     V1 {
-        /// VLAN ID of the tag in each frame; with `None`, the kernel writes the tag, if any.
+        /// VLAN ID of the tag in each frame. With `None`, the kernel writes the tag, if any.
         vlan: Option<u16>,
     },
     /// RoCE v2 in UDP datagrams.
@@ -66,7 +66,7 @@ pub struct ListenOptions {
     pub backlog: u32,
     /// Partition of accepted requests, and P_Key of their queue pairs.
     pub pkey: PKey,
-    /// RoCE version of the soft provider; with `None`, the provider's own setting.
+    /// RoCE version of the soft provider. With `None`, the provider uses its own setting.
     pub roce: Option<Roce>,
 }
 
@@ -96,9 +96,10 @@ pub struct QpOptions {
     pub initiator_depth: u8,
     /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets; with `None`, the class of the peer's connection request.
+    /// Traffic class of sent packets. With `None`, they have the class of the peer's connection
+    /// request.
     pub traffic_class: Option<u8>,
-    /// Hop limit of sent packets; with `None`, the provider's default.
+    /// Hop limit of sent packets. With `None`, they have the provider's default.
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
@@ -140,7 +141,7 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address; with `None`, the provider chooses one.
+    /// Local address. With `None`, the provider chooses one.
     pub local: Option<IpAddr>,
     /// P_Key of the queue pair.
     pub pkey: PKey,
@@ -174,7 +175,7 @@ pub enum Event {
     Established {
         /// Queue pair.
         qp: QpId,
-        /// Private data of the peer's REP; empty at the accepting end.
+        /// Private data of the peer's REP. It is empty at the accepting end.
         private_data: PrivateData,
     },
     /// The peer refused the connection. `Closed` follows without a call of `disconnect`.

@@ -54,7 +54,7 @@ impl Marking {
 /// Traffic class and hop limit in a queue pair's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
-    /// Traffic class (ToS); the provider controls its two ECN bits.
+    /// Traffic class (ToS). The provider controls its two ECN bits.
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -69,7 +69,7 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// Queue pairs to which a rule applies; all conditions that are set must hold.
+/// Queue pairs to which a rule applies. All conditions that are set must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Prefix of the local address.
@@ -85,7 +85,7 @@ pub struct Scope {
 pub struct Rule {
     /// Queue pairs to which the rule applies.
     pub scope: Scope,
-    /// Marking; at least one field is set.
+    /// Marking of the queue pairs. At least one field is set.
     pub marking: Marking,
 }
 

@@ -28,7 +28,7 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Creates a region; called by providers.
+    /// Creates a region for a provider.
     ///
     /// Dropping `registration` deregisters the memory. `rkey` is set if peers have access.
     #[must_use]
@@ -64,7 +64,7 @@ impl Region {
         &self.mapping
     }
 
-    /// Returns a range of the region for local work requests; `offset` is in bytes.
+    /// Returns a range of the region for local work requests. `offset` is in bytes.
     #[must_use]
     #[inline]
     pub fn sge(&self, offset: usize, length: u32) -> Sge {

@@ -44,7 +44,7 @@ pub struct ConnRequest {
     pub peer: SocketAddr,
     /// Private data of the REQ without the RDMA-CM header.
     pub private_data: PrivateData,
-    /// Maximum outstanding READs that the peer answers; 0 if it answers none.
+    /// Maximum outstanding READs that the peer answers, or 0 if it answers none.
     pub peer_responder_resources: u8,
     /// Maximum outstanding READs that the peer sends.
     pub peer_initiator_depth: u8,
@@ -102,11 +102,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
 pub struct DeviceCounters {
     /// Name of the device.
     pub device: String,
-    /// Counters by name; names as in `/sys/class/infiniband/*/ports/*/hw_counters`.
+    /// Counters by name. The names are those in `/sys/class/infiniband/*/ports/*/hw_counters`.
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// Listening address. Dropping it stops listening; its connections stay.
+/// Listening address. Dropping it stops listening, but its connections stay.
 pub trait Listener: Send + fmt::Debug {
     /// Returns the local address, with the port chosen for port 0.
     fn local_addr(&self) -> SocketAddr;

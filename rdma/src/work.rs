@@ -6,7 +6,7 @@ use cairn_base::slab::Key;
 
 /// Maximum scatter/gather elements of a work request.
 ///
-/// A command capsule needs two: submission queue entry and in-capsule data.
+/// A command capsule needs two, for the submission queue entry and the in-capsule data.
 pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair at one endpoint.
@@ -304,7 +304,7 @@ impl Completion {
 /// Reason why a chain was not posted. No request of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// More requests than the queue permits would be outstanding; the caller must prevent this.
+    /// More requests would be outstanding than the queue permits, which the caller must prevent.
     #[error("the send queue is full")]
     Full,
     /// The queue pair is broken or closed. An event reports the reason.

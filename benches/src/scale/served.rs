@@ -120,7 +120,7 @@ impl Usage {
         };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let folder = thread?.path();
-            // First field: time on a core in nanoseconds (Linux, sched-stats.rst).
+            // The first field is the time on a core in nanoseconds (Linux, sched-stats.rst).
             let stat = fs::read_to_string(folder.join("schedstat"))?;
             let on_core = stat.split_ascii_whitespace().next();
             let nanos = on_core.and_then(|text| text.parse().ok());

@@ -48,7 +48,7 @@ impl Workload {
     }
 }
 
-/// Benchmark job; [`KEYS`] describes its fields.
+/// Benchmark job, whose fields [`KEYS`] describes.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Directions and order of commands.
@@ -58,7 +58,7 @@ pub struct Job {
     pub(super) bs_max: u64,
     pub(super) iodepth: u16,
     pub(super) numjobs: u16,
-    /// Size of the region; `None` for the whole namespace.
+    /// Size of the region, or `None` for the whole namespace.
     pub(super) size: Option<Size>,
     pub(super) runtime: Option<Duration>,
     pub(super) time_based: bool,
@@ -127,7 +127,7 @@ impl Job {
 pub struct Key {
     /// Name of the key in fio.
     pub name: &'static str,
-    /// Placeholder of the value in the help text; `0|1` for a switch, whose value may be omitted.
+    /// Placeholder of the value in the help text. A switch has `0|1`, and its value may be omitted.
     pub value: &'static str,
     /// Help text, a single line.
     pub help: &'static str,

@@ -97,7 +97,7 @@ pub trait Lane {
     /// Submits a command that uses a slot's memory.
     ///
     /// # Errors
-    /// The command cannot be sent; the lane is unusable.
+    /// The command cannot be sent. The lane is then unusable.
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String>;
 
     /// Appends completed commands to `done`. Blocks until there is at least one, or until `deadline`.

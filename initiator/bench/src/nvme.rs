@@ -71,7 +71,7 @@ struct NvmeLane {
     host: Host,
     namespace: Namespace,
     block_bytes: u32,
-    /// Buffers by slot; `None` while a command owns the buffer.
+    /// Buffers by slot. The value is `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
     /// First `capsule_bytes` bytes of each slot's data, kept here for in-capsule writes because a
     /// `Buffer` cannot be borrowed as a slice.

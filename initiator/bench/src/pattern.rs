@@ -46,7 +46,7 @@ pub(super) fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Expected identity; a field that is `None` accepts any value.
+/// Expected identity of a unit. A field that is `None` accepts any value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) offset: u64,

@@ -57,7 +57,7 @@ pub struct Glimpse {
     pub running: usize,
     /// Earliest phase of the running copies.
     pub phase: Phase,
-    /// Completed part of the work from 0 to 1; `None` if unknown.
+    /// Completed part of the work from 0 to 1, or `None` if unknown.
     pub progress: Option<f64>,
 }
 

@@ -18,9 +18,9 @@ pub(super) struct Source<'a> {
 enum Places {
     /// Ascending order. The value is the next unit of each direction.
     Sequential([u64; 2]),
-    /// Random order; offsets may repeat.
+    /// Random order. Offsets may repeat.
     Anywhere,
-    /// Random order; offsets repeat only in the next pass.
+    /// Random order. Offsets repeat only in the next pass.
     Each { order: Shuffle, pass: u64 },
 }
 

@@ -109,7 +109,7 @@ pub(super) struct Address {
     rdma: RdmaOptions,
 }
 
-/// Text of a secret; `Debug` does not print it.
+/// Text of a secret, which `Debug` does not print.
 #[derive(Clone)]
 struct Hidden(Zeroizing<String>);
 
@@ -151,7 +151,8 @@ impl Address {
         Provided::choose(self.rdma, remote, local)
     }
 
-    /// Priorities in VLAN tags of packets to the target; `None` if packets are untagged.
+    /// Returns the priorities in VLAN tags of packets to the target, or `None` if packets are
+    /// untagged.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
         let is_soft = provider == "soft";
         if is_soft && self.rdma.vlan.is_some() {

@@ -198,7 +198,7 @@ impl Station {
         }
     }
 
-    /// Echoes the message in a slot; returns false if the peer has disconnected.
+    /// Echoes the message in a slot. Returns false if the peer has disconnected.
     fn answer(&mut self, qp: QpId, slot: u64, length: u32) -> bool {
         let at = slot as usize * MESSAGE_BYTES;
         if length as usize == DESTINATION_BYTES {

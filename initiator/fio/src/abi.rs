@@ -125,7 +125,7 @@ type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops`: members common to all releases, and the remaining members as words.
+/// `struct ioengine_ops`. The members after `event` differ between releases, so they are words.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -388,7 +388,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // Words not listed in `expected` are null; version and flags share a word.
+            // Words not listed in `expected` are null. Version and flags share a word.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

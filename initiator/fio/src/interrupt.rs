@@ -25,7 +25,7 @@ enum Handler {
     WithInfo(WithInfo),
 }
 
-/// Installs the handlers for signals that fio handles; other signals keep their disposition.
+/// Installs the handlers, except for a signal that fio does not handle.
 pub(crate) fn watch() {
     let before = BEFORE.get_or_init(|| SIGNALS.map(before));
     for (signal, before) in SIGNALS.iter().zip(before) {

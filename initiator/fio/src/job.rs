@@ -38,7 +38,7 @@ pub(crate) struct Job {
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os beyond the queue depth, which fio's iodepth may exceed; oldest first.
+    /// I/Os beyond the queue depth, oldest first. fio's iodepth may exceed the queue depth.
     ///
     /// The engine returns no I/O as busy, because fio would then refill its buffer.
     backlog: VecDeque<*mut IoUnit>,

@@ -38,7 +38,7 @@ struct Plan {
     namespace: Namespace,
 }
 
-/// Engine description, where fio stores its list pointers and handles.
+/// Engine description. fio stores its list pointers and handles in it.
 struct Ops(UnsafeCell<EngineOps>);
 
 // SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the description.

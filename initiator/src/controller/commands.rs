@@ -25,17 +25,19 @@ impl Controller {
         self.submit_on(IoQueue::FIRST, command, data)
     }
 
-    /// Submits a command on an I/O queue; fills in CID, PSDT and data pointer.
+    /// Submits a command on an I/O queue. Fills in CID, PSDT and data pointer.
     ///
-    /// The command owns its buffer until [`take`](Self::take) or [`reap`](Self::reap) returns the result.
+    /// The command owns its buffer until [`take`](Self::take) or [`reap`](Self::reap) returns the
+    /// result.
     ///
-    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the controller is lost, and then
-    /// until their disk is identified again. A write with unknown outcome, and other writes of its blocks, wait for
+    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the
+    /// controller is lost, and then until their disk is identified again. A write with unknown
+    /// outcome, and other writes of its blocks, wait for
     /// [`HostOptions::write_hold`](crate::HostOptions::write_hold).
     ///
     /// # Errors
-    /// The queue does not exist, is full or lost; the namespace is not opened or is another disk; or in-capsule data is
-    /// too long.
+    /// The queue does not exist, is full or lost. The namespace is not opened or is another disk.
+    /// The in-capsule data is too long.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -57,7 +59,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Submits a command on the admin queue; fills in CID, PSDT and data pointer.
+    /// Submits a command on the admin queue. Fills in CID, PSDT and data pointer.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -139,15 +141,16 @@ impl Controller {
 
     /// Abandons a command and discards its result. A command not yet sent is never sent.
     ///
-    /// A command in flight keeps its buffer until it ends; [`give_up`](Self::give_up) forces the end.
+    /// A command in flight keeps its buffer until it ends. [`give_up`](Self::give_up) forces the
+    /// end.
     pub fn forget(&mut self, ticket: Ticket) {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
 
     /// Ends a command beyond its owner's time limit.
     ///
-    /// A command not yet sent ends in [`HostError::Lost`] at once. For a command in flight, the
-    /// controller counts as lost; the command ends when its connection is closed, and is not sent
+    /// A command not yet sent ends in [`HostError::Lost`] at once. If the command is in flight, the
+    /// controller counts as lost. The command ends when its connection is closed, and is not sent
     /// again.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());

@@ -129,7 +129,8 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The message with the target's reason may still be among the new completions.
+                // The message with the target's reason may still be among the completions not yet
+                // polled.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }

@@ -29,7 +29,8 @@ struct Opened {
     replaced: bool,
 }
 
-/// Identification commands in order. `Changes` reads log page 04h; others are about one namespace.
+/// Identification commands in order. `Changes` reads log page 04h, and the others are about one
+/// namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Changes,
@@ -67,7 +68,7 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if log page 04h was full: any namespace may have changed.
+    /// True if any namespace may have changed, because log page 04h was full.
     all: bool,
 }
 

@@ -31,7 +31,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes the changed namespaces; `None` while log page 04h is being read.
+    /// Takes the changed namespaces. Returns `None` while log page 04h is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != AssociationState::Live {
             return Some(Changes::default());
@@ -56,8 +56,8 @@ impl Controller {
         }
     }
 
-    /// True if the command waits although the controller is live: its disk is being identified, a
-    /// lost write may still be executed, or a retry delay runs.
+    /// True if the command waits although the controller is live. Possible reasons: its disk is
+    /// being identified, a lost write may still be executed, or a retry delay runs.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }

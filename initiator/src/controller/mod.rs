@@ -29,9 +29,9 @@ use crate::queue::{IoQueue, Link, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Size of a response's receive in bytes: a 16-byte CQE, padded to a cache line.
+/// Size in bytes of the receive for a response, which is a 16-byte CQE padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Bit that marks work IDs of receives; the other bits are the receive's index.
+/// Bit that marks work IDs of receives. The other bits are the receive's index.
 const RECEIVE_ID: u64 = 1 << 63;
 /// Number of age checks per command timeout.
 const SWEEPS: u8 = 4;
@@ -41,7 +41,7 @@ const SWEEPS: u8 = 4;
 /// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between calls, the
 /// target may change data buffers, but not the state.
 pub struct Controller {
-    // Declared first: dropping the endpoint ends access to the memory below.
+    // Declared first, because dropping the endpoint ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
@@ -93,7 +93,8 @@ impl std::fmt::Debug for Controller {
 impl Controller {
     /// Starts to connect. Polling reports [`Event::Live`] or [`Event::Gone`].
     ///
-    /// The controller has its own protection domain: register buffers with [`Controller::device`], not with `device`.
+    /// The controller has its own protection domain. Register buffers with [`Controller::device`],
+    /// not with `device`.
     pub fn begin(
         device: &Arc<dyn Device>,
         options: HostOptions,
@@ -158,7 +159,7 @@ impl Controller {
         self.keep_guard() || acted || progress
     }
 
-    /// Time of the next necessary poll; `None` without a timer.
+    /// Time of the next necessary poll, or `None` without a timer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = self.association.deadline().map(|at| self.origin + at);
@@ -303,8 +304,8 @@ impl Controller {
         IoQueue::all(self.association.io_queues())
     }
 
-    /// Handle of I/O queue `turn`, modulo the number of granted queues: incrementing `turn` uses
-    /// the queues in rotation.
+    /// Handle of I/O queue `turn`, modulo the number of granted queues. A caller that increments
+    /// `turn` uses the queues in rotation.
     #[must_use]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         IoQueue::in_rotation(turn, self.association.io_queues())

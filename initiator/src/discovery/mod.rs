@@ -29,7 +29,7 @@ const PERSISTENT_KATO_MS: u32 = 120_000;
 pub struct DiscoveryLog {
     /// GENCTR, incremented with each change.
     pub genctr: u64,
-    /// Entries.
+    /// Entries of the log page.
     pub entries: Vec<DiscoveryEntry>,
 }
 
@@ -127,7 +127,7 @@ pub struct Discovered {
 /// Reads the logs of a discovery service and of the services it refers to, each once.
 ///
 /// # Errors
-/// The first service failed; errors of other services are in [`Discovered::failures`].
+/// The first service failed. Errors of other services are in [`Discovered::failures`].
 pub fn discover_all(
     provider: &dyn Provider,
     options: &HostOptions,
@@ -163,7 +163,7 @@ impl Host {
     /// Reads the discovery log and re-arms its event. Blocks.
     ///
     /// # Errors
-    /// As [`run`](Self::run); or the log keeps changing or has too many entries.
+    /// As [`run`](Self::run), or if the log keeps changing or has too many entries.
     pub fn discovery_log(&mut self) -> Result<DiscoveryLog, HostError> {
         for _ in 0..ATTEMPTS {
             let header = self.discovery_header(true)?;

@@ -15,7 +15,7 @@ pub const SERVICES_MAX: usize = 32;
 /// Discovery service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Address.
+    /// Address of the service.
     pub address: SocketAddr,
     /// Well-known discovery NQN, or a unique NQN.
     pub subnqn: Nqn,
@@ -43,7 +43,7 @@ impl Itinerary {
 
     pub(super) fn learn(&mut self, log: &DiscoveryLog) {
         let referrals = log.routes().filter(|route| {
-            // A service also lists its own ports, with another SUBTYPE.
+            // A service also lists its own ports, but with another SUBTYPE.
             route.kind == SubsystemType::DISCOVERY_REFERRAL
         });
         for route in referrals {

@@ -50,9 +50,9 @@ pub enum HostError {
     Status {
         /// Name in the specification.
         command: String,
-        /// Status.
+        /// Status of the command.
         status: Status,
-        /// Result (DW0 and DW1); for Connect, the invalid parameter.
+        /// Result (DW0 and DW1). For Connect, it names the invalid parameter.
         result: u64,
     },
     /// One end did not accept the other's authentication.
@@ -136,7 +136,7 @@ pub enum HostError {
         /// Time limit.
         timeout: Duration,
     },
-    /// The controller did not confirm its shutdown: acknowledged writes may not be durable.
+    /// The controller did not confirm its shutdown, so acknowledged writes may not be durable.
     #[error(
         "the controller did not confirm its shutdown, so writes that it had answered may not be \
          durable: {0}"
@@ -173,7 +173,7 @@ pub enum Loss {
     NotBack {
         /// Cause of the first loss.
         first: Box<Loss>,
-        /// Last error.
+        /// Error of the last attempt.
         last: String,
     },
 }

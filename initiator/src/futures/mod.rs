@@ -32,7 +32,7 @@ use thread::{Order, Submission, To, Worker};
 
 /// Future that completes when a command has ended.
 ///
-/// The command of a dropped future continues; its buffer is dropped when the command ends.
+/// The command of a dropped future continues. Its buffer is dropped when the command ends.
 #[derive(Debug)]
 #[must_use = "a command continues without its future, but its result and its buffer are dropped"]
 pub struct Completion(Answer<Ended>);
@@ -153,10 +153,10 @@ impl AsyncHost {
         IoQueue::in_rotation(turn, self.io_queues)
     }
 
-    /// Runs blocking work, such as admin commands, on the host's thread; other commands wait.
+    /// Runs blocking work, such as admin commands, on the host's thread, while other commands wait.
     ///
     /// # Panics
-    /// If `work` panics; the panic continues in the awaiting task.
+    /// If `work` panics. The panic continues in the awaiting task.
     pub async fn with_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
@@ -181,7 +181,7 @@ impl AsyncHost {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
 
-    /// Shuts the controller down and ends the thread; commands in flight end as lost.
+    /// Shuts the controller down and ends the thread. Commands in flight end as lost.
     pub async fn shutdown(mut self) -> Result<(), HostError> {
         let (promise, answer) = promise();
         self.order(Order::Shutdown(promise));
@@ -191,7 +191,8 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, sending drops `order`, which reports the end to the task.
+        // If the thread has ended, sending fails and drops `order`. The drop reports the end to the
+        // task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }

@@ -100,7 +100,7 @@ impl Multipath {
                 let answer = ended.answer.map_err(|_| why);
                 return Ended { answer, ..ended };
             }
-            // Sleeping fails if a device failed; the next poll ends its connections.
+            // Sleeping fails if a device failed. The next poll ends its connections.
             waiting::step(self);
         }
     }
@@ -117,7 +117,7 @@ impl Multipath {
         response.require_success(|| command_name(1, &sqe))
     }
 
-    /// Sets the timeout of blocking methods; by default the longest timeout of the paths.
+    /// Sets the timeout of blocking methods. The default is the longest timeout of the paths.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -152,7 +152,7 @@ impl Multipath {
         Ok(sleep_until_any_ready(endpoints, wake)?)
     }
 
-    /// Shuts all live controllers down; blocks until all connections are closed.
+    /// Shuts down the live controllers, and blocks until all connections are closed.
     ///
     /// # Errors
     /// A connection does not close in time, or a live controller does not confirm its shutdown

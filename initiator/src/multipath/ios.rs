@@ -15,8 +15,8 @@ use crate::queue::{Ended, Response, Ticket};
 pub struct PathTicket(Key);
 
 impl PathTicket {
-    /// Slot, unique until the result is taken, and less than
-    /// [`MultipathOptions::depth`](super::MultipathOptions::depth): usable as an index.
+    /// Slot, which can index a table. It is unique until the result is taken, and less than
+    /// [`MultipathOptions::depth`](super::MultipathOptions::depth).
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.0.index as u16

@@ -67,7 +67,7 @@ pub struct MultipathOptions {
 }
 
 impl MultipathOptions {
-    /// Defaults for namespace `nsid`: round robin, 128 commands.
+    /// Creates options for namespace `nsid`, with round robin and 128 commands.
     #[must_use]
     pub fn new(nsid: u32) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl MultipathOptions {
 pub struct Namespace {
     /// NSID.
     pub nsid: u32,
-    /// Identifiers.
+    /// Identifiers of the namespace.
     pub identity: Identity,
     /// Size in logical blocks.
     pub blocks: u64,
@@ -117,7 +117,7 @@ pub struct PathState {
 pub enum PathEvent {
     /// Event of the controller.
     Controller(Event),
-    /// New ANA state; `None` if unknown.
+    /// New ANA state, or `None` if unknown.
     Ana(Option<AnaState>),
     /// The path leads to another namespace, or is unusable.
     Refused(String),
@@ -306,7 +306,7 @@ impl Multipath {
         self.ios.forget(ticket);
     }
 
-    /// Shuts all controllers down; [`Event::Gone`] follows for each.
+    /// Shuts down the controllers. [`Event::Gone`] follows for each of them.
     pub fn shutdown(&mut self) {
         for path in &mut self.paths {
             path.controller.shutdown();

@@ -34,7 +34,7 @@ impl Multipath {
         progress | self.dispatch()
     }
 
-    /// Time of the next necessary poll; `None` without a timer.
+    /// Time of the next necessary poll, or `None` without a timer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);

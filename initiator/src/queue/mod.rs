@@ -35,7 +35,7 @@ pub use slot::{Ended, Response, Ticket, Unsent};
 pub(crate) enum Link {
     Connecting(QpId),
     Up(QpId),
-    /// The connection is broken, but not closed: the controller may still access memory.
+    /// The connection is broken, but not closed, so the controller may still access memory.
     Broken(QpId, Loss),
     Down(Loss),
 }
@@ -268,7 +268,7 @@ impl Queue {
     /// Ends or parks all sent commands.
     ///
     /// A caller's command that has a response ends with that response. If `park` is true, commands
-    /// that may be sent again are parked; other commands of callers end with `loss`. Commands
+    /// that may be sent again are parked. Other commands of callers end with `loss`. Commands
     /// without a caller are dropped. `unanswered` is called for each I/O command that the
     /// controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {

@@ -64,7 +64,7 @@ impl Response {
     }
 }
 
-/// Ended command: the controller no longer accesses its buffer.
+/// Ended command. The controller no longer accesses its buffer.
 #[derive(Debug)]
 #[must_use]
 pub struct Ended {
@@ -89,7 +89,7 @@ impl Ended {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unsent {
-    /// Reason.
+    /// Reason for the failure.
     pub error: HostError,
     /// Buffer, if any.
     pub buffer: Option<Buffer>,

@@ -44,7 +44,7 @@ const REJ_PRIVATE_DATA: usize = 148;
 
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// Loopback provider; clones share the network.
+/// Loopback provider. Clones share the network.
 #[derive(Debug, Clone, Default)]
 pub struct Loopback {
     shared: Arc<Shared>,

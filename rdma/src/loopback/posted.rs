@@ -3,7 +3,7 @@ use std::iter::Sum;
 /// Work of all open endpoints of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Chains posted to send queues; each costs an adapter one doorbell.
+    /// Chains posted to send queues. An RDMA adapter needs one doorbell for each chain.
     pub send_posts: u64,
     /// Work requests in the send chains.
     pub sends: u64,
@@ -11,7 +11,7 @@ pub struct Posted {
     pub receive_posts: u64,
     /// Receives in the receive chains.
     pub receives: u64,
-    /// Polled completions: receives, and send work that was signaled or failed.
+    /// Polled completions of receives, and of send work that was signaled or failed.
     pub completions: u64,
 }
 

@@ -63,15 +63,15 @@ impl Capture {
     /// contain data, and other users may be able to create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
-        // Section header block: byte order, version 1.0, unknown length.
+        // Section header block with byte order, version 1.0 and unknown length.
         let mut section = Vec::new();
         section.extend(0x1a2b_3c4d_u32.to_le_bytes());
         section.extend(1_u16.to_le_bytes());
         section.extend(0_u16.to_le_bytes());
         section.extend(u64::MAX.to_le_bytes());
         write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        // Interface description block: Ethernet, no length limit, timestamp resolution 10^-9 s
-        // (option 9).
+        // Interface description block for Ethernet, with unlimited length and timestamps in units
+        // of 10^-9 s (option 9).
         let mut interface = Vec::new();
         interface.extend(1_u16.to_le_bytes());
         interface.extend(0_u16.to_le_bytes());

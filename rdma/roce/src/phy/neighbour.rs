@@ -19,7 +19,7 @@ pub(crate) type Mac = [u8; 6];
 /// Time after which a MAC address is looked up again, because a peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// Port of the discard protocol (RFC 863); a datagram to it makes the kernel resolve the MAC
+/// Port of the discard protocol (RFC 863). A datagram to this port makes the kernel resolve the MAC
 /// address.
 const DISCARD_PORT: u16 = 9;
 

@@ -30,9 +30,9 @@ const MAX_WAITS: u32 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// Descriptor of the sending socket; -1 for a network in memory.
+    /// Descriptor of the sending socket. A network in memory has -1.
     pub fd: RawFd,
-    /// UDP source port in RoCE v2; flow label in RoCE v1.
+    /// UDP source port in RoCE v2, or flow label in RoCE v1.
     pub source_port: u16,
     pub local: IpAddr,
     pub remote: IpAddr,
@@ -179,7 +179,7 @@ impl Sender {
         self.batch.is_empty()
     }
 
-    /// Sends the queued packets; packets refused by the system are lost.
+    /// Sends the queued packets. Packets refused by the system are lost.
     pub(crate) fn flush(&mut self) {
         self.leave();
         self.batch.rewind();

@@ -350,7 +350,7 @@ mod tests {
         ];
         for (address, level, of_class) in cases {
             let socket = Socket::bind_sender(SocketAddr::new(address, 0)).unwrap();
-            // Classes include the ECN bits: 98 is ToS 96 with ECT(0).
+            // A class includes the ECN bits, so 98 is ToS 96 with ECT(0).
             for (class, priority) in [(98, 3), (0, 0), (104, 3), (184, 5), (32, 1)] {
                 socket.set_class(class).unwrap();
                 let is = option(&socket, level, of_class);

@@ -15,7 +15,7 @@ use cairn_roce_proto::wire::{Bth, Header};
 pub struct Frame {
     /// Source address and UDP port.
     pub source: SocketAddr,
-    /// Destination address; the port is RoCE's.
+    /// Destination address. The port is always RoCE's.
     pub destination: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
@@ -52,7 +52,7 @@ pub(crate) struct Tap {
 }
 
 impl Wire {
-    /// Creates a network; `path_mtu` is a code (1 is 256 bytes, 5 is 4096).
+    /// Creates a network. `path_mtu` is a code: 1 means 256 bytes, and 5 means 4096.
     #[must_use]
     pub fn new(path_mtu: u8) -> Self {
         Self {

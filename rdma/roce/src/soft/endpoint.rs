@@ -58,7 +58,7 @@ pub(super) struct SoftEndpoint {
     counters: Counters,
     rounds: u32,
 
-    /// `None` while received packets are handled.
+    /// `None` while the endpoint handles received packets.
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,

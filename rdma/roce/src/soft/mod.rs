@@ -78,7 +78,7 @@ impl SoftOptions {
     }
 }
 
-/// Provider of RoCE in user space; clones share the state.
+/// Provider of RoCE in user space. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Soft {
     shared: Arc<Shared>,
@@ -105,7 +105,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// Creates a provider; devices are opened when needed.
+    /// Creates a provider. It opens devices when they are needed.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {
