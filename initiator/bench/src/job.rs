@@ -58,7 +58,6 @@ pub struct Job {
     pub(super) bs_max: u64,
     pub(super) iodepth: u16,
     pub(super) numjobs: u16,
-    /// Size of the region, or `None` for the whole namespace.
     pub(super) size: Option<Size>,
     pub(super) runtime: Option<Duration>,
     pub(super) time_based: bool,

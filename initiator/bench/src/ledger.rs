@@ -149,7 +149,6 @@ mod tests {
                 |at, unit| unit.copy_from_slice(&disk[at - 512..at]),
                 |mismatch| bad.push(mismatch),
             );
-            // The read covers three units, and the first was never written.
             assert_eq!(checked, 2);
             bad
         };

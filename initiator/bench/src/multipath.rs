@@ -99,7 +99,6 @@ const IDLE: &str = "a slot without a command has its buffer";
 struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
-    /// Buffers by lane slot. The value is `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
     /// Lane slots, indexed by [`PathTicket::slot`].
     slots: Vec<usize>,

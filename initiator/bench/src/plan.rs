@@ -21,7 +21,6 @@ impl Plan {
         self.region / self.job.bs_min
     }
 
-    /// Bytes to transfer if no time limit ends the job first.
     pub(super) fn amount(&self) -> u64 {
         self.region.saturating_mul(self.job.loops)
     }

@@ -127,7 +127,6 @@ fn run_copies(
             follow(plans, &meters, &ended, audience);
         }
         let handles = starts.into_iter().map(|(start, handle)| {
-            // Dropping the sender ends threads that wait for the start.
             drop(start);
             handle
         });

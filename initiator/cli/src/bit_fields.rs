@@ -20,7 +20,6 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    /// Formats members as lines. With `-H`, each line is followed by the explained bits of its field.
     pub(super) fn lines(self, object: &Object, width: usize, fields: &[BitField]) -> String {
         let mut out = String::new();
         for (key, value) in object.values() {

@@ -40,7 +40,6 @@ impl Field for U128 {
     }
 }
 
-/// Adds fields of a structure to an object, each under its Rust name.
 macro_rules! with_fields {
     ($object:expr, $from:expr; $($field:ident)+) => {
         $object$(.with(stringify!($field), $crate::fields::Field::value(&$from.$field)))+

@@ -20,7 +20,6 @@ use super::session::text;
 use super::{CALLER, Result};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time without work before sleeping, as in [`cairn_initiator::Host`].
 const SPIN: Duration = Duration::from_micros(50);
 pub(super) const MESSAGE_BYTES: usize = 4096;
 const RECEIVES: usize = 4;

@@ -27,7 +27,6 @@ const PEERS: u16 = 8;
 /// Time without work before the responder sleeps. An earlier sleep would increase the measured
 /// latencies.
 const SPIN: Duration = Duration::from_millis(2);
-/// Maximum sleep, after which the stop flag is checked.
 const NAP: Duration = Duration::from_millis(100);
 const RECEIVE: u64 = 1 << 63;
 

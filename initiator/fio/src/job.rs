@@ -25,9 +25,7 @@ const DEPTH: u16 = 1023;
 /// Minimum time between polls in [`Job::commit`]. I/Os queued between two polls share packets.
 const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
-/// Maximum sleep between polls, which send Keep Alives.
 const NAP: Duration = Duration::from_millis(100);
-/// Time limit of I/Os in flight after a signal.
 const LAST_CALL: Duration = Duration::from_secs(2);
 const RANGE_BYTES: usize = 16;
 
@@ -228,7 +226,6 @@ impl Job {
                 } else {
                     self.namespace.write_command(slba, blocks)
                 };
-                // fio does not access the buffer before the I/O ends.
                 let data = Data::start_of(Buffer::of(region), request.length as u32);
                 self.send(command, data)
             }
@@ -265,7 +262,6 @@ impl Job {
         Err(Refused::Errno(libc::EINVAL))
     }
 
-    /// Returns the registration of fio's buffer. The first I/O of a buffer registers it.
     fn region(&mut self, request: &Request) -> Result<Arc<Region>, Refused> {
         let (address, length) = (request.data as usize, request.length as usize);
         if let Some(region) = self.regions.get(&address)

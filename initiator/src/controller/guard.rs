@@ -258,7 +258,6 @@ impl Guard {
             return Found::Nothing;
         }
         if question.step == Step::Descriptors {
-            // Controllers before NVMe 1.3 have no descriptors.
             if status.is_success() {
                 question.identity = DiskIdentity::of_descriptors(data);
             }

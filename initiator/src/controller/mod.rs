@@ -57,7 +57,6 @@ pub struct Controller {
     /// Latest loss of the controller. Parked and later commands end with this loss.
     loss: Loss,
     first_loss: Option<Loss>,
-    /// Requested shutdown. Writes are durable only after the controller confirms it.
     shutdown: Option<Shutdown>,
     origin: Instant,
     now: Instant,

@@ -69,7 +69,6 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     let trouble = match loss {
         Loss::Disconnected(reason) => of_disconnect(*reason),
         Loss::Transport(status) => trouble::of_completion(status.code()),
-        // These texts include a remedy or need none.
         Loss::Protocol(_)
         | Loss::GivenUp(_)
         | Loss::Closed

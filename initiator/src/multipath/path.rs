@@ -75,7 +75,6 @@ pub(super) struct Path {
     ask_at: Duration,
     identity: Option<Identity>,
     pub(super) refused: Option<String>,
-    /// True if the namespace was identified on this path.
     pub(super) proven: bool,
     pub(super) in_question: bool,
     pub(super) commands: u64,

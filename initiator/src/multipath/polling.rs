@@ -84,8 +84,6 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // The path is no longer refused. Commands may use it once its ANA state is
-                    // read.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }

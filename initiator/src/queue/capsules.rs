@@ -23,7 +23,6 @@ pub(super) struct Capsules {
     stride: usize,
     places: Vec<CapsuleSlot>,
     free: Vec<u16>,
-    /// Slots with incomplete SENDs, in the order of the SENDs.
     posted: VecDeque<u16>,
     /// Number of SENDs since the last signaled SEND.
     silent: u16,

@@ -47,7 +47,6 @@ pub(crate) struct Queue {
     capsules: Capsules,
     /// Maximum capsule of the current connection in bytes, at most the stride of `capsules`.
     capsule_bytes: usize,
-    /// Maximum commands on the current connection, at most the number of slots.
     depth: u16,
     slots: Vec<Slot>,
     free: Vec<u16>,

@@ -197,7 +197,6 @@ impl End {
         Ok(Some((RemoteBuffer { addr, rkey }, message as u32)))
     }
 
-    /// Waits for the wanted progress. Returns false if the peer disconnects first.
     fn wait(&mut self, wanted: Progress) -> Result<bool> {
         loop {
             match self.next()? {

@@ -91,7 +91,6 @@ fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     percentiles(out, stats);
 }
 
-/// Appends a line such as `    clat (usec): min=17, max=10520, avg=271.65, stdev=358.04`.
 fn series(out: &mut String, name: &str, series: &Series) {
     let (divisor, unit) = time_unit(series.min, series.max);
     line!(

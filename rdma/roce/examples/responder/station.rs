@@ -15,7 +15,6 @@ const RECEIVE_BYTES: usize = 128 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Size of a connection's send buffer in bytes.
 const SAID_BYTES: usize = 4 << 10;
 
 const WINDOW_BYTES: usize = 16 << 20;

@@ -40,7 +40,6 @@ const ALL_TYPES: u16 = 3;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const GRH_NEXT_HEADER: u32 = 6;
 const GRH_DESTINATION: u32 = 24;
-/// Offset of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = grh::LEN as u32 + 4;
 
 #[derive(Debug)]

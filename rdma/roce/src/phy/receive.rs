@@ -20,7 +20,6 @@ use cairn_roce_proto::wire::icrc::Route;
 /// Maximum number of datagrams per call. Each datagram may contain several packets of one flow
 /// (GRO).
 pub(crate) const BATCH: usize = 16;
-/// Maximum length of a datagram in bytes, including GRO.
 const BUFFER: usize = 65_536;
 /// Approximate maximum of bytes per call. The bytes of a call are processed while they are in the
 /// cache, and are acknowledged before the next call.

@@ -90,7 +90,6 @@ impl Socket {
         Ok(this)
     }
 
-    /// Binds a socket for sending only. Its port is the source port of a flow.
     pub(crate) fn bind_sender(address: SocketAddr) -> io::Result<Self> {
         let this = Self::open(address)?;
         attach(this.raw(), libc::SO_ATTACH_FILTER, &NOTHING)?;

@@ -36,7 +36,6 @@ use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
 const PUBLISH_EVERY: u32 = 4096;
-/// Maximum outstanding READs and atomics of a queue pair, in each direction.
 const MAX_DEPTH: u8 = 128;
 
 pub(super) struct SoftEndpoint {

@@ -63,7 +63,6 @@ impl Packets {
     }
 }
 
-/// Relays by receiver index. Relay 0 belongs to connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 

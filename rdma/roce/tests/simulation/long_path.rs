@@ -3,7 +3,6 @@
 use super::*;
 
 const ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Number of outstanding messages. Each message has five packets.
 const OUTSTANDING: u64 = 256;
 const LENGTH: u64 = 5 * 4096;
 const MINUTES: u64 = 2;

@@ -109,7 +109,6 @@ impl SoftEndpoint {
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
-        // The source port is chosen when the peer's endpoint is known.
         let flow = flow(SendSocket::UNDECIDED, path, marked);
         let connect_request = Connect {
             path,
