@@ -90,10 +90,11 @@ impl Host {
 
     /// Blocks until a command has ended.
     ///
-    /// If the timeout expires while the command is in flight, the controller counts as lost
-    /// ([`Controller::give_up`]). The command ends in [`HostError::Timeout`], but only after its
-    /// connection is closed, so that the controller can no longer access the buffer. If a live
-    /// controller has not sent the command yet, this method waits longer than the timeout.
+    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, the
+    /// controller counts as lost ([`Controller::give_up`]). This method then waits until the
+    /// connection is closed, so that the controller can no longer access the buffer.
+    ///
+    /// The timeout does not apply to a command that a live controller has not sent yet.
     pub fn wait(&mut self, ticket: Ticket) -> Ended {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {

@@ -84,9 +84,9 @@ impl Multipath {
 
     /// Blocks until a command has ended.
     ///
-    /// If the timeout expires while the command is in flight, its controller counts as lost. The
-    /// command ends in [`HostError::Timeout`], but only after its connection is closed, so that the
-    /// controller can no longer access the buffer.
+    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, its
+    /// controller counts as lost. This method then waits until the connection is closed, so that
+    /// the controller can no longer access the buffer.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,
