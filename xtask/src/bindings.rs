@@ -1,7 +1,7 @@
 //! `cargo xtask bindings`: generates `rdma/verbs/src/sys/bindings.rs` from rdma-core's headers.
 //!
-//! The file is checked in: building Cairn requires neither headers nor libclang. The command is
-//! needed only to add functions.
+//! The file is checked in, so that a build of Cairn requires neither headers nor libclang. The
+//! command is needed only to add functions.
 
 use std::path::Path;
 use std::process::Command;
@@ -44,9 +44,9 @@ pub(crate) fn run() -> Result<()> {
         bindgen.args(["--allowlist-function", function]);
     }
     bindgen.args(["--allowlist-type", TYPES, "--allowlist-var", VARIABLES]);
-    // Locks inside C objects stay opaque: libc declares them.
+    // Locks inside C objects stay opaque, because libc declares them.
     bindgen.args(["--opaque-type", "pthread_(mutex|cond)_t"]);
-    // Enums become integers: C may return values that the headers lack.
+    // Enums become integers, because C may return values that the headers lack.
     bindgen.args(["--default-enum-style", "consts", "--no-prepend-enum-name"]);
     bindgen.args([
         "--no-doc-comments",

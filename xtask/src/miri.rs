@@ -75,7 +75,8 @@ fn examine(part: &Part) -> Result<bool> {
     );
     let outcome = Step::program("miri", "rustup", &arguments)
         .with_env("PROPTEST_CASES", CASES)
-        // Isolation is off: recorded inputs are files, and random numbers come from the system.
+        // Isolation is off, because recorded inputs are files, and random numbers come from the
+        // system.
         .with_env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .run("")?;
     Ok(outcome.success)

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // `&` and not `&&`: the engine is tested even if the first tests found something.
+        // `&` instead of `&&` tests the engine even if the first tests fail.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {
@@ -85,11 +85,11 @@ impl Sanitizer {
     }
 }
 
-/// Tests threads with a sanitized standard library: synchronisation in the precompiled library
-/// would not be detected.
+/// Tests threads with a sanitized standard library, because the sanitizer does not detect the
+/// synchronisation in the precompiled library.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
-    // The tests run once: optimising would take longer than it saves.
+    // The tests run once, so optimising would take longer than it saves.
     let quickly =
         OPTIMISED.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0"));
     let step = Sanitizer::Thread
@@ -103,7 +103,7 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio, which is not sanitised: the sanitizer's library is preloaded.
+/// Tests the engine in fio. The sanitizer's library is preloaded, because fio is not sanitised.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,

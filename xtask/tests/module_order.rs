@@ -47,7 +47,6 @@ fn word(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Returns the names that `super::` reaches in the crate's folder, from a file at this depth.
 fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
     let ups = if is_root_of_folder { depth } else { depth + 1 };
     let mut names = names_after(code, &"super::".repeat(ups));

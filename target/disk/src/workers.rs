@@ -163,7 +163,7 @@ impl<J> Drop for Workers<J> {
 }
 
 impl<J> Shared<J> {
-    /// Consistent after a panic: no job runs under the lock.
+    /// The state is consistent after a panic, because no job runs under the lock.
     fn state(&self) -> MutexGuard<'_, JobQueue<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

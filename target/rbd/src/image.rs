@@ -146,7 +146,7 @@ impl Image {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the errno of a permanent failure: the client was blocklisted, or the image removed.
+    /// Returns the errno of a permanent failure, such as a blocklisted client or a removed image.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {

@@ -24,7 +24,7 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Images being closed. Consistent after a panic: each change is one step.
+/// Images being closed. The list is consistent after a panic, because each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 

@@ -95,7 +95,7 @@ struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     count: AtomicUsize,
     asleep: AtomicBool,
-    /// True after the queue's drop: completions are discarded.
+    /// True after the queue was dropped. Completions are then discarded.
     closed: AtomicBool,
     wake: Wake,
 }

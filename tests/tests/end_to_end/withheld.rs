@@ -76,7 +76,7 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // Keep alive is off: only the timeouts under test end the queues.
+    // Keep alive is off, so that only the timeouts under test end the queues.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,

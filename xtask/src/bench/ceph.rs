@@ -241,7 +241,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Writes the whole image: reads of unwritten objects access no disk.
+    /// Writes the whole image, because reads of unwritten objects access no disk.
     fn fill(&self) -> Result<()> {
         let mut fio = self.fio_on_image("write", 1024, 8);
         fio.arg(format!("--size={IMAGE_MIB}m"));

@@ -186,8 +186,8 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk: reads of an unwritten disk access a single zero page, and
-    /// writes wait for page allocation.
+    /// Writes the whole memory disk. Before, reads would access a single zero page, and writes
+    /// would wait for page allocation.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
         self.run_host(cell, keys.map(str::to_owned).into_iter())
@@ -250,8 +250,8 @@ impl Target {
             .with_context(|| format!("cannot write {}", configuration.display()))?;
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
-        // The process is not pinned: the reactor pins itself, and other threads must not run on its
-        // core.
+        // The process is not pinned, because the reactor pins itself, and other threads must not
+        // run on its core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
             .arg(&configuration)

@@ -114,7 +114,7 @@ fn output() -> PathBuf {
     workspace.join(folder)
 }
 
-/// Writes the whole file: reads of holes access no disk.
+/// Writes the whole file, because reads of holes access no disk.
 pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;

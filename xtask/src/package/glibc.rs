@@ -79,7 +79,7 @@ fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let folder = programs.join("linker");
     fs::create_dir_all(&folder)?;
     let path = folder.join("cc");
-    // The new script is renamed: a running process keeps the old file.
+    // The new script is renamed, so that a running process keeps the old file.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;

@@ -21,7 +21,7 @@ use super::{Defaults, Node, Question, Source, Unknown};
 
 const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
 
-/// This machine, or a directory tree in place of its files.
+/// Source that reads this machine, or a directory tree in place of the machine's files.
 #[derive(Debug)]
 pub struct Live {
     root: PathBuf,

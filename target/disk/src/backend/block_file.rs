@@ -326,8 +326,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if the size must be checked first: the step could extend a truncated file, or confirm
-    /// lost data as durable.
+    /// True if the size must be checked first, because the step could extend a truncated file, or
+    /// confirm lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {

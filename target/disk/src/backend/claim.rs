@@ -5,7 +5,7 @@ use std::time::Instant;
 pub struct Claim {
     /// Whether to open for reading only.
     pub read_only: bool,
-    /// Whether other programs that set this too may write to the disk.
+    /// Whether other programs may write to the disk. They must also set this option.
     pub shared: bool,
     /// Device and inode that the path must have.
     pub expected: Option<(u64, u64)>,

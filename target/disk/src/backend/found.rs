@@ -1,5 +1,5 @@
-//! Lookup of a disk's path. Checks and opens use the found descriptor: later changes of names and
-//! links have no effect.
+//! Lookup of a disk's path. Checks and opens use the found descriptor, so that later changes of
+//! names and links have no effect.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! Identity of a disk: a UUID that every target derives alike, different for each disk.
-//! `docs/decisions/` has the inputs and reasons.
+//! Identity of a disk: a UUID that differs between disks. All targets derive the same UUID for a
+//! disk. `docs/decisions/` has the inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -178,7 +178,7 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
 #[derive(Debug)]
 struct Birth {
     text: String,
-    /// Whether the birth time is unknown: a reused inode number is then not detected.
+    /// True if the birth time is unknown. A reused inode number is then not detected.
     is_weak: bool,
     /// May change with each mount.
     fsid: u64,
@@ -186,7 +186,7 @@ struct Birth {
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// Btrfs: a snapshot's files have the inode numbers of the original files.
+        /// The files of a Btrfs snapshot have the inode numbers of the original files.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;

@@ -99,7 +99,7 @@ impl Lock {
     }
 
     fn state(&self) -> MutexGuard<'_, LockedFile> {
-        // Consistent after a panic, because no code between the changes panics.
+        // The state is consistent after a panic, because no code between the changes panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,7 +11,8 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            // Nothing to recover: these disks report errors only to the affected commands.
+            // These disks report errors only to the affected commands, so there is nothing to
+            // recover.
             Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }

@@ -124,8 +124,9 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Refuses a device that is mounted or part of another device: hosts' writes would damage the file
-/// system or that device. Targets that share a device hold `O_EXCL` only during this check.
+/// Refuses a device that is mounted or part of another device, because hosts' writes would damage
+/// the file system or that device. Targets that share a device hold `O_EXCL` only during this
+/// check.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);

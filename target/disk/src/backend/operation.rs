@@ -125,7 +125,7 @@ impl BlockIo {
         Self { hints, ..self }
     }
 
-    /// Stops the operation: the next step ends it, with `ECANCELED` unless it is complete.
+    /// Stops the operation. The next step ends it, with `ECANCELED` unless it is complete.
     #[inline]
     pub fn stop(&mut self) {
         self.stopped = true;

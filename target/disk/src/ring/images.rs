@@ -28,7 +28,8 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // `None`: no descriptor is available for a queue, and the caller retries.
+                // `None` means that no descriptor is available for a queue, so the caller must
+                // retry.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,

@@ -158,7 +158,8 @@ pub struct Ring {
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may use.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files, kept while operations are pending: dropping one would release its lock.
+    /// Fixed files, kept while operations are pending, because dropping a file would release its
+    /// lock.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
@@ -190,8 +191,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // Allows one kernel thread per operation: a blocked operation must not delay other disks.
-        // Linux before 5.15 lacks this setting.
+        // Allows one kernel thread per operation, because a blocked operation must not delay other
+        // disks. Linux before 5.15 lacks this setting.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -335,7 +336,7 @@ impl Ring {
         Ok(())
     }
 
-    /// True if a completion is ready that no descriptor reports: the caller must not sleep.
+    /// True if a completion is ready that no descriptor reports, so that the caller must not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
@@ -512,7 +513,7 @@ impl Drop for Ring {
     }
 }
 
-/// Ignores a signal, a timeout and a full completion queue: the caller polls again.
+/// Ignores a signal, a timeout and a full completion queue, because the caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

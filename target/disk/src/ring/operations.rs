@@ -107,7 +107,8 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Uses a worker: io_uring would pass many discards to kernel threads, which ignore leases.
+    /// Discards a range on a worker. io_uring would pass many discards to kernel threads, which
+    /// ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
@@ -122,7 +123,7 @@ impl Ring {
         match self.apart.start() {
             Ok(Some(_)) => self.watch_workers(),
             Ok(None) => {}
-            // No descriptor is available: the caller retries.
+            // No descriptor is available, so the caller must retry.
             Err(()) => {
                 let result = Err(libc::EAGAIN);
                 let refused = Finished::Operation { tag, result };

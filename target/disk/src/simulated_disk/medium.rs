@@ -1,7 +1,7 @@
 //! Contents of a simulated disk: current data, and data that survives a power failure.
 //!
-//! Until a flush, the medium may hold any version of a block since the last flush: caches write
-//! back in any order.
+//! Until a flush, the medium may hold any version of a block since the last flush, because caches
+//! write back in any order.
 
 use std::collections::BTreeMap;
 
@@ -97,8 +97,8 @@ impl Medium {
         });
     }
 
-    /// Marks unflushed versions as lost, like Linux's page cache after a failed write-back: reads
-    /// return the data, and later flushes succeed.
+    /// Marks unflushed versions as lost, as Linux's page cache does after a failed write-back.
+    /// Reads return the data, and later flushes succeed.
     pub(super) fn drop_unflushed(&mut self, upto: u64) {
         let versions = self.unflushed.values_mut().flatten();
         for version in versions.filter(|version| version.number <= upto) {

@@ -256,7 +256,8 @@ impl Notes {
         self.limits(&what, "limits", &subsystem.limits);
         self.limits(&what, "limits_per_host", &subsystem.limits_per_host);
         for (host, limits) in &subsystem.limits_of_hosts {
-            // An entry without limits matters too: it exempts its host from `limits_per_host`.
+            // An entry without limits matters too, because it exempts its host from
+            // `limits_per_host`.
             self.add(format!("{what}: limited_host {host} has no counterpart"));
             self.limits(&format!("{what}, limited_host {host}"), "limits", limits);
         }

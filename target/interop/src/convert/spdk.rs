@@ -314,7 +314,8 @@ impl Import {
         }
     }
 
-    /// Adds a host. Leaves out a host whose key is unreadable: it would connect unauthenticated.
+    /// Adds a host. Leaves out a host whose key is unreadable, because it would connect
+    /// unauthenticated.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");

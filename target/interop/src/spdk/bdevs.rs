@@ -257,7 +257,8 @@ fn of_backing(product: &str, config: &Namespace) -> Value {
     }
 }
 
-/// `file`: filename, whether the block size is given, whether the file is read-only.
+/// `file` contains the filename, whether the block size is given, and whether the file is
+/// read-only.
 fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     match file {
         None => json!({}),

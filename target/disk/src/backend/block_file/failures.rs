@@ -15,15 +15,15 @@ impl BlockFile {
     }
 
     /// True if acknowledged writes may be lost. A failed durable `O_DIRECT` write counts as a
-    /// failed sync: the error does not show which part failed.
+    /// failed sync, because the error does not show which part failed.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;
         }
         match errno {
             libc::ECANCELED | libc::EBADF | libc::EINVAL => return false,
-            // With `O_DIRECT`, a lack of space loses nothing: space is allocated before data is
-            // written.
+            // With `O_DIRECT`, a lack of space loses nothing, because space is allocated before
+            // data is written.
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync(io) => {
                 return false;
             }
