@@ -155,8 +155,6 @@ impl Reference {
     }
 }
 
-/// Returns the test references in a page: commands in code, and cells with a test program of
-/// `cairn-tests`.
 fn references(text: &str, programs: &BTreeSet<String>) -> Vec<String> {
     let environment = Regex::new(r"^(\w+=\S*(\([^)]*\)\S*)? )+").unwrap();
     let mut found = Vec::new();

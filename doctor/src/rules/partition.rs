@@ -34,7 +34,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the ports at the address; none for user-space RoCE.
 fn ports_behind<'a>(
     examination: &'a Examination,
     wanted: &Membership,

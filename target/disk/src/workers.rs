@@ -48,7 +48,6 @@ struct JobQueue<J> {
     unreported: VecDeque<(u64, Outcome<J>)>,
     ended: VecDeque<(u64, Outcome<J>)>,
     idle: usize,
-    /// Jobs whose outcome was not popped.
     out: u32,
     closed: bool,
 }

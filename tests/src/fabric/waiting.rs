@@ -191,7 +191,6 @@ impl Peer {
                 Some(Event::Disconnected { .. }) => self.node.endpoint.disconnect(qp),
                 _ => {}
             }
-            // Posting fails until this end of the connection is established.
             let order = is_established.then(|| self.to_do.try_recv().ok()).flatten();
             match order {
                 Some(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,

@@ -63,8 +63,6 @@ impl Resources {
         self.more_than(before).is_empty()
     }
 
-    /// Returns the names of resources that grew beyond the permitted amount since `before`, and of
-    /// gauges that differ.
     pub(crate) fn more_than(&self, before: &Self) -> Vec<&'static str> {
         let own = [
             ("descriptors", self.descriptors <= before.descriptors),

@@ -139,7 +139,6 @@ fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     found.expect("chances add up to one").0
 }
 
-/// Returns each sample with its probability to be the median of a resample.
 fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     let sorted = metric.sorted();
     let n = sorted.len();

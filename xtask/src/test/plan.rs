@@ -104,7 +104,6 @@ fn quick_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
         Step::cargo("tests, quick", "nextest run --workspace --locked").with_arguments([
             "--filterset",
             LONG_TESTS,
-            // Without this option, nextest prints each test excluded by the filter.
             "--status-level",
             "slow",
         ])

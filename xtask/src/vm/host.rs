@@ -152,7 +152,6 @@ impl Host {
         Ok(lines)
     }
 
-    /// Returns a command as root, or under fakeroot, which simulates file ownership.
     pub(crate) fn rooted(&self, program: &str) -> Command {
         if self.root {
             return process::command(program);

@@ -10,7 +10,6 @@ use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use uuid::Uuid;
 
-/// RFC 4122 name space of derived UUIDs.
 const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 
 /// Extended attribute with a file's UUID, and the inode for which it was created.
@@ -77,7 +76,8 @@ pub(super) fn derived(name: &str) -> Uuid {
 enum Name {
     Global(String),
     Local(String),
-    /// Name of the device's path. A replacement device at this path has the same name.
+    /// Name from the device's path and size. A replacement device at this path may have the same
+    /// name.
     Place(String),
 }
 

@@ -186,7 +186,6 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Reads the clock again. Returns the reading and the nanoseconds since the target's start.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())

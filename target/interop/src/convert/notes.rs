@@ -57,7 +57,6 @@ impl Notes {
         }
     }
 
-    /// Writes the notes into the configuration, too, as comments before its first table.
     pub(super) fn into_commented(self, text: &str) -> Converted {
         let notes = self.all.borrow();
         let comments: String = notes.iter().map(|note| format!("# {note}\n")).collect();

@@ -37,7 +37,6 @@ pub fn to_spdk(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Request that lets SPDK answer discovery at this listener, as Cairn does at every listener.
 fn of_discovery(listener: &Listener) -> Value {
     let params = json!({"nqn": Nqn::discovery().raw(), "listen_address": address(listener)});
     request("nvmf_subsystem_add_listener", params)
