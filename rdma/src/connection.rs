@@ -90,6 +90,9 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
 pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
+    /// Maximum receives of the endpoint used at a time by this queue pair, if the device has no
+    /// shared receive queue. A completed receive counts until it is posted again.
+    pub receives: u32,
     /// Maximum outstanding READs sent by this end.
     ///
     /// The provider lowers the number to the limits of the peer and the device.
@@ -125,6 +128,7 @@ impl Default for QpOptions {
     fn default() -> Self {
         Self {
             send_work: 256,
+            receives: 64,
             initiator_depth: 16,
             responder_resources: 16,
             traffic_class: None,

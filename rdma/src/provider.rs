@@ -162,6 +162,8 @@ pub struct EndpointLimits {
     pub responder_resources: u8,
     /// True if [`Operation::SendWithInvalidate`](crate::Operation) is supported.
     pub send_with_invalidate: bool,
+    /// True if any queue pair may use any receive; otherwise [`QpOptions::receives`] divides them.
+    pub shared_receives: bool,
 }
 
 /// Packet size and round trip of a queue pair with UDP segmentation offload.
@@ -183,7 +185,7 @@ pub trait Endpoint {
     /// Returns the limits of the device for queue pairs of this endpoint.
     fn limits(&self) -> EndpointLimits;
 
-    /// Adds receives to the shared receive queue.
+    /// Adds receives for all queue pairs.
     ///
     /// # Errors
     /// [`PostError::Full`] if more than [`EndpointOptions::receives`] would be posted,

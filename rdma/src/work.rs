@@ -174,10 +174,10 @@ pub struct SendWork {
     pub signaled: bool,
 }
 
-/// Receive for the endpoint's shared receive queue.
+/// Receive for the queue pairs of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvWork {
-    /// Identifier returned in the [`Completion`].
+    /// Identifier returned in the [`Completion`], different for each receive of the endpoint.
     pub id: u64,
     /// Destination of an incoming SEND.
     pub sges: SgeList,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use cairn_base::Mapping;
@@ -35,6 +35,8 @@ struct Fuse {
     pages: AtomicUsize,
     connects: AtomicUsize,
     refusals: AtomicUsize,
+    own_receives: AtomicBool,
+    invalidations: AtomicUsize,
 }
 
 /// Decrements `times` and panics, unless `times` is 0.
@@ -51,6 +53,11 @@ impl Fuse {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
         };
+        let invalidates =
+            |work: &&SendWork| matches!(work.op, Operation::SendWithInvalidate { .. });
+        let invalidations = chain.iter().filter(invalidates).count();
+        self.invalidations
+            .fetch_add(invalidations, Ordering::Relaxed);
         if !chain.iter().any(is_it) {
             return false;
         }
@@ -70,6 +77,8 @@ impl Saboteur {
             pages: AtomicUsize::new(0),
             connects: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
+            own_receives: AtomicBool::new(false),
+            invalidations: AtomicUsize::new(0),
         });
         Self { network, fuse }
     }
@@ -82,6 +91,17 @@ impl Saboteur {
     /// Makes the device refuse the response of the next read.
     pub fn arm_refusal(&self) {
         self.fuse.refusals.store(1, Ordering::Relaxed);
+    }
+
+    /// Makes devices opened from now on claim that they have no shared receive queues.
+    pub fn divide_receives(&self) {
+        self.fuse.own_receives.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the number of SENDs with Invalidate that the target has posted.
+    #[must_use]
+    pub fn invalidations(&self) -> usize {
+        self.fuse.invalidations.load(Ordering::Relaxed)
     }
 
     /// Makes the next connection request panic.
@@ -222,7 +242,12 @@ impl Endpoint for Trap {
     }
 
     fn limits(&self) -> EndpointLimits {
-        self.endpoint.limits()
+        let limits = self.endpoint.limits();
+        EndpointLimits {
+            shared_receives: limits.shared_receives
+                && !self.fuse.own_receives.load(Ordering::Relaxed),
+            ..limits
+        }
     }
 
     fn post_receives(&mut self, works: &[RecvWork]) -> Result<(), PostError> {

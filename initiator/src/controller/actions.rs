@@ -54,6 +54,7 @@ impl Controller {
             pkey: self.options.pkey,
             qp: QpOptions {
                 send_work: Queue::send_work(spec.depth),
+                receives: spec.request.hrqsize.get().into(),
                 // The peer initiates all RDMA READs.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,

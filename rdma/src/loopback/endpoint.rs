@@ -81,6 +81,7 @@ impl Endpoint for LoopbackEndpoint {
             initiator_depth: u8::MAX,
             responder_resources: u8::MAX,
             send_with_invalidate: true,
+            shared_receives: true,
         }
     }
 

@@ -351,16 +351,25 @@ pub(crate) struct DeviceHandle<'a> {
     _id: &'a Id,
 }
 
+impl DeviceHandle<'_> {
+    /// True for adapters that speak iWARP instead of RoCE.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: the handle's identifier keeps the device's structure alive.
+        let (transport, node) = unsafe { ((*self.raw).transport_type, (*self.raw).node_type) };
+        transport == sys::IBV_TRANSPORT_IWARP || node == sys::IBV_NODE_RNIC
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) qp_num: u32,
     pub(crate) initiator_depth: u8,
     pub(crate) responder_resources: u8,
     pub(crate) retry_count: u8,
+    pub(crate) has_shared_receives: bool,
 }
 
-/// RNR retries requested from the peer: unlimited, because the shared receive queue may be empty
-/// briefly.
+/// RNR retries requested from the peer: unlimited, because the receive queue may be empty briefly.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
@@ -376,7 +385,7 @@ impl Terms {
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,
-            srq: 1,
+            srq: self.has_shared_receives.into(),
             qp_num: self.qp_num,
         }
     }

@@ -45,17 +45,16 @@ impl VerbsDevice {
         address: ScopedAddr,
     ) -> Result<Arc<Self>, FabricError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        if handle.is_iwarp() {
+            return Err(explain::iwarp(&handle.name));
+        }
         let context = Context::open(library, handle)?;
         let capabilities = context.query()?;
-        if (capabilities.max_sge as usize) < MAX_SGE || capabilities.max_srq == 0 {
-            return Err(FabricError::Unavailable {
-                provider: explain::PROVIDER,
-                reason: format!(
-                    "RDMA device {} has no shared receive queues, \
-                     or fewer than {MAX_SGE} scatter/gather elements",
-                    handle.name
-                ),
-            });
+        if (capabilities.max_sge as usize) < MAX_SGE {
+            return Err(explain::unusable(&format!(
+                "RDMA device {} has fewer than {MAX_SGE} scatter/gather elements",
+                handle.name
+            )));
         }
         let domain = ProtectionDomain::new(&context)?;
         let subscribers = Arc::new(Subscribers::new(handle.name.clone()));
@@ -95,6 +94,16 @@ impl VerbsDevice {
         table.index_of(pkey).map(Some)
     }
 
+    pub(crate) fn has_shared_receives(&self) -> bool {
+        self.capabilities.max_srq > 0
+    }
+
+    /// True if the driver flushes receives of a shared queue without a report.
+    pub(crate) fn loses_receives(&self) -> bool {
+        const BROADCOM: u32 = 0x14e4;
+        self.capabilities.vendor_id == BROADCOM
+    }
+
     #[cfg(test)]
     pub(crate) fn domain_for_tests(&self) -> Arc<ProtectionDomain> {
         Arc::clone(&self.domain)
@@ -128,6 +137,7 @@ impl VerbsDevice {
             send_with_invalidate: self.capabilities.device_cap_flags
                 & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
                 != 0,
+            shared_receives: self.has_shared_receives(),
         }
     }
 
@@ -151,8 +161,12 @@ impl VerbsDevice {
     }
 
     pub(crate) fn check_size(&self, options: &EndpointOptions) -> Result<(), FabricError> {
+        let max_receives = match self.has_shared_receives() {
+            true => self.capabilities.max_srq_wr,
+            false => i32::MAX,
+        };
         for (what, wanted, limit) in [
-            ("receives", options.receives, self.capabilities.max_srq_wr),
+            ("receives", options.receives, max_receives),
             (
                 "completions",
                 options.completions,

@@ -66,6 +66,22 @@ pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     }
 }
 
+pub(crate) fn unusable(reason: &str) -> FabricError {
+    FabricError::Unavailable {
+        provider: PROVIDER,
+        reason: reason.to_owned(),
+    }
+}
+
+/// Refusal of an iWARP adapter, which has no RNR NAK and connects in other steps than RoCE.
+pub(crate) fn iwarp(device: &str) -> FabricError {
+    unusable(&format!(
+        "RDMA device {device} speaks iWARP, and Cairn speaks RoCE: use an adapter or a port with \
+         RoCE, switch the adapter to RoCE if it has both (irdma: `modprobe irdma roce_ena=1`, or \
+         `devlink dev param`), or use --provider soft"
+    ))
+}
+
 pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },

@@ -5,8 +5,8 @@
 //! * [`VerbsProvider`] tracks open devices, and listens.
 //! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
 //!   asynchronous events to the endpoints.
-//! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one event
-//!   channel, on its thread.
+//! * An endpoint (`endpoint`) has one completion queue and one event channel, on its thread, and
+//!   one shared receive queue; without such queues, each queue pair has its own (`receive_quotas`).
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
 
 mod address;
@@ -21,9 +21,13 @@ mod explain;
 mod fake;
 mod library;
 mod listener;
+mod number_hash;
 mod objects;
 mod pkey_table;
 mod provider;
+#[cfg(any(test, feature = "quirks"))]
+mod quirks;
+mod receive_quotas;
 mod receives;
 mod region_table;
 mod request;
@@ -34,3 +38,5 @@ mod watcher;
 pub use diagnosis::{DeviceAttributes, PortMtu, device_attributes, port_mtu};
 pub use library::{Library, LibraryError};
 pub use provider::VerbsProvider;
+#[cfg(any(test, feature = "quirks"))]
+pub use quirks::{Quirks, SharedReceives};

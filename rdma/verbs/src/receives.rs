@@ -1,4 +1,4 @@
-//! Receives posted to the shared receive queue.
+//! Receives of an endpoint that its owner has posted.
 //!
 //! Receives complete in any order. Each work request is kept, so that it can be posted again if its
 //! queue pair is destroyed.
@@ -18,6 +18,10 @@ impl ReceiveSlots {
         }
     }
 
+    pub(crate) fn limit(&self) -> u32 {
+        self.works.len() as u32
+    }
+
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
@@ -26,6 +30,10 @@ impl ReceiveSlots {
         let slot = self.free.pop().expect("the caller asked for room");
         self.works[slot as usize] = Some(*work);
         slot
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&RecvWork> {
+        self.works.get(slot as usize)?.as_ref()
     }
 
     pub(crate) fn take(&mut self, slot: u32) -> Option<RecvWork> {

@@ -411,9 +411,13 @@ fn many_queue_pairs(setting: &Setting) -> Result<()> {
     const COUNT: u32 = 32;
     let mut pair = Pair::open(setting)?;
     pair.target.post_receives(0..COUNT)?;
+    let options = QpOptions {
+        receives: 1,
+        ..QpOptions::default()
+    };
     let mut links = Vec::new();
     for _ in 0..COUNT {
-        links.push(pair.link(&QpOptions::default())?);
+        links.push(pair.link(&options)?);
     }
     for (index, link) in links.iter().enumerate() {
         let offset = DATA + index * 64;

@@ -137,6 +137,7 @@ fn messages_keep_their_order(setting: &Setting) -> Result<()> {
 fn full_depth(setting: &Setting) -> Result<()> {
     let options = QpOptions {
         send_work: 128,
+        receives: 128,
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;

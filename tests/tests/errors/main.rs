@@ -1,5 +1,6 @@
 //! Error messages name cause and remedy, over loopback and user-space RoCE.
 
+mod adapters;
 mod at_the_host;
 mod at_the_target;
 mod authentication;

@@ -175,6 +175,7 @@ impl Endpoint for SoftEndpoint {
             initiator_depth: MAX_DEPTH,
             responder_resources: MAX_DEPTH,
             send_with_invalidate: true,
+            shared_receives: true,
         }
     }
 

@@ -3,11 +3,15 @@
 //! A queue pair is destroyed when all its send work has completed, the device uses no more receives
 //! for it ("last WQE reached"), and the completion queue was then polled until empty. An earlier
 //! destruction would lose receives of the shared queue, because some drivers discard completions of
-//! a destroyed queue pair.
+//! a destroyed queue pair. The receives of a queue pair's own queue end when each is reported as
+//! flushed.
 //!
 //! If the work does not complete in time, or the move to the error state fails, the queue pair is
-//! destroyed before its work completes. Until its destruction, the device may use the buffers of
-//! outstanding work.
+//! destroyed before its work completes, and the completion queue is then polled until empty. Until
+//! the destruction, the device may use the buffers of outstanding work. A driver may flush
+//! receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`): those of an own queue come back
+//! all the same. Those of a shared queue cannot be named, so the endpoint is replaced before many
+//! are missing.
 //!
 //! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
 //! the error state. Its flush shows that all earlier work has ended.
@@ -31,6 +35,7 @@ const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
 impl VerbsEndpoint {
     pub(super) fn begin_close(&mut self, id: QpId) {
+        self.stop_supply(id);
         let Some(qp) = self.table.get_mut(id) else {
             return;
         };
@@ -142,14 +147,9 @@ impl VerbsEndpoint {
                     let reason = format!("no answer from {} in time", attempt.remote);
                     self.fail_connect(id, reason);
                 }
-                Phase::Closing { .. } if self.is_drained(qp, overdue) => self.finish(id),
-                Phase::Closing { .. } if overdue => {
-                    if let Some(pair) = self.table.take_pair(id) {
-                        cairn_base::peer_detail!(%id, "a closed queue pair has not drained in time");
-                        for entry in pair.destroy() {
-                            self.staged.flush_entry(id, entry);
-                        }
-                    }
+                Phase::Closing { .. } if self.is_drained(id, qp) => self.finish(id),
+                Phase::Closing { .. } if overdue && qp.pair.is_some() => {
+                    self.destroy_early(id);
                     index += 1;
                 }
                 _ => index += 1,
@@ -157,19 +157,32 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if the queue pair can be destroyed. If `overdue` is set, the device's report about
-    /// receives is not required.
-    fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
-        let receives = overdue
-            || qp
-                .receives_end
-                .is_some_and(|round| self.staged.rounds() >= round);
-        receives && qp.outstanding() == 0 && !self.staged.has_flushed()
+    /// Destroys a queue pair that has not drained in time, and ends its work.
+    fn destroy_early(&mut self, id: QpId) {
+        let Some(pair) = self.table.take_pair(id) else {
+            return;
+        };
+        cairn_base::peer_detail!(%id, "a closed queue pair has not drained in time");
+        for entry in pair.destroy() {
+            self.staged.flush_entry(id, entry);
+        }
+        let round = self.staged.next_full_round();
+        let Some(qp) = self.table.get_mut(id) else {
+            return;
+        };
+        if qp.receives_end.replace(round).is_none() {
+            self.receive_may_be_missing();
+        }
+    }
+
+    fn is_drained(&self, id: QpId, qp: &Qp) -> bool {
+        qp.outstanding() == 0 && !self.staged.has_flushed() && self.receives_have_ended(id, qp)
     }
 
     fn finish(&mut self, id: QpId) {
         self.settling.retain(|settling| *settling != id);
         if self.table.remove(id).is_some() {
+            self.reclaim(id);
             self.push_event(Event::Closed { qp: id });
         }
     }

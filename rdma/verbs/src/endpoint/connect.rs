@@ -69,24 +69,41 @@ impl VerbsEndpoint {
         start: Start,
         private_data: &[u8],
     ) -> Result<(QpId, QueuePair), FabricError> {
-        let depths = start.depths;
         let id = self.vacancy(options)?;
         if !self.device.holds(cm) {
             return Err(FabricError::Gone("RDMA device of the request"));
         }
         let mut pair = self.make_pair(options)?;
-        transition::to_init(&mut pair, cm, start)?;
-        transition::to_ready(&mut pair, cm, depths, options)?;
+        let accepted = self.accept_with(id, &mut pair, cm, options, start, private_data);
+        if let Err(error) = accepted {
+            drop(pair);
+            self.reclaim(id);
+            return Err(error);
+        }
+        Ok((id, pair))
+    }
+
+    fn accept_with(
+        &mut self,
+        id: QpId,
+        pair: &mut QueuePair,
+        cm: &mut Id,
+        options: &QpOptions,
+        start: Start,
+        private_data: &[u8],
+    ) -> Result<(), FabricError> {
+        transition::to_init(pair, cm, start)?;
+        self.supply(id, pair, options)?;
+        transition::to_ready(pair, cm, start.depths, options)?;
         cm.set_tag(tag(id));
         cm.migrate(&self.channel)
             .map_err(|error| explain::os("rdma_migrate_id", error))?;
-        let terms = terms(&pair, options, depths);
+        let terms = terms(pair, options, start.depths);
         cm.accept(&terms, private_data)
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EINVAL | libc::ENOTCONN | libc::ECONNRESET) => FabricError::Gone("peer"),
                 _ => explain::os("rdma_accept", error),
-            })?;
-        Ok((id, pair))
+            })
     }
 
     pub(super) fn begin_connect(
@@ -138,7 +155,7 @@ impl VerbsEndpoint {
         QueuePair::new(
             &self.domain,
             &self.completions,
-            &self.receives,
+            self.receive_queues.of_pair(self.quota(options)),
             options.send_work,
             INLINE,
         )
@@ -265,7 +282,7 @@ impl VerbsEndpoint {
                 .min(self.limits.responder_resources),
         };
         let device = Arc::clone(&self.device);
-        let (cm, made, attempt) = self.connecting(id)?;
+        let (cm, _, attempt) = self.connecting(id)?;
         if !device.holds(cm) {
             return Err(FabricError::NoDevice {
                 address: attempt.remote.ip(),
@@ -274,6 +291,8 @@ impl VerbsEndpoint {
         }
         let pkey_index = device.pkey_index(cm, attempt.pkey)?;
         transition::to_init(&mut pair, cm, Start { depths, pkey_index })?;
+        self.supply(id, &mut pair, &options)?;
+        let (cm, made, attempt) = self.connecting(id)?;
         let terms = terms(&pair, &options, depths);
         cm.connect(&terms, attempt.private_data.as_slice())
             .map_err(|error| explain::os("rdma_connect", error))?;
@@ -397,5 +416,6 @@ fn terms(pair: &QueuePair, options: &QpOptions, depths: Depths) -> Terms {
         initiator_depth: depths.initiator,
         responder_resources: depths.responder,
         retry_count: options.retry_count,
+        has_shared_receives: pair.has_shared_receives(),
     }
 }

@@ -7,6 +7,7 @@ mod close;
 mod connect;
 mod poll;
 mod qp;
+mod receiving;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,17 +29,16 @@ use cairn_rdma::{
 use crate::chain::{ReceiveChain, SendChain};
 use crate::cm::Channel;
 use crate::device::VerbsDevice;
-use crate::objects::{CompletionQueue, ProtectionDomain, Refusal, Serial, SharedReceiveQueue};
+use crate::objects::{CompletionQueue, ProtectionDomain, Refusal, Serial};
 use crate::receives::ReceiveSlots;
 use crate::region_table::RegionView;
 use crate::watcher::Mailbox;
 
 use poll::Staged;
 use qp::Phase;
+use receiving::{RECEIVE_BATCH, ReceiveQueues};
 use table::QpTable;
 use work_id::WorkId;
-
-const RECEIVE_BATCH: usize = 64;
 
 /// Field order is drop order: queue pairs and identifiers precede the queues and channel that they
 /// use.
@@ -46,8 +46,10 @@ pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
-    receives: Rc<SharedReceiveQueue>,
+    receive_queues: ReceiveQueues,
     slots: ReceiveSlots,
+    /// Receives that the device may have taken without a report.
+    missing: u32,
     staged: Staged,
     send_chain: SendChain,
     receive_chain: ReceiveChain,
@@ -78,7 +80,7 @@ impl VerbsEndpoint {
         let serial = Serial::next();
         let vector = device.next_vector();
         let completions = CompletionQueue::new(&domain, options.completions, vector, serial)?;
-        let receives = SharedReceiveQueue::new(&domain, options.receives, serial)?;
+        let receive_queues = ReceiveQueues::open(&device, &domain, options, serial)?;
         let channel = Channel::new(device.library())?;
         let mailbox = device.subscribers().subscribe()?;
         Ok(Self {
@@ -86,8 +88,13 @@ impl VerbsEndpoint {
             settling: Vec::with_capacity(options.queue_pairs.into()),
             wait_fds: [completions.fd(), channel.fd(), mailbox.fd()],
             completions: Rc::new(completions),
-            receives: Rc::new(receives),
+            limits: EndpointLimits {
+                shared_receives: receive_queues.are_shared(),
+                ..device.limits()
+            },
+            receive_queues,
             slots: ReceiveSlots::new(options.receives),
+            missing: 0,
             staged: Staged::new(),
             send_chain: SendChain::new(0),
             receive_chain: ReceiveChain::new(RECEIVE_BATCH),
@@ -98,30 +105,10 @@ impl VerbsEndpoint {
             next_look: Instant::now(),
             dead: false,
             serial,
-            limits: device.limits(),
             as_device,
             domain,
             device,
         })
-    }
-
-    /// Posts up to `RECEIVE_BATCH` receives. If the device refuses one, the receives before it stay
-    /// posted.
-    fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
-        let mut slots = [0; RECEIVE_BATCH];
-        self.receive_chain.clear();
-        for (work, slot) in batch.iter().zip(&mut slots) {
-            *slot = self.slots.insert(work);
-            self.receive_chain.push(work, WorkId::receive(*slot).raw());
-        }
-        let Err(refusal) = self.receives.post(&mut self.receive_chain) else {
-            return Ok(());
-        };
-        for slot in &slots[refusal.taken..batch.len()] {
-            self.slots.take(*slot);
-        }
-        self.break_endpoint(format!("ibv_post_srq_recv: {}", refusal.error));
-        Err(PostError::Broken)
     }
 
     /// Breaks the queue pair whose chain the device has refused. If a part of the chain was
@@ -141,18 +128,25 @@ impl VerbsEndpoint {
         if let Some(pair) = &mut qp.pair {
             pair.unpush(refused.len() as u32);
         }
-        let message = format!(
-            "{device} refused work of the connection with {peer}, which ends: ibv_post_send: {error}",
-            device = self.device.name(),
-            peer = qp.cm.peer_addr(),
-        );
-        self.push_event(Event::Notice { message });
-        self.end_connection(id, DisconnectReason::DeviceFault);
+        self.report_refusal(id, "ibv_post_send", &error);
         if taken == 0 {
             return Err(PostError::Broken);
         }
         self.staged.flush(id, refused);
         Ok(())
+    }
+
+    /// Ends the connection whose work the device has refused.
+    #[cold]
+    fn report_refusal(&mut self, id: QpId, call: &str, error: &std::io::Error) {
+        let Some(qp) = self.table.get(id) else { return };
+        let message = format!(
+            "{device} refused work of the connection with {peer}, which ends: {call}: {error}",
+            device = self.device.name(),
+            peer = qp.cm.peer_addr(),
+        );
+        self.push_event(Event::Notice { message });
+        self.end_connection(id, DisconnectReason::DeviceFault);
     }
 }
 
@@ -172,10 +166,7 @@ impl Endpoint for VerbsEndpoint {
         if works.len() > self.slots.room() {
             return Err(PostError::Full);
         }
-        for batch in works.chunks(RECEIVE_BATCH) {
-            self.post_batch(batch)?;
-        }
-        Ok(())
+        self.add_receives(works)
     }
 
     fn accept(

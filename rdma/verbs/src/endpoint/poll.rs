@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use cairn_rdma::{Completion, CompletionKind, Event, QpId, SendWork, WorkStatus};
 
 use crate::send_ring::SendEntry;
-use crate::sys::{self, inline};
+use crate::sys;
 
 use super::VerbsEndpoint;
 use super::work_id::{Owner, WorkId, same_generation};
@@ -161,25 +161,6 @@ impl VerbsEndpoint {
             self.break_down(completion.qp);
         }
         Some(completion)
-    }
-
-    fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
-        let work = self.slots.take(slot)?;
-        let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // The queue pair is destroyed, so the receive is posted again. An event reports a
-            // refusal.
-            let _ = self.post_batch(&[work]);
-            return None;
-        };
-        let success = status.is_success();
-        Some(Completion {
-            id: work.id,
-            qp,
-            kind: CompletionKind::Recv,
-            status,
-            byte_len: if success { wc.byte_len } else { 0 },
-            invalidated_rkey: success.then(|| inline::invalidated_rkey(wc)).flatten(),
-        })
     }
 
     pub(super) fn break_down(&mut self, id: QpId) {

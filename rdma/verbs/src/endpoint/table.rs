@@ -1,9 +1,10 @@
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use cairn_base::slab::{Reuse, Slab};
 use cairn_rdma::QpId;
 
+use crate::number_hash::NumberHasher;
 use crate::objects::Serial;
 
 use super::qp::{Pair, Qp};
@@ -78,28 +79,5 @@ impl QpTable {
         let id = self.by_number(number)?;
         let pair = self.get(id)?.pair.as_ref()?;
         (pair.queue().serial() == serial).then_some(id)
-    }
-}
-
-/// Hasher for queue pair numbers. Devices choose these numbers, so peers cannot cause collisions.
-#[derive(Default)]
-pub(super) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32((*byte).into());
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // Multiplicative hash (Knuth, TAOCP, 6.4): the factor is 2^64 divided by the golden ratio.
-        // The map uses low bits, into which the high bits are folded.
-        let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ (product >> 32);
     }
 }

@@ -1,3 +1,5 @@
+mod receives;
+
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 
@@ -6,10 +8,14 @@ use cairn_rdma::{Operation, PrivateData, SgeList, WorkStatus};
 
 use crate::cm::Id;
 use crate::fake::{Fake, state};
+use crate::quirks::Quirks;
 use crate::request::VerbsRequest;
 use crate::sys;
 
 use super::*;
+
+const RECEIVES: u32 = 8;
+const QUOTA: u32 = 4;
 
 struct Fixture {
     endpoint: VerbsEndpoint,
@@ -20,12 +26,13 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let fake = Fake::new();
+        Self::with(Quirks::NONE)
+    }
+
+    fn with(quirks: Quirks) -> Self {
+        let fake = Fake::new(quirks);
         let channel = Channel::new(fake.library()).unwrap();
-        let id = Id::new(&channel, 0).unwrap();
-        let address = ScopedAddr::from(SocketAddr::from(([127, 0, 0, 1], 4420)));
-        let device = VerbsDevice::open(fake.library(), &id.device().unwrap(), address).unwrap();
-        drop(id);
+        let device = open_device(&fake, &channel).unwrap();
         Self {
             endpoint: open(&device),
             channel,
@@ -35,6 +42,10 @@ impl Fixture {
     }
 
     fn accept(&mut self) -> QpId {
+        self.try_accept().unwrap()
+    }
+
+    fn try_accept(&mut self) -> Result<QpId, FabricError> {
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let request = VerbsRequest {
             id: Some(Id::new(&self.channel, 0).unwrap()),
@@ -52,9 +63,10 @@ impl Fixture {
         };
         let options = QpOptions {
             send_work: 8,
+            receives: QUOTA,
             ..QpOptions::default()
         };
-        self.endpoint.accept(request, &options, &[]).unwrap()
+        self.endpoint.accept(request, &options, &[])
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -86,9 +98,15 @@ impl Fixture {
     }
 }
 
+fn open_device(fake: &Fake, channel: &Arc<Channel>) -> Result<Arc<VerbsDevice>, FabricError> {
+    let id = Id::new(channel, 0)?;
+    let address = ScopedAddr::from(SocketAddr::from(([127, 0, 0, 1], 4420)));
+    VerbsDevice::open(fake.library(), &id.device().unwrap(), address)
+}
+
 fn open(device: &Arc<VerbsDevice>) -> VerbsEndpoint {
     let options = EndpointOptions {
-        receives: 8,
+        receives: RECEIVES,
         completions: 32,
         queue_pairs: 4,
     };
@@ -235,4 +253,15 @@ fn an_error_event_shortens_the_wait_for_the_end_of_receives() {
     fixture.fake.report(sys::IBV_EVENT_QP_FATAL, newest_pair());
     fixture.events();
     assert!(fixture.endpoint.next_deadline().unwrap() < before);
+}
+
+#[test]
+fn an_iwarp_adapter_is_refused_with_a_remedy() {
+    let fake = Fake::new(Quirks::NONE);
+    fake.set_transport(sys::IBV_TRANSPORT_IWARP);
+    let channel = Channel::new(fake.library()).unwrap();
+    let refusal = open_device(&fake, &channel).unwrap_err().to_string();
+    for part in ["fake", "iWARP", "RoCE", "--provider soft"] {
+        assert!(refusal.contains(part), "{part} is not in: {refusal}");
+    }
 }

@@ -75,3 +75,20 @@ pub(crate) unsafe fn post_srq_recv(
         post(srq, wr, bad)
     }
 }
+
+/// Posts a chain of receives to the queue pair's own queue; on failure, `bad` is the first refused
+/// receive.
+///
+/// # Safety
+/// As [`post_send`].
+pub(crate) unsafe fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: &mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller guarantees `qp` and the chain.
+    unsafe {
+        let post = (*(*qp).context).ops.post_recv.expect(MISSING);
+        post(qp, wr, bad)
+    }
+}

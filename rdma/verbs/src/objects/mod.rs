@@ -4,23 +4,26 @@
 //! on it. Each value therefore holds counted references to its parents. Raw pointers leave this
 //! module only for comparison.
 
-use std::cell::Cell;
+mod completion_queue;
+mod queue_pair;
+
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cairn_base::Mapping;
-use cairn_rdma::{Access, FabricError, MAX_SGE, Marked};
+use cairn_rdma::{Access, FabricError};
 
-use crate::chain::{ReceiveChain, SendChain};
 use crate::cm::{DeviceHandle, set_nonblocking};
 use crate::explain;
 use crate::library::Library;
-use crate::sys::{self, inline};
+use crate::sys;
+
+pub(crate) use completion_queue::CompletionQueue;
+pub(crate) use queue_pair::{QueuePair, Receives, Refusal, SharedReceiveQueue};
 
 pub(crate) struct Context {
     library: &'static Library,
@@ -287,295 +290,6 @@ impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: `self` owns the region, and deregisters it once.
         unsafe { self.domain.symbols().ibv_dereg_mr(self.raw) };
-    }
-}
-
-pub(crate) struct CompletionQueue {
-    raw: *mut sys::ibv_cq,
-    channel: *mut sys::ibv_comp_channel,
-    domain: Arc<ProtectionDomain>,
-    /// Number of unacknowledged channel events, acknowledged in batches because each call takes a
-    /// lock.
-    unacknowledged: Cell<u32>,
-}
-
-const ACKNOWLEDGE_BATCH: u32 = 256;
-
-impl CompletionQueue {
-    pub(crate) fn new(
-        domain: &Arc<ProtectionDomain>,
-        entries: u32,
-        vector: u32,
-        owner: Serial,
-    ) -> Result<Self, FabricError> {
-        let symbols = domain.symbols();
-        // SAFETY: the context is live.
-        let channel = unsafe { symbols.ibv_create_comp_channel(domain.context.raw) };
-        let channel = some("ibv_create_comp_channel", channel)?;
-        let mut queue = Self {
-            raw: ptr::null_mut(),
-            channel,
-            domain: Arc::clone(domain),
-            unacknowledged: Cell::new(0),
-        };
-        set_nonblocking(queue.fd()).map_err(|error| explain::os("fcntl", error))?;
-        // SAFETY: the context and the channel are live.
-        let raw = unsafe {
-            symbols.ibv_create_cq(
-                domain.context.raw,
-                entries as c_int,
-                owner.as_context(),
-                channel,
-                vector as c_int,
-            )
-        };
-        queue.raw = some("ibv_create_cq", raw)?;
-        Ok(queue)
-    }
-
-    pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: the channel is live, and its descriptor never changes.
-        unsafe { (*self.channel).fd }
-    }
-
-    pub(crate) fn poll(&self, out: &mut [sys::ibv_wc]) -> io::Result<usize> {
-        // SAFETY: the queue is live, and only one thread polls it.
-        let polled = unsafe { inline::poll_cq(self.raw, out) };
-        usize::try_from(polled).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
-    }
-
-    pub(crate) fn request_notify(&self) -> Result<(), FabricError> {
-        // SAFETY: the queue is live.
-        errno("ibv_req_notify_cq", unsafe {
-            inline::req_notify_cq(self.raw)
-        })
-    }
-
-    pub(crate) fn clear_wakeups(&self) {
-        let symbols = self.domain.symbols();
-        let mut cq = ptr::null_mut();
-        let mut context = ptr::null_mut();
-        // SAFETY: the channel is live and non-blocking, and the results hold two pointers.
-        while unsafe { symbols.ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0 {
-            self.unacknowledged.set(self.unacknowledged.get() + 1);
-        }
-        if self.unacknowledged.get() >= ACKNOWLEDGE_BATCH {
-            self.acknowledge();
-        }
-    }
-
-    fn acknowledge(&self) {
-        // SAFETY: the queue is live, and exactly this number of its events was taken.
-        unsafe {
-            self.domain
-                .symbols()
-                .ibv_ack_cq_events(self.raw, self.unacknowledged.get());
-        }
-        self.unacknowledged.set(0);
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        let symbols = self.domain.symbols();
-        if !self.raw.is_null() {
-            self.acknowledge();
-            // SAFETY: each queue pair holds a reference to the queue, so all queue pairs are
-            // destroyed.
-            unsafe { symbols.ibv_destroy_cq(self.raw) };
-        }
-        // SAFETY: the channel's only queue is destroyed.
-        unsafe { symbols.ibv_destroy_comp_channel(self.channel) };
-    }
-}
-
-/// Refusal of a chain of work requests by the device.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    /// Number of accepted requests before the refused one.
-    pub(crate) taken: usize,
-    pub(crate) error: io::Error,
-}
-
-impl Refusal {
-    fn new(taken: usize, code: c_int) -> Self {
-        Self {
-            taken,
-            error: io::Error::from_raw_os_error(code.abs()),
-        }
-    }
-}
-
-pub(crate) struct SharedReceiveQueue {
-    raw: *mut sys::ibv_srq,
-    domain: Arc<ProtectionDomain>,
-}
-
-impl SharedReceiveQueue {
-    pub(crate) fn new(
-        domain: &Arc<ProtectionDomain>,
-        receives: u32,
-        owner: Serial,
-    ) -> Result<Self, FabricError> {
-        let mut attributes = sys::ibv_srq_init_attr {
-            srq_context: owner.as_context(),
-            attr: sys::ibv_srq_attr {
-                max_wr: receives,
-                max_sge: MAX_SGE as u32,
-                srq_limit: 0,
-            },
-        };
-        // SAFETY: the domain is live.
-        let raw = unsafe { domain.symbols().ibv_create_srq(domain.raw, &mut attributes) };
-        Ok(Self {
-            raw: some("ibv_create_srq", raw)?,
-            domain: Arc::clone(domain),
-        })
-    }
-
-    pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), Refusal> {
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue is live and the chain is linked. The device checks the SGEs against its
-        // registered regions.
-        match unsafe { inline::post_srq_recv(self.raw, chain.head(), &mut bad) } {
-            0 => Ok(()),
-            code => Err(Refusal::new(chain.position(bad), code)),
-        }
-    }
-}
-
-impl Drop for SharedReceiveQueue {
-    fn drop(&mut self) {
-        // SAFETY: each queue pair holds a reference to the queue, so all queue pairs are destroyed.
-        unsafe { self.domain.symbols().ibv_destroy_srq(self.raw) };
-    }
-}
-
-pub(crate) struct QueuePair {
-    raw: *mut sys::ibv_qp,
-    max_inline: u32,
-    serial: Serial,
-    domain: Arc<ProtectionDomain>,
-    _completions: Rc<CompletionQueue>,
-    _receives: Rc<SharedReceiveQueue>,
-}
-
-impl QueuePair {
-    /// Creates a queue pair, without inline data if the device refuses `inline` bytes.
-    pub(crate) fn new(
-        domain: &Arc<ProtectionDomain>,
-        completions: &Rc<CompletionQueue>,
-        receives: &Rc<SharedReceiveQueue>,
-        send_work: u32,
-        inline: u32,
-    ) -> Result<Self, FabricError> {
-        let serial = Serial::next();
-        let create = |inline: u32| {
-            let mut attributes = sys::ibv_qp_init_attr {
-                qp_context: serial.as_context(),
-                send_cq: completions.raw,
-                recv_cq: completions.raw,
-                srq: receives.raw,
-                cap: sys::ibv_qp_cap {
-                    max_send_wr: send_work,
-                    max_recv_wr: 0,
-                    max_send_sge: MAX_SGE as u32,
-                    max_recv_sge: 0,
-                    max_inline_data: inline,
-                },
-                qp_type: sys::IBV_QPT_RC,
-                sq_sig_all: 0,
-            };
-            // SAFETY: the domain and the queues are live and of one context.
-            let raw = unsafe { domain.symbols().ibv_create_qp(domain.raw, &mut attributes) };
-            (raw, attributes.cap.max_inline_data)
-        };
-        let (mut raw, mut max_inline) = create(inline);
-        if raw.is_null() && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
-            (raw, max_inline) = create(0);
-        }
-        Ok(Self {
-            raw: some("ibv_create_qp", raw)?,
-            max_inline,
-            serial,
-            domain: Arc::clone(domain),
-            _completions: Rc::clone(completions),
-            _receives: Rc::clone(receives),
-        })
-    }
-
-    pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the queue pair is live, and its number never changes.
-        unsafe { (*self.raw).qp_num }
-    }
-
-    pub(crate) fn serial(&self) -> Serial {
-        self.serial
-    }
-
-    pub(crate) fn max_inline(&self) -> u32 {
-        self.max_inline
-    }
-
-    pub(crate) fn modify(
-        &mut self,
-        attributes: &mut sys::ibv_qp_attr,
-        mask: sys::ibv_qp_attr_mask,
-    ) -> Result<(), FabricError> {
-        // SAFETY: the queue pair is live, and the attributes are complete.
-        let code = unsafe {
-            self.domain
-                .symbols()
-                .ibv_modify_qp(self.raw, attributes, mask as c_int)
-        };
-        errno("ibv_modify_qp", code)
-    }
-
-    pub(crate) fn marked(&self) -> Result<Marked, FabricError> {
-        // SAFETY: all-zero bytes are valid attributes.
-        let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        // SAFETY: the queue pair is live, and both results have space.
-        let code = unsafe {
-            self.domain.symbols().ibv_query_qp(
-                self.raw,
-                &mut attributes,
-                sys::IBV_QP_AV as c_int,
-                &mut initial,
-            )
-        };
-        errno("ibv_query_qp", code)?;
-        let route = &attributes.ah_attr.grh;
-        Ok(Marked {
-            traffic_class: route.traffic_class,
-            hop_limit: route.hop_limit,
-        })
-    }
-
-    pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
-        // SAFETY: all-zero bytes are a valid ibv_qp_attr.
-        let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
-        attributes.qp_state = sys::IBV_QPS_ERR;
-        self.modify(&mut attributes, sys::IBV_QP_STATE)
-    }
-
-    /// # Safety
-    /// The bytes of inline work are readable.
-    pub(crate) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), Refusal> {
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is live and the chain is linked. The device checks the SGEs
-        // against its registered regions; the caller guarantees the bytes of inline work.
-        match unsafe { inline::post_send(self.raw, chain.head(), &mut bad) } {
-            0 => Ok(()),
-            code => Err(Refusal::new(chain.position(bad), code)),
-        }
-    }
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        // SAFETY: `self` owns the queue pair, and destroys it once.
-        unsafe { self.domain.symbols().ibv_destroy_qp(self.raw) };
     }
 }
 

@@ -3,7 +3,10 @@
 //! Why `unsafe` here: the functions have C's signatures, and receive pointers to objects that they
 //! created. A function without a double aborts the test. Like libibverbs, `destroy_qp` waits until
 //! events of the queue pair are acknowledged; like siw, the device reuses the smallest free number
-//! of a queue pair.
+//! of a queue pair. Like any device, it may write to a receive until its completion or the
+//! destruction of its queue pair: [`State::reused`] counts receives that are posted earlier.
+
+mod device;
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
@@ -12,31 +15,12 @@ use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::library::Library;
+use crate::quirks::{Quirks, SharedReceives};
 use crate::sys::{self, Symbols};
 
-const WORDS: usize = size_of::<Symbols>() / size_of::<fn()>();
+pub(crate) use device::{Pair, State};
 
-#[derive(Default)]
-pub(crate) struct State {
-    /// `ibv_modify_qp` to the error state fails.
-    pub(crate) keeps_running: bool,
-    /// Error number returned by `post_send`, which names no refused request if `unnamed`.
-    pub(crate) send_error: c_int,
-    pub(crate) unnamed: bool,
-    /// Error number returned by `post_srq_recv`.
-    pub(crate) receive_error: c_int,
-    pub(crate) poll_fails: bool,
-    pub(crate) destroyed: u32,
-    numbers: Vec<u32>,
-    completions: VecDeque<sys::ibv_wc>,
-    events: VecDeque<(sys::ibv_event_type, usize)>,
-    unacknowledged: Vec<usize>,
-    /// Addresses of the objects that events may name.
-    pub(crate) pair: usize,
-    pub(crate) queue: usize,
-    pub(crate) receives: usize,
-    context: usize,
-}
+const WORDS: usize = size_of::<Symbols>() / size_of::<fn()>();
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 
@@ -50,11 +34,12 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(quirks: Quirks) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         *state() = State {
             context: context(),
+            quirks: Some(quirks),
             ..State::default()
         };
         Self { _turn: turn }
@@ -65,18 +50,17 @@ impl Fake {
         LIBRARY.get_or_init(|| Library::with(symbols()))
     }
 
+    pub(crate) fn set_transport(&self, transport: sys::ibv_transport_type) {
+        // SAFETY: the context and its device live until the device is closed.
+        unsafe {
+            (*(*(state().context as *mut sys::ibv_context)).device).transport_type = transport;
+        };
+    }
+
     /// Reports an event of the object at this address, and waits until the watcher has acknowledged
     /// it.
     pub(crate) fn report(&self, kind: sys::ibv_event_type, object: usize) {
-        let fd = {
-            let mut state = state();
-            state.events.push_back((kind, object));
-            state.unacknowledged.push(object);
-            // SAFETY: the context lives until the device is closed.
-            unsafe { (*(state.context as *mut sys::ibv_context)).async_fd }
-        };
-        // SAFETY: eight bytes are written to an eventfd.
-        unsafe { libc::write(fd, (&raw const ONE).cast(), 8) };
+        state().raise(kind, object);
         wait_acknowledged(object);
     }
 }
@@ -118,6 +102,7 @@ fn context() -> usize {
     context.ops.req_notify_cq = Some(req_notify_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_srq_recv = Some(post_srq_recv);
+    context.ops.post_recv = Some(post_recv);
     Box::into_raw(context) as usize
 }
 
@@ -156,6 +141,7 @@ fn symbols() -> Symbols {
     symbols.rdma_init_qp_attr = init_qp_attr;
     symbols.rdma_accept = accept;
     symbols.rdma_disconnect = disconnect;
+    symbols.rdma_reject = reject;
     symbols.rdma_get_cm_event = get_cm_event;
     symbols
 }
@@ -184,8 +170,18 @@ unsafe extern "C" fn query_device(
     attributes: *mut sys::ibv_device_attr,
 ) -> c_int {
     let mut known = zeroed::<sys::ibv_device_attr>();
-    known.max_sge = 16;
-    known.max_srq = 16;
+    let quirks = state().quirks();
+    known.max_sge = quirks.max_sge;
+    known.max_srq = match quirks.shared_receives {
+        SharedReceives::Absent => 0,
+        _ => 16,
+    };
+    if quirks.swallows_receives {
+        known.vendor_id = 0x14e4;
+    }
+    if quirks.send_with_invalidate {
+        known.device_cap_flags = sys::IBV_DEVICE_MEM_MGT_EXTENSIONS;
+    }
     known.max_qp_wr = 64;
     known.max_srq_wr = 64;
     known.max_cqe = 256;
@@ -270,6 +266,10 @@ unsafe extern "C" fn create_srq(
     pd: *mut sys::ibv_pd,
     attributes: *mut sys::ibv_srq_init_attr,
 ) -> *mut sys::ibv_srq {
+    if state().quirks().shared_receives == SharedReceives::Unimplemented {
+        failed(libc::EOPNOTSUPP);
+        return ptr::null_mut();
+    }
     let mut srq = zeroed::<sys::ibv_srq>();
     // SAFETY: both pointers are valid in the call.
     (srq.context, srq.srq_context) = unsafe { ((*pd).context, (*attributes).srq_context) };
@@ -284,37 +284,57 @@ unsafe extern "C" fn create_qp(
 ) -> *mut sys::ibv_qp {
     let mut qp = zeroed::<sys::ibv_qp>();
     // SAFETY: both pointers are valid in the call.
-    (qp.context, qp.qp_context) = unsafe { ((*pd).context, (*attributes).qp_context) };
+    let attributes = unsafe {
+        qp.context = (*pd).context;
+        &*attributes
+    };
+    qp.qp_context = attributes.qp_context;
     let mut state = state();
-    let free = (1..).find(|number| !state.numbers.contains(number));
-    qp.qp_num = free.expect("few queue pairs");
-    state.numbers.push(qp.qp_num);
-    let qp = Box::into_raw(qp);
-    state.pair = qp as usize;
-    qp
+    std::thread::sleep(state.quirks().control_verb);
+    if attributes.cap.max_inline_data > state.quirks().max_inline {
+        failed(libc::EINVAL);
+        return ptr::null_mut();
+    }
+    let used = |number: &u32| state.pairs.iter().any(|pair| pair.number == *number);
+    qp.qp_num = (1..).find(|number| !used(number)).expect("few queue pairs");
+    let number = qp.qp_num;
+    let raw = Box::into_raw(qp);
+    state.pairs.push(Pair {
+        raw: raw as usize,
+        number,
+        is_shared: !attributes.srq.is_null(),
+        has_failed: false,
+        receives: VecDeque::new(),
+        held: Vec::new(),
+        sends: VecDeque::new(),
+    });
+    state.pair = raw as usize;
+    raw
 }
 
 unsafe extern "C" fn modify_qp(
-    _: *mut sys::ibv_qp,
+    qp: *mut sys::ibv_qp,
     attributes: *mut sys::ibv_qp_attr,
     _: c_int,
 ) -> c_int {
     // SAFETY: the attributes are valid in the call.
     let to_error = unsafe { (*attributes).qp_state } == sys::IBV_QPS_ERR;
-    match to_error && state().keeps_running {
-        true => libc::EIO,
-        false => 0,
+    let mut state = state();
+    std::thread::sleep(state.quirks().control_verb);
+    if to_error && state.keeps_running {
+        return libc::EIO;
     }
+    if to_error {
+        state.fail(qp as usize, sys::IBV_WC_WR_FLUSH_ERR);
+    }
+    0
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut sys::ibv_qp) -> c_int {
     wait_acknowledged(qp as usize);
     let mut state = state();
     state.destroyed += 1;
-    // SAFETY: Cairn destroys the queue pair once.
-    state
-        .numbers
-        .retain(|number| *number != unsafe { (*qp).qp_num });
+    state.pairs.retain(|pair| pair.raw != qp as usize);
     // SAFETY: see `free`.
     unsafe { free(qp) }
 }
@@ -369,6 +389,10 @@ unsafe extern "C" fn disconnect(_: *mut sys::rdma_cm_id) -> c_int {
     0
 }
 
+unsafe extern "C" fn reject(_: *mut sys::rdma_cm_id, _: *const c_void, _: u8) -> c_int {
+    0
+}
+
 unsafe extern "C" fn get_cm_event(
     _: *mut sys::rdma_event_channel,
     _: *mut *mut sys::rdma_cm_event,
@@ -394,15 +418,35 @@ unsafe extern "C" fn req_notify_cq(_: *mut sys::ibv_cq, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn post_send(
-    _: *mut sys::ibv_qp,
+    qp: *mut sys::ibv_qp,
     wr: *mut sys::ibv_send_wr,
     bad: *mut *mut sys::ibv_send_wr,
 ) -> c_int {
-    let state = state();
-    let refused = if state.unnamed { ptr::null_mut() } else { wr };
-    // SAFETY: the place for the refused request is valid in the call.
-    unsafe { bad.write(refused) };
-    state.send_error
+    let mut state = state();
+    if state.send_error != 0 {
+        let refused = if state.unnamed { ptr::null_mut() } else { wr };
+        // SAFETY: the place for the refused request is valid in the call.
+        unsafe { bad.write(refused) };
+        return state.send_error;
+    }
+    let mut next = wr;
+    while !next.is_null() {
+        // SAFETY: the chain is valid in the call.
+        let wr = unsafe { &*next };
+        let inline = wr.send_flags & sys::IBV_SEND_INLINE != 0;
+        state.opcodes.push((wr.opcode, inline));
+        let drains = state.drains;
+        let Some(pair) = state.at(qp as usize) else {
+            break;
+        };
+        let number = pair.number;
+        match drains && pair.has_failed {
+            true => state.complete(wr.wr_id, sys::IBV_WC_WR_FLUSH_ERR, number),
+            false => pair.sends.push_back(wr.wr_id),
+        }
+        next = wr.next;
+    }
+    0
 }
 
 unsafe extern "C" fn post_srq_recv(
@@ -411,6 +455,31 @@ unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut sys::ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the place for the refused request is valid in the call.
-    unsafe { bad.write(wr) };
-    state().receive_error
+    unsafe { post_receives(None, wr, bad) }
+}
+
+unsafe extern "C" fn post_recv(
+    qp: *mut sys::ibv_qp,
+    wr: *mut sys::ibv_recv_wr,
+    bad: *mut *mut sys::ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the place for the refused request is valid in the call.
+    unsafe { post_receives(Some(qp as usize), wr, bad) }
+}
+
+/// # Safety
+/// `bad` has space for a pointer.
+unsafe fn post_receives(
+    pair: Option<usize>,
+    wr: *mut sys::ibv_recv_wr,
+    bad: *mut *mut sys::ibv_recv_wr,
+) -> c_int {
+    let mut state = state();
+    if state.receive_error != 0 {
+        // SAFETY: the caller guarantees the space.
+        unsafe { bad.write(wr) };
+        return state.receive_error;
+    }
+    state.queue_receives(pair, wr);
+    0
 }
