@@ -93,7 +93,7 @@ fn failed(errno: c_int) -> c_int {
 
 fn context() -> usize {
     let mut device = zeroed::<sys::ibv_device>();
-    device.name[..4].copy_from_slice(&b"fake".map(|byte| byte.cast_signed()));
+    device.name[..4].copy_from_slice(&b"fake".map(|byte| byte as std::ffi::c_char));
     let mut context = zeroed::<sys::ibv_context>();
     context.device = Box::into_raw(device);
     context.async_fd = eventfd();

@@ -21,6 +21,7 @@ pub struct ibv_gid__bindgen_ty_1 {
     pub interface_id: __be64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_gid__bindgen_ty_1"][::std::mem::size_of::<ibv_gid__bindgen_ty_1>() - 16usize];
     ["Alignment of ibv_gid__bindgen_ty_1"]
@@ -31,6 +32,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_gid__bindgen_ty_1, interface_id) - 8usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_gid"][::std::mem::size_of::<ibv_gid>() - 16usize];
     ["Alignment of ibv_gid"][::std::mem::align_of::<ibv_gid>() - 8usize];
@@ -127,6 +129,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_device_attr"][::std::mem::size_of::<ibv_device_attr>() - 232usize];
     ["Alignment of ibv_device_attr"][::std::mem::align_of::<ibv_device_attr>() - 8usize];
@@ -254,6 +257,7 @@ pub union ibv_async_event__bindgen_ty_1 {
     pub port_num: ::std::os::raw::c_int,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_async_event__bindgen_ty_1"]
         [::std::mem::size_of::<ibv_async_event__bindgen_ty_1>() - 8usize];
@@ -271,6 +275,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_async_event__bindgen_ty_1, port_num) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_async_event"][::std::mem::size_of::<ibv_async_event>() - 16usize];
     ["Alignment of ibv_async_event"][::std::mem::align_of::<ibv_async_event>() - 8usize];
@@ -356,6 +361,7 @@ pub union ibv_wc__bindgen_ty_1 {
     pub invalidated_rkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_wc__bindgen_ty_1"][::std::mem::size_of::<ibv_wc__bindgen_ty_1>() - 4usize];
     ["Alignment of ibv_wc__bindgen_ty_1"][::std::mem::align_of::<ibv_wc__bindgen_ty_1>() - 4usize];
@@ -365,6 +371,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_wc__bindgen_ty_1, invalidated_rkey) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_wc"][::std::mem::size_of::<ibv_wc>() - 48usize];
     ["Alignment of ibv_wc"][::std::mem::align_of::<ibv_wc>() - 8usize];
@@ -401,6 +408,7 @@ pub struct ibv_mw_bind_info {
     pub mw_access_flags: ::std::os::raw::c_uint,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mw_bind_info"][::std::mem::size_of::<ibv_mw_bind_info>() - 32usize];
     ["Alignment of ibv_mw_bind_info"][::std::mem::align_of::<ibv_mw_bind_info>() - 8usize];
@@ -420,6 +428,7 @@ pub struct ibv_pd {
     pub handle: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_pd"][::std::mem::size_of::<ibv_pd>() - 16usize];
     ["Alignment of ibv_pd"][::std::mem::align_of::<ibv_pd>() - 8usize];
@@ -438,6 +447,7 @@ pub struct ibv_mr {
     pub rkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mr"][::std::mem::size_of::<ibv_mr>() - 48usize];
     ["Alignment of ibv_mr"][::std::mem::align_of::<ibv_mr>() - 8usize];
@@ -462,6 +472,7 @@ pub struct ibv_mw {
     pub type_: ibv_mw_type,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mw"][::std::mem::size_of::<ibv_mw>() - 32usize];
     ["Alignment of ibv_mw"][::std::mem::align_of::<ibv_mw>() - 8usize];
@@ -481,6 +492,7 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_global_route"][::std::mem::size_of::<ibv_global_route>() - 24usize];
     ["Alignment of ibv_global_route"][::std::mem::align_of::<ibv_global_route>() - 8usize];
@@ -507,6 +519,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_ah_attr"][::std::mem::size_of::<ibv_ah_attr>() - 32usize];
     ["Alignment of ibv_ah_attr"][::std::mem::align_of::<ibv_ah_attr>() - 8usize];
@@ -533,6 +546,7 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_srq_attr"][::std::mem::size_of::<ibv_srq_attr>() - 12usize];
     ["Alignment of ibv_srq_attr"][::std::mem::align_of::<ibv_srq_attr>() - 4usize];
@@ -550,6 +564,7 @@ pub struct ibv_srq_init_attr {
     pub attr: ibv_srq_attr,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_srq_init_attr"][::std::mem::size_of::<ibv_srq_init_attr>() - 24usize];
     ["Alignment of ibv_srq_init_attr"][::std::mem::align_of::<ibv_srq_init_attr>() - 8usize];
@@ -583,6 +598,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp_cap"][::std::mem::size_of::<ibv_qp_cap>() - 20usize];
     ["Alignment of ibv_qp_cap"][::std::mem::align_of::<ibv_qp_cap>() - 4usize];
@@ -609,6 +625,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: ::std::os::raw::c_int,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp_init_attr"][::std::mem::size_of::<ibv_qp_init_attr>() - 64usize];
     ["Alignment of ibv_qp_init_attr"][::std::mem::align_of::<ibv_qp_init_attr>() - 8usize];
@@ -694,6 +711,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp_attr"][::std::mem::size_of::<ibv_qp_attr>() - 144usize];
     ["Alignment of ibv_qp_attr"][::std::mem::align_of::<ibv_qp_attr>() - 8usize];
@@ -774,6 +792,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_sge"][::std::mem::size_of::<ibv_sge>() - 16usize];
     ["Alignment of ibv_sge"][::std::mem::align_of::<ibv_sge>() - 8usize];
@@ -802,6 +821,7 @@ pub union ibv_send_wr__bindgen_ty_1 {
     pub invalidate_rkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_1"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_1>() - 4usize];
@@ -826,6 +846,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
     pub rkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_1"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_2__bindgen_ty_1>() - 16usize];
@@ -845,6 +866,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
     pub rkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_2"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_2__bindgen_ty_2>() - 32usize];
@@ -867,6 +889,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
     pub remote_qkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_3"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_2__bindgen_ty_3>() - 16usize];
@@ -880,6 +903,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_2__bindgen_ty_3, remote_qkey) - 12usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_2>() - 32usize];
@@ -903,6 +927,7 @@ pub struct ibv_send_wr__bindgen_ty_3__bindgen_ty_1 {
     pub remote_srqn: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_3__bindgen_ty_1"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_3__bindgen_ty_1>() - 4usize];
@@ -912,6 +937,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_3__bindgen_ty_1, remote_srqn) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_3"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_3>() - 4usize];
@@ -934,6 +960,7 @@ pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
     pub bind_info: ibv_mw_bind_info,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4__bindgen_ty_1"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_4__bindgen_ty_1>() - 48usize];
@@ -954,6 +981,7 @@ pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
     pub mss: u16,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4__bindgen_ty_2"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_4__bindgen_ty_2>() - 16usize];
@@ -967,6 +995,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_4__bindgen_ty_2, mss) - 10usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4"]
         [::std::mem::size_of::<ibv_send_wr__bindgen_ty_4>() - 48usize];
@@ -978,6 +1007,7 @@ const _: () = {
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_4, tso) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr"][::std::mem::size_of::<ibv_send_wr>() - 128usize];
     ["Alignment of ibv_send_wr"][::std::mem::align_of::<ibv_send_wr>() - 8usize];
@@ -1003,6 +1033,7 @@ pub struct ibv_recv_wr {
     pub num_sge: ::std::os::raw::c_int,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_recv_wr"][::std::mem::size_of::<ibv_recv_wr>() - 32usize];
     ["Alignment of ibv_recv_wr"][::std::mem::align_of::<ibv_recv_wr>() - 8usize];
@@ -1021,6 +1052,7 @@ pub struct ibv_mw_bind {
     pub bind_info: ibv_mw_bind_info,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mw_bind"][::std::mem::size_of::<ibv_mw_bind>() - 48usize];
     ["Alignment of ibv_mw_bind"][::std::mem::align_of::<ibv_mw_bind>() - 8usize];
@@ -1042,6 +1074,7 @@ pub struct ibv_srq {
     pub events_completed: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_srq"][::std::mem::size_of::<ibv_srq>() - 128usize];
     ["Alignment of ibv_srq"][::std::mem::align_of::<ibv_srq>() - 8usize];
@@ -1079,6 +1112,7 @@ pub struct ibv_wq {
     pub comp_mask: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_wq"][::std::mem::size_of::<ibv_wq>() - 152usize];
     ["Alignment of ibv_wq"][::std::mem::align_of::<ibv_wq>() - 8usize];
@@ -1115,6 +1149,7 @@ pub struct ibv_qp {
     pub events_completed: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp"][::std::mem::size_of::<ibv_qp>() - 160usize];
     ["Alignment of ibv_qp"][::std::mem::align_of::<ibv_qp>() - 8usize];
@@ -1141,6 +1176,7 @@ pub struct ibv_comp_channel {
     pub refcnt: ::std::os::raw::c_int,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_comp_channel"][::std::mem::size_of::<ibv_comp_channel>() - 16usize];
     ["Alignment of ibv_comp_channel"][::std::mem::align_of::<ibv_comp_channel>() - 8usize];
@@ -1165,6 +1201,7 @@ pub struct ibv_cq {
     pub async_events_completed: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_cq"][::std::mem::size_of::<ibv_cq>() - 128usize];
     ["Alignment of ibv_cq"][::std::mem::align_of::<ibv_cq>() - 8usize];
@@ -1188,6 +1225,7 @@ pub struct ibv_ah {
     pub handle: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_ah"][::std::mem::size_of::<ibv_ah>() - 24usize];
     ["Alignment of ibv_ah"][::std::mem::align_of::<ibv_ah>() - 8usize];
@@ -1207,6 +1245,7 @@ pub struct _ibv_device_ops {
     pub _dummy2: ::std::option::Option<unsafe extern "C" fn(context: *mut ibv_context)>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of _ibv_device_ops"][::std::mem::size_of::<_ibv_device_ops>() - 16usize];
     ["Alignment of _ibv_device_ops"][::std::mem::align_of::<_ibv_device_ops>() - 8usize];
@@ -1227,6 +1266,7 @@ pub struct ibv_device {
     pub ibdev_path: [::std::os::raw::c_char; 256usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_device"][::std::mem::size_of::<ibv_device>() - 664usize];
     ["Alignment of ibv_device"][::std::mem::align_of::<ibv_device>() - 8usize];
@@ -1356,6 +1396,7 @@ pub struct ibv_context_ops {
         ::std::option::Option<unsafe extern "C" fn() -> *mut ::std::os::raw::c_void>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_context_ops"][::std::mem::size_of::<ibv_context_ops>() - 256usize];
     ["Alignment of ibv_context_ops"][::std::mem::align_of::<ibv_context_ops>() - 8usize];
@@ -1436,6 +1477,7 @@ pub struct ibv_context {
     pub abi_compat: *mut ::std::os::raw::c_void,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_context"][::std::mem::size_of::<ibv_context>() - 328usize];
     ["Alignment of ibv_context"][::std::mem::align_of::<ibv_context>() - 8usize];
@@ -1459,6 +1501,7 @@ pub struct sockaddr {
     pub sa_data: [::std::os::raw::c_char; 14usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr"][::std::mem::size_of::<sockaddr>() - 16usize];
     ["Alignment of sockaddr"][::std::mem::align_of::<sockaddr>() - 2usize];
@@ -1473,6 +1516,7 @@ pub struct sockaddr_storage {
     pub __ss_align: ::std::os::raw::c_ulong,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr_storage"][::std::mem::size_of::<sockaddr_storage>() - 128usize];
     ["Alignment of sockaddr_storage"][::std::mem::align_of::<sockaddr_storage>() - 8usize];
@@ -1490,6 +1534,7 @@ pub struct in_addr {
     pub s_addr: in_addr_t,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of in_addr"][::std::mem::size_of::<in_addr>() - 4usize];
     ["Alignment of in_addr"][::std::mem::align_of::<in_addr>() - 4usize];
@@ -1509,6 +1554,7 @@ pub union in6_addr__bindgen_ty_1 {
     pub __u6_addr32: [u32; 4usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of in6_addr__bindgen_ty_1"][::std::mem::size_of::<in6_addr__bindgen_ty_1>() - 16usize];
     ["Alignment of in6_addr__bindgen_ty_1"]
@@ -1521,6 +1567,7 @@ const _: () = {
         [::std::mem::offset_of!(in6_addr__bindgen_ty_1, __u6_addr32) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of in6_addr"][::std::mem::size_of::<in6_addr>() - 16usize];
     ["Alignment of in6_addr"][::std::mem::align_of::<in6_addr>() - 4usize];
@@ -1535,6 +1582,7 @@ pub struct sockaddr_in {
     pub sin_zero: [::std::os::raw::c_uchar; 8usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr_in"][::std::mem::size_of::<sockaddr_in>() - 16usize];
     ["Alignment of sockaddr_in"][::std::mem::align_of::<sockaddr_in>() - 4usize];
@@ -1557,6 +1605,7 @@ pub struct sockaddr_in6 {
     pub sin6_scope_id: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr_in6"][::std::mem::size_of::<sockaddr_in6>() - 28usize];
     ["Alignment of sockaddr_in6"][::std::mem::align_of::<sockaddr_in6>() - 4usize];
@@ -1595,6 +1644,7 @@ pub struct ibv_sa_path_rec {
     pub preference: u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_sa_path_rec"][::std::mem::size_of::<ibv_sa_path_rec>() - 64usize];
     ["Alignment of ibv_sa_path_rec"][::std::mem::align_of::<ibv_sa_path_rec>() - 8usize];
@@ -1666,6 +1716,7 @@ pub struct rdma_ib_addr {
     pub pkey: __be16,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_ib_addr"][::std::mem::size_of::<rdma_ib_addr>() - 40usize];
     ["Alignment of rdma_ib_addr"][::std::mem::align_of::<rdma_ib_addr>() - 8usize];
@@ -1689,6 +1740,7 @@ pub union rdma_addr__bindgen_ty_1 {
     pub src_storage: sockaddr_storage,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr__bindgen_ty_1"]
         [::std::mem::size_of::<rdma_addr__bindgen_ty_1>() - 128usize];
@@ -1712,6 +1764,7 @@ pub union rdma_addr__bindgen_ty_2 {
     pub dst_storage: sockaddr_storage,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr__bindgen_ty_2"]
         [::std::mem::size_of::<rdma_addr__bindgen_ty_2>() - 128usize];
@@ -1732,6 +1785,7 @@ pub union rdma_addr__bindgen_ty_3 {
     pub ibaddr: rdma_ib_addr,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr__bindgen_ty_3"][::std::mem::size_of::<rdma_addr__bindgen_ty_3>() - 40usize];
     ["Alignment of rdma_addr__bindgen_ty_3"]
@@ -1740,6 +1794,7 @@ const _: () = {
         [::std::mem::offset_of!(rdma_addr__bindgen_ty_3, ibaddr) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr"][::std::mem::size_of::<rdma_addr>() - 296usize];
     ["Alignment of rdma_addr"][::std::mem::align_of::<rdma_addr>() - 8usize];
@@ -1753,6 +1808,7 @@ pub struct rdma_route {
     pub num_paths: ::std::os::raw::c_int,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_route"][::std::mem::size_of::<rdma_route>() - 312usize];
     ["Alignment of rdma_route"][::std::mem::align_of::<rdma_route>() - 8usize];
@@ -1768,6 +1824,7 @@ pub struct rdma_event_channel {
     pub fd: ::std::os::raw::c_int,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_event_channel"][::std::mem::size_of::<rdma_event_channel>() - 4usize];
     ["Alignment of rdma_event_channel"][::std::mem::align_of::<rdma_event_channel>() - 4usize];
@@ -1794,6 +1851,7 @@ pub struct rdma_cm_id {
     pub qp_type: ibv_qp_type,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_cm_id"][::std::mem::size_of::<rdma_cm_id>() - 416usize];
     ["Alignment of rdma_cm_id"][::std::mem::align_of::<rdma_cm_id>() - 8usize];
@@ -1833,6 +1891,7 @@ pub struct rdma_conn_param {
     pub qp_num: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_conn_param"][::std::mem::size_of::<rdma_conn_param>() - 24usize];
     ["Alignment of rdma_conn_param"][::std::mem::align_of::<rdma_conn_param>() - 8usize];
@@ -1865,6 +1924,7 @@ pub struct rdma_ud_param {
     pub qkey: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_ud_param"][::std::mem::size_of::<rdma_ud_param>() - 56usize];
     ["Alignment of rdma_ud_param"][::std::mem::align_of::<rdma_ud_param>() - 8usize];
@@ -1894,6 +1954,7 @@ pub union rdma_cm_event__bindgen_ty_1 {
     pub ud: rdma_ud_param,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_cm_event__bindgen_ty_1"]
         [::std::mem::size_of::<rdma_cm_event__bindgen_ty_1>() - 56usize];
@@ -1905,6 +1966,7 @@ const _: () = {
         [::std::mem::offset_of!(rdma_cm_event__bindgen_ty_1, ud) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
+#[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_cm_event"][::std::mem::size_of::<rdma_cm_event>() - 80usize];
     ["Alignment of rdma_cm_event"][::std::mem::align_of::<rdma_cm_event>() - 8usize];
