@@ -72,10 +72,9 @@ pub(crate) fn run() -> Result<()> {
     let path = root.join(OUTPUT);
     let text = std::fs::read_to_string(&path)?;
     // Locks inside C objects have other sizes on other processors.
-    let assertion = "const _: () = {";
     let text = text.replace(
-        assertion,
-        &format!("#[cfg(target_arch = \"x86_64\")]\n{assertion}"),
+        "#[allow(clippy::unnecessary_operation, clippy::identity_op)]\nconst _",
+        "#[cfg(target_arch = \"x86_64\")]\nconst _",
     );
     std::fs::write(&path, text)?;
     println!("wrote {OUTPUT}");

@@ -1,5 +1,6 @@
 //! Development tasks, listed by `cargo xtask --help`.
 
+mod aarch64;
 mod abi;
 mod bench;
 mod bindings;
@@ -35,6 +36,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Check the workspace for aarch64, and run its tests of wire formats under qemu-user
+    Aarch64,
     /// Compare the bindings with the layouts and constants of this machine's rdma-core headers
     Abi,
     /// Measure target and host on this machine, and compare results
@@ -80,6 +83,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
+        Chore::Aarch64 => aarch64::run(),
         Chore::Abi => abi::run(),
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),

@@ -187,6 +187,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("dependencies", "dependencies")?,
         skips.note(own_chore("verbs ABI", "abi")?),
         own_chore("msrv", "msrv")?,
+        skips.note(own_chore("aarch64", "aarch64")?),
         Step::cargo(
             "clippy",
             "clippy --workspace --all-targets --locked -- -D warnings",

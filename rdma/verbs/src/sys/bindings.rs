@@ -20,7 +20,6 @@ pub struct ibv_gid__bindgen_ty_1 {
     pub subnet_prefix: __be64,
     pub interface_id: __be64,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_gid__bindgen_ty_1"][::std::mem::size_of::<ibv_gid__bindgen_ty_1>() - 16usize];
@@ -31,7 +30,6 @@ const _: () = {
     ["Offset of field: ibv_gid__bindgen_ty_1::interface_id"]
         [::std::mem::offset_of!(ibv_gid__bindgen_ty_1, interface_id) - 8usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_gid"][::std::mem::size_of::<ibv_gid>() - 16usize];
@@ -128,7 +126,6 @@ pub struct ibv_device_attr {
     pub local_ca_ack_delay: u8,
     pub phys_port_cnt: u8,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_device_attr"][::std::mem::size_of::<ibv_device_attr>() - 232usize];
@@ -256,7 +253,6 @@ pub union ibv_async_event__bindgen_ty_1 {
     pub wq: *mut ibv_wq,
     pub port_num: ::std::os::raw::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_async_event__bindgen_ty_1"]
@@ -274,7 +270,6 @@ const _: () = {
     ["Offset of field: ibv_async_event__bindgen_ty_1::port_num"]
         [::std::mem::offset_of!(ibv_async_event__bindgen_ty_1, port_num) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_async_event"][::std::mem::size_of::<ibv_async_event>() - 16usize];
@@ -360,7 +355,6 @@ pub union ibv_wc__bindgen_ty_1 {
     pub imm_data: __be32,
     pub invalidated_rkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_wc__bindgen_ty_1"][::std::mem::size_of::<ibv_wc__bindgen_ty_1>() - 4usize];
@@ -370,7 +364,6 @@ const _: () = {
     ["Offset of field: ibv_wc__bindgen_ty_1::invalidated_rkey"]
         [::std::mem::offset_of!(ibv_wc__bindgen_ty_1, invalidated_rkey) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_wc"][::std::mem::size_of::<ibv_wc>() - 48usize];
@@ -407,7 +400,6 @@ pub struct ibv_mw_bind_info {
     pub length: u64,
     pub mw_access_flags: ::std::os::raw::c_uint,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mw_bind_info"][::std::mem::size_of::<ibv_mw_bind_info>() - 32usize];
@@ -427,7 +419,6 @@ pub struct ibv_pd {
     pub context: *mut ibv_context,
     pub handle: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_pd"][::std::mem::size_of::<ibv_pd>() - 16usize];
@@ -446,7 +437,6 @@ pub struct ibv_mr {
     pub lkey: u32,
     pub rkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mr"][::std::mem::size_of::<ibv_mr>() - 48usize];
@@ -471,7 +461,6 @@ pub struct ibv_mw {
     pub handle: u32,
     pub type_: ibv_mw_type,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mw"][::std::mem::size_of::<ibv_mw>() - 32usize];
@@ -491,7 +480,6 @@ pub struct ibv_global_route {
     pub hop_limit: u8,
     pub traffic_class: u8,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_global_route"][::std::mem::size_of::<ibv_global_route>() - 24usize];
@@ -518,7 +506,6 @@ pub struct ibv_ah_attr {
     pub is_global: u8,
     pub port_num: u8,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_ah_attr"][::std::mem::size_of::<ibv_ah_attr>() - 32usize];
@@ -545,7 +532,6 @@ pub struct ibv_srq_attr {
     pub max_sge: u32,
     pub srq_limit: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_srq_attr"][::std::mem::size_of::<ibv_srq_attr>() - 12usize];
@@ -563,7 +549,6 @@ pub struct ibv_srq_init_attr {
     pub srq_context: *mut ::std::os::raw::c_void,
     pub attr: ibv_srq_attr,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_srq_init_attr"][::std::mem::size_of::<ibv_srq_init_attr>() - 24usize];
@@ -597,7 +582,6 @@ pub struct ibv_qp_cap {
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp_cap"][::std::mem::size_of::<ibv_qp_cap>() - 20usize];
@@ -624,7 +608,6 @@ pub struct ibv_qp_init_attr {
     pub qp_type: ibv_qp_type,
     pub sq_sig_all: ::std::os::raw::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp_init_attr"][::std::mem::size_of::<ibv_qp_init_attr>() - 64usize];
@@ -710,7 +693,6 @@ pub struct ibv_qp_attr {
     pub alt_timeout: u8,
     pub rate_limit: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp_attr"][::std::mem::size_of::<ibv_qp_attr>() - 144usize];
@@ -791,7 +773,6 @@ pub struct ibv_sge {
     pub length: u32,
     pub lkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_sge"][::std::mem::size_of::<ibv_sge>() - 16usize];
@@ -820,7 +801,6 @@ pub union ibv_send_wr__bindgen_ty_1 {
     pub imm_data: __be32,
     pub invalidate_rkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_1"]
@@ -845,7 +825,6 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
     pub remote_addr: u64,
     pub rkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_1"]
@@ -865,7 +844,6 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
     pub swap: u64,
     pub rkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_2"]
@@ -888,7 +866,6 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
     pub remote_qpn: u32,
     pub remote_qkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_3"]
@@ -902,7 +879,6 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_2__bindgen_ty_3::remote_qkey"]
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_2__bindgen_ty_3, remote_qkey) - 12usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2"]
@@ -926,7 +902,6 @@ pub union ibv_send_wr__bindgen_ty_3 {
 pub struct ibv_send_wr__bindgen_ty_3__bindgen_ty_1 {
     pub remote_srqn: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_3__bindgen_ty_1"]
@@ -936,7 +911,6 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_3__bindgen_ty_1::remote_srqn"]
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_3__bindgen_ty_1, remote_srqn) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_3"]
@@ -959,7 +933,6 @@ pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
     pub rkey: u32,
     pub bind_info: ibv_mw_bind_info,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4__bindgen_ty_1"]
@@ -980,7 +953,6 @@ pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
     pub hdr_sz: u16,
     pub mss: u16,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4__bindgen_ty_2"]
@@ -994,7 +966,6 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_4__bindgen_ty_2::mss"]
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_4__bindgen_ty_2, mss) - 10usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4"]
@@ -1006,7 +977,6 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_4::tso"]
         [::std::mem::offset_of!(ibv_send_wr__bindgen_ty_4, tso) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_send_wr"][::std::mem::size_of::<ibv_send_wr>() - 128usize];
@@ -1032,7 +1002,6 @@ pub struct ibv_recv_wr {
     pub sg_list: *mut ibv_sge,
     pub num_sge: ::std::os::raw::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_recv_wr"][::std::mem::size_of::<ibv_recv_wr>() - 32usize];
@@ -1051,7 +1020,6 @@ pub struct ibv_mw_bind {
     pub send_flags: ::std::os::raw::c_uint,
     pub bind_info: ibv_mw_bind_info,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_mw_bind"][::std::mem::size_of::<ibv_mw_bind>() - 48usize];
@@ -1073,7 +1041,6 @@ pub struct ibv_srq {
     pub cond: pthread_cond_t,
     pub events_completed: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_srq"][::std::mem::size_of::<ibv_srq>() - 128usize];
@@ -1111,7 +1078,6 @@ pub struct ibv_wq {
     pub events_completed: u32,
     pub comp_mask: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_wq"][::std::mem::size_of::<ibv_wq>() - 152usize];
@@ -1148,7 +1114,6 @@ pub struct ibv_qp {
     pub cond: pthread_cond_t,
     pub events_completed: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_qp"][::std::mem::size_of::<ibv_qp>() - 160usize];
@@ -1175,7 +1140,6 @@ pub struct ibv_comp_channel {
     pub fd: ::std::os::raw::c_int,
     pub refcnt: ::std::os::raw::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_comp_channel"][::std::mem::size_of::<ibv_comp_channel>() - 16usize];
@@ -1200,7 +1164,6 @@ pub struct ibv_cq {
     pub comp_events_completed: u32,
     pub async_events_completed: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_cq"][::std::mem::size_of::<ibv_cq>() - 128usize];
@@ -1224,7 +1187,6 @@ pub struct ibv_ah {
     pub pd: *mut ibv_pd,
     pub handle: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_ah"][::std::mem::size_of::<ibv_ah>() - 24usize];
@@ -1244,7 +1206,6 @@ pub struct _ibv_device_ops {
     >,
     pub _dummy2: ::std::option::Option<unsafe extern "C" fn(context: *mut ibv_context)>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of _ibv_device_ops"][::std::mem::size_of::<_ibv_device_ops>() - 16usize];
@@ -1265,7 +1226,6 @@ pub struct ibv_device {
     pub dev_path: [::std::os::raw::c_char; 256usize],
     pub ibdev_path: [::std::os::raw::c_char; 256usize],
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_device"][::std::mem::size_of::<ibv_device>() - 664usize];
@@ -1395,7 +1355,6 @@ pub struct ibv_context_ops {
     pub _compat_async_event:
         ::std::option::Option<unsafe extern "C" fn() -> *mut ::std::os::raw::c_void>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_context_ops"][::std::mem::size_of::<ibv_context_ops>() - 256usize];
@@ -1476,7 +1435,6 @@ pub struct ibv_context {
     pub mutex: pthread_mutex_t,
     pub abi_compat: *mut ::std::os::raw::c_void,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_context"][::std::mem::size_of::<ibv_context>() - 328usize];
@@ -1500,7 +1458,6 @@ pub struct sockaddr {
     pub sa_family: sa_family_t,
     pub sa_data: [::std::os::raw::c_char; 14usize],
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr"][::std::mem::size_of::<sockaddr>() - 16usize];
@@ -1515,7 +1472,6 @@ pub struct sockaddr_storage {
     pub __ss_padding: [::std::os::raw::c_char; 118usize],
     pub __ss_align: ::std::os::raw::c_ulong,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr_storage"][::std::mem::size_of::<sockaddr_storage>() - 128usize];
@@ -1533,7 +1489,6 @@ pub type in_addr_t = u32;
 pub struct in_addr {
     pub s_addr: in_addr_t,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of in_addr"][::std::mem::size_of::<in_addr>() - 4usize];
@@ -1553,7 +1508,6 @@ pub union in6_addr__bindgen_ty_1 {
     pub __u6_addr16: [u16; 8usize],
     pub __u6_addr32: [u32; 4usize],
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of in6_addr__bindgen_ty_1"][::std::mem::size_of::<in6_addr__bindgen_ty_1>() - 16usize];
@@ -1566,7 +1520,6 @@ const _: () = {
     ["Offset of field: in6_addr__bindgen_ty_1::__u6_addr32"]
         [::std::mem::offset_of!(in6_addr__bindgen_ty_1, __u6_addr32) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of in6_addr"][::std::mem::size_of::<in6_addr>() - 16usize];
@@ -1581,7 +1534,6 @@ pub struct sockaddr_in {
     pub sin_addr: in_addr,
     pub sin_zero: [::std::os::raw::c_uchar; 8usize],
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr_in"][::std::mem::size_of::<sockaddr_in>() - 16usize];
@@ -1604,7 +1556,6 @@ pub struct sockaddr_in6 {
     pub sin6_addr: in6_addr,
     pub sin6_scope_id: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of sockaddr_in6"][::std::mem::size_of::<sockaddr_in6>() - 28usize];
@@ -1643,7 +1594,6 @@ pub struct ibv_sa_path_rec {
     pub packet_life_time: u8,
     pub preference: u8,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of ibv_sa_path_rec"][::std::mem::size_of::<ibv_sa_path_rec>() - 64usize];
@@ -1715,7 +1665,6 @@ pub struct rdma_ib_addr {
     pub dgid: ibv_gid,
     pub pkey: __be16,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_ib_addr"][::std::mem::size_of::<rdma_ib_addr>() - 40usize];
@@ -1739,7 +1688,6 @@ pub union rdma_addr__bindgen_ty_1 {
     pub src_sin6: sockaddr_in6,
     pub src_storage: sockaddr_storage,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr__bindgen_ty_1"]
@@ -1763,7 +1711,6 @@ pub union rdma_addr__bindgen_ty_2 {
     pub dst_sin6: sockaddr_in6,
     pub dst_storage: sockaddr_storage,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr__bindgen_ty_2"]
@@ -1784,7 +1731,6 @@ const _: () = {
 pub union rdma_addr__bindgen_ty_3 {
     pub ibaddr: rdma_ib_addr,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr__bindgen_ty_3"][::std::mem::size_of::<rdma_addr__bindgen_ty_3>() - 40usize];
@@ -1793,7 +1739,6 @@ const _: () = {
     ["Offset of field: rdma_addr__bindgen_ty_3::ibaddr"]
         [::std::mem::offset_of!(rdma_addr__bindgen_ty_3, ibaddr) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_addr"][::std::mem::size_of::<rdma_addr>() - 296usize];
@@ -1807,7 +1752,6 @@ pub struct rdma_route {
     pub path_rec: *mut ibv_sa_path_rec,
     pub num_paths: ::std::os::raw::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_route"][::std::mem::size_of::<rdma_route>() - 312usize];
@@ -1823,7 +1767,6 @@ const _: () = {
 pub struct rdma_event_channel {
     pub fd: ::std::os::raw::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_event_channel"][::std::mem::size_of::<rdma_event_channel>() - 4usize];
@@ -1850,7 +1793,6 @@ pub struct rdma_cm_id {
     pub pd: *mut ibv_pd,
     pub qp_type: ibv_qp_type,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_cm_id"][::std::mem::size_of::<rdma_cm_id>() - 416usize];
@@ -1890,7 +1832,6 @@ pub struct rdma_conn_param {
     pub srq: u8,
     pub qp_num: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_conn_param"][::std::mem::size_of::<rdma_conn_param>() - 24usize];
@@ -1923,7 +1864,6 @@ pub struct rdma_ud_param {
     pub qp_num: u32,
     pub qkey: u32,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_ud_param"][::std::mem::size_of::<rdma_ud_param>() - 56usize];
@@ -1953,7 +1893,6 @@ pub union rdma_cm_event__bindgen_ty_1 {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_cm_event__bindgen_ty_1"]
@@ -1965,7 +1904,6 @@ const _: () = {
     ["Offset of field: rdma_cm_event__bindgen_ty_1::ud"]
         [::std::mem::offset_of!(rdma_cm_event__bindgen_ty_1, ud) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     ["Size of rdma_cm_event"][::std::mem::size_of::<rdma_cm_event>() - 80usize];
