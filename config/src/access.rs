@@ -107,8 +107,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// Returns the first host whose conditions became weaker. `None` represents all hosts that neither
-/// configuration names.
+/// Returns the first host whose conditions became weaker. The host `None` stands for all hosts that
+/// have no entry in either configuration.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// Question to the kernel; its text is its name in a recording.
+/// Question to the kernel. A recording lists the answers by the text of the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Global pause of a netdev (`ethtool -a`): [`super::Pause`].

@@ -11,10 +11,10 @@ use core::hash::Hash;
 
 /// Generation counter of a slot, which wraps around.
 pub trait Generation: Copy + Ord + Hash + fmt::Debug {
-    /// Counter of the first value.
+    /// Generation of the first value in a slot.
     const FIRST: Self;
 
-    /// Returns the counter after this one.
+    /// Returns the generation after this one.
     #[must_use]
     fn next(self) -> Self;
 }

@@ -124,8 +124,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Handles events until the listener is dropped. After a panic, the thread replaces the
-    /// identifier, which may be inconsistent.
+    /// Handles events until the listener is dropped. After a panic, the thread creates a new
+    /// identifier, because the old one may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;

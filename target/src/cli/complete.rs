@@ -14,8 +14,8 @@ use super::{PROGRAM, steer};
 /// Maximum wait for the target. Without an answer there are no names.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Asks the target first. Bash splits words at colons, so the words are those of the line, and only
-/// the part of a name after the last colon of the word is replaced.
+/// Asks the target first. Bash splits words at colons, so the function splits the line itself at
+/// spaces, and answers only the part of a name after the last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()

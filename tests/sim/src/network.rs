@@ -14,8 +14,7 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets with a flipped bit per thousand. If a checksum detects the flipped bit, the packet
-    /// is lost.
+    /// Packets per thousand in which one bit is flipped. A packet is lost if a checksum detects it.
     pub corruption: u64,
     /// Packets delayed beyond later ones, per thousand.
     pub reordering: u64,

@@ -63,8 +63,8 @@ fn path_with(folder: &Path) -> Result<OsString> {
 }
 
 /// Returns the folder of a new script `cc`, which links programs and fio engine with `libraries`,
-/// and other files with the compiler's `cc`. For a linker of another name, cargo would compile all
-/// crates again.
+/// and other files with the system's `cc`. The script has the name `cc`, because cargo compiles all
+/// crates again if the name of the linker changes.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;

@@ -239,7 +239,7 @@ mod tests {
         function.split('(').next().unwrap()
     }
 
-    /// Without this check, a test run reports an unlisted ignored test only after minutes.
+    /// A test run would report an ignored test that [`ALLOWED`] lacks only after minutes.
     #[test]
     fn each_ignored_test_may_be_skipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

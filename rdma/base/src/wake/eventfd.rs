@@ -39,7 +39,7 @@ impl Wake {
 
     /// Makes the descriptor unreadable.
     pub fn clear(&self) {
-        // A read fails only if the descriptor is not readable anyway.
+        // A read fails only if the counter is 0, and then there is nothing to clear.
         let _ = (&self.file).read(&mut [0; 8]);
     }
 }

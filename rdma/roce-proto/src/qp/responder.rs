@@ -406,8 +406,9 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer sends again from this request, so later responses are obsolete. A NAK stays,
-        // because this packet may be a copy made by the network, and the NAK is sent only once.
+        // The peer repeats its requests from this one on, so responses to later requests are
+        // obsolete. A waiting NAK stays: the network may have duplicated an old packet, and a lost
+        // NAK would not be sent again.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);

@@ -24,7 +24,7 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// At most the entries of all queue pairs.
+    /// Capsules that wait: at most as many as all queue pairs have entries.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
     /// With at least this many free requests, no check of shares is required.

@@ -322,8 +322,8 @@ async fn add_ns(control: &impl Control, params: Params) -> Answer {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // As in SPDK, a bdev backs one namespace. A memory bdev would otherwise be a separate
-            // disk in each.
+            // As in SPDK, a bdev backs one namespace. Two namespaces of one memory bdev would not
+            // share their data.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;
                 let message = format!("Invalid parameters: bdev {name} is a namespace already");

@@ -1,4 +1,4 @@
-//! Link of a reactor to the control plane, and panicked reactors of its thread.
+//! Link of a reactor to the control plane, and what its thread keeps of reactors that panicked.
 
 pub(super) mod census;
 pub(super) mod orphans;

@@ -1,5 +1,5 @@
-//! Commands that wait for rate limits, in one queue per host and disk. A command's cost is the time
-//! charged by its most widely shared limit.
+//! Commands that wait for rate limits, in one queue per host and disk. If several limits apply to a
+//! command, the limit that the most hosts share determines the command's cost in time.
 
 use crate::fair_queue::{FairQueue, Key};
 use crate::ids::ShareId;

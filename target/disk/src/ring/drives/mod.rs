@@ -30,7 +30,7 @@ pub(super) const DRIVES: u64 = 1 << 58;
 /// Flag of a drive in a slot's index.
 const DRIVE_SLOT: u32 = 1 << 30;
 
-/// Flag of a polled drive, with [`DRIVE_SLOT`].
+/// Flag of a polled drive in a slot's index, in addition to [`DRIVE_SLOT`].
 const POLLED_SLOT: u32 = 1 << 29;
 
 const UNPINNED: u16 = u16::MAX;
