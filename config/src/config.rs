@@ -123,6 +123,8 @@ pub struct Target {
     pub congestion_control: bool,
     /// True if the soft provider sends super-packets (segmentation offload).
     pub segmentation_offload: bool,
+    /// True if responses invalidate the host's key where the device supports it.
+    pub send_with_invalidate: bool,
     /// Log filter and format.
     pub log: Log,
 }

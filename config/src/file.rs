@@ -58,7 +58,8 @@ pub(crate) struct TargetTable {
     /// Memory of each reactor for data between disk and network: at least twice `mdts`.
     #[schemars(extend("default" = "16MiB"))]
     pub(crate) data_buffers: Option<String>,
-    /// Receives of each reactor on each device, shared by all its queue pairs.
+    /// Receives of each reactor on each device, shared by all its queue pairs. A device without
+    /// shared receive queues takes one for each entry of each queue.
     #[schemars(range(min = 64, max = 32768), extend("default" = 1024))]
     pub(crate) receives: Option<i64>,
     /// Largest data in the capsule of a write command: a multiple of 512 bytes, at most 16 KiB.
@@ -90,6 +91,10 @@ pub(crate) struct TargetTable {
     /// for network cards that give all packets of a super-packet the same IPv4 identification.
     #[schemars(extend("default" = "on", "enum" = ["on", "off"]))]
     pub(crate) segmentation_offload: Option<String>,
+    /// Whether responses invalidate the host's key where the device can: "auto"; "never" for
+    /// adapters that do it wrongly.
+    #[schemars(extend("default" = "auto", "enum" = ["auto", "never"]))]
+    pub(crate) send_with_invalidate: Option<String>,
     /// VID of the 802.1Q tag that RoCE v1 writes itself; 0 is a tag with only a priority.
     #[schemars(range(min = 0, max = 4094))]
     pub(crate) vlan: Option<i64>,

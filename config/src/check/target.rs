@@ -19,6 +19,7 @@ const PROVIDERS: [(&str, Provider); 3] = [
     ("soft", Provider::Soft),
 ];
 const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
+const AUTO_NEVER: [(&str, bool); 2] = [("auto", true), ("never", false)];
 const ROCE_IS_V1: [(&str, bool); 2] = [("v1", true), ("v2", false)];
 /// Maximum VLAN ID; 4095 is reserved (802.1Q, 9.6).
 const VID_MAX: i64 = 4094;
@@ -84,6 +85,13 @@ pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable)
             "segmentation_offload",
             table.segmentation_offload.as_deref(),
         ),
+        send_with_invalidate: check
+            .word(
+                &place.key("send_with_invalidate"),
+                table.send_with_invalidate.as_deref(),
+                &AUTO_NEVER,
+            )
+            .unwrap_or(true),
         log: log(check, place, table),
     }
 }

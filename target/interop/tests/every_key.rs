@@ -240,6 +240,7 @@ const KEYS: &[Key] = &[
     ("target.receives", "512", &[], ""),
     ("target.roce", "'v1'", &[], ""),
     ("target.segmentation_offload", "'off'", &[], ""),
+    ("target.send_with_invalidate", "'never'", &[], ""),
     ("target.vlan", "7", &[("target.roce", "'v1'")], ""),
 ];
 

@@ -123,6 +123,7 @@ fn sizes(config: &Config) -> Sizes {
         queue_pairs: QUEUE_PAIRS_MAX,
         poll_idle: config.target.poll_idle,
         poll_drives: config.target.poll_drives,
+        send_with_invalidate: config.target.send_with_invalidate,
         io_timeout: config.target.io_timeout,
     }
 }

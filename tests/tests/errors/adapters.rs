@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
+use cairn_initiator::{Data, Host, HostError, HostOptions, Identity, Recovery, command};
 use cairn_rdma::loopback::Loopback;
 use cairn_target::Target;
 use cairn_tests::harness::{NQN, host_nqn, nqn, subsystem};
@@ -58,6 +58,21 @@ fn queues_without_a_shared_receive_queue_reserve_receives() {
     drop(first);
     wait_until(|| rig.connect("second").is_ok());
     rig.target.stop().unwrap();
+}
+
+#[test]
+fn responses_invalidate_keys_unless_the_configuration_forbids_it() {
+    for (setting, invalidates) in [("auto", true), ("never", false)] {
+        let setting = format!("send_with_invalidate = \"{setting}\"\n");
+        let rig = Rig::start(&setting, |_| ());
+        let mut host = rig.connect("one").unwrap();
+        let mut buffer = host.buffer(512).unwrap();
+        let data = Data::once(&mut buffer, 512);
+        let response = host.run(command::read(1, 0, 1), data).unwrap();
+        assert_eq!(response.invalidated_rkey.is_some(), invalidates);
+        drop(host);
+        rig.target.stop().unwrap();
+    }
 }
 
 fn wait_until(mut ready: impl FnMut() -> bool) {

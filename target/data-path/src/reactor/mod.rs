@@ -73,6 +73,7 @@ pub struct Sizes {
     pub queue_pairs: u16,
     pub poll_idle: Duration,
     pub poll_drives: bool,
+    pub send_with_invalidate: bool,
     /// Zero means no limit.
     pub io_timeout: Duration,
 }

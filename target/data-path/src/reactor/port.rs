@@ -64,8 +64,10 @@ impl Port {
                 .map_err(|error| explain(&error))?,
         );
         let receive = |slot| slots.receive(slot, slots_region.lkey());
+        let mut limits = endpoint.limits();
+        limits.send_with_invalidate &= sizes.send_with_invalidate;
         let mut port = Self {
-            limits: endpoint.limits(),
+            limits,
             watched: vec![false; endpoint.wait_fds().len()],
             endpoint,
             arena,

@@ -165,6 +165,7 @@ impl Notes {
             roce,
             congestion_control,
             segmentation_offload,
+            send_with_invalidate,
             log: Log { filter, format },
         } = target;
         let settings = [
@@ -195,6 +196,10 @@ impl Notes {
             (
                 "segmentation_offload",
                 *segmentation_offload != usual.segmentation_offload,
+            ),
+            (
+                "send_with_invalidate",
+                *send_with_invalidate != usual.send_with_invalidate,
             ),
             ("log", *filter != usual.log.filter),
             ("log_format", *format != usual.log.format),
