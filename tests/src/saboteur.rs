@@ -36,7 +36,6 @@ struct Fuse {
     connects: AtomicUsize,
     refusals: AtomicUsize,
     own_receives: AtomicBool,
-    invalidations: AtomicUsize,
 }
 
 /// Decrements `times` and panics, unless `times` is 0.
@@ -53,11 +52,6 @@ impl Fuse {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
         };
-        let invalidates =
-            |work: &&SendWork| matches!(work.op, Operation::SendWithInvalidate { .. });
-        let invalidations = chain.iter().filter(invalidates).count();
-        self.invalidations
-            .fetch_add(invalidations, Ordering::Relaxed);
         if !chain.iter().any(is_it) {
             return false;
         }
@@ -78,7 +72,6 @@ impl Saboteur {
             connects: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             own_receives: AtomicBool::new(false),
-            invalidations: AtomicUsize::new(0),
         });
         Self { network, fuse }
     }
@@ -96,12 +89,6 @@ impl Saboteur {
     /// Makes devices opened from now on claim that they have no shared receive queues.
     pub fn divide_receives(&self) {
         self.fuse.own_receives.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the number of SENDs with Invalidate that the target has posted.
-    #[must_use]
-    pub fn invalidations(&self) -> usize {
-        self.fuse.invalidations.load(Ordering::Relaxed)
     }
 
     /// Makes the next connection request panic.

@@ -87,8 +87,8 @@ fn without_srq(device: &Device) -> Finding {
         "it has no shared receive queues",
     )
     .because(
-        "each queue pair has receives of its own, so memory grows with the number of hosts and \
-         their queues",
+        "each queue of a host reserves a receive for each of its entries: `receives` limits the \
+         queues of a reactor",
     )
 }
 

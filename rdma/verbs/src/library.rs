@@ -38,15 +38,24 @@ impl Library {
         if let Some(library) = LIBRARY.get() {
             return Ok(library);
         }
-        // SAFETY: any process may load rdma-core's libraries and run their initialisers.
-        // bindings.rs declares the functions as in rdma-core's headers.
-        let symbols = unsafe { Symbols::new(soname) }.map_err(|error| LibraryError {
-            reason: error.to_string(),
-        })?;
+        let symbols = Self::load_named(soname)?;
         Ok(LIBRARY.get_or_init(|| Library { symbols }))
     }
 
-    #[cfg(test)]
+    fn load_named(soname: &str) -> Result<Symbols, LibraryError> {
+        // SAFETY: any process may load rdma-core's libraries and run their initialisers.
+        // bindings.rs declares the functions as in rdma-core's headers.
+        unsafe { Symbols::new(soname) }.map_err(|error| LibraryError {
+            reason: error.to_string(),
+        })
+    }
+
+    #[cfg(feature = "quirks")]
+    pub(crate) fn load() -> Result<Symbols, LibraryError> {
+        Self::load_named(RDMACM_SONAME)
+    }
+
+    #[cfg(any(test, feature = "quirks"))]
     pub(crate) fn with(symbols: Symbols) -> Self {
         Self { symbols }
     }

@@ -31,7 +31,16 @@ impl fmt::Debug for VerbsProvider {
 impl VerbsProvider {
     /// Loads the libraries, and checks that the kernel modules are loaded.
     pub fn new() -> Result<Self, FabricError> {
-        let library = Library::open()?;
+        Self::over(Library::open()?)
+    }
+
+    /// Loads the libraries behind a layer that gives each device the quirks of another one.
+    #[cfg(feature = "quirks")]
+    pub fn with_quirks(quirks: crate::Quirks) -> Result<Self, FabricError> {
+        Self::over(crate::quirks::layer::library(quirks)?)
+    }
+
+    fn over(library: &'static Library) -> Result<Self, FabricError> {
         Channel::new(library)?;
         Ok(Self {
             devices: Arc::new(Devices::new(library)),

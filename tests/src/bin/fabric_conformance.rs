@@ -1,12 +1,15 @@
 //! `cairn-fabric-conformance`: conformance suite for a fabric provider.
 
 use std::net::IpAddr;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use cairn_rdma::Provider;
 use cairn_tests::case;
 use cairn_tests::fabric::{self, Setting};
 use cairn_tests::provider::ProviderName;
+use cairn_verbs::{Quirks, VerbsProvider};
 use clap::Parser;
 
 /// Tests whether a fabric provider follows the fabric model.
@@ -18,6 +21,10 @@ struct Arguments {
     /// Address of a device of the provider, used by both ends of each connection
     #[arg(long, default_value = "127.0.0.1")]
     addr: IpAddr,
+    /// Profile of an adapter whose quirks the device of the verbs provider gets; `all` runs the
+    /// suite for each profile, each in its own process
+    #[arg(long)]
+    quirks: Option<String>,
     /// List the cases with their requirements
     #[arg(long)]
     list: bool,
@@ -33,8 +40,15 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = case::select(&all, &arguments.cases)?;
+    let quirks = arguments.quirks.as_deref();
+    if quirks == Some("all") {
+        return each_profile(&arguments);
+    }
     let setting = Setting {
-        provider: arguments.provider.open()?,
+        provider: match quirks {
+            Some(name) => open_with(name)?,
+            None => arguments.provider.open()?,
+        },
         ip: arguments.addr,
     };
     Ok(if case::run_all(&chosen, |case| (case.run)(&setting)) {
@@ -42,4 +56,25 @@ fn main() -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn open_with(quirks: &str) -> Result<Arc<dyn Provider>> {
+    let known = Quirks::named(quirks);
+    let quirks = known.with_context(|| format!("there is no profile {quirks:?}"))?;
+    Ok(Arc::new(VerbsProvider::with_quirks(quirks)?))
+}
+
+fn each_profile(arguments: &Arguments) -> Result<ExitCode> {
+    let mut end = ExitCode::SUCCESS;
+    for quirks in Quirks::ALL {
+        println!("profile {}", quirks.name);
+        let mut suite = Command::new(std::env::current_exe()?);
+        suite.args(["--provider", "verbs", "--quirks", quirks.name, "--addr"]);
+        suite.arg(arguments.addr.to_string()).args(&arguments.cases);
+        if !suite.status()?.success() {
+            println!("FAILED  profile {}", quirks.name);
+            end = ExitCode::FAILURE;
+        }
+    }
+    Ok(end)
 }

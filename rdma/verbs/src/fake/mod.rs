@@ -15,7 +15,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::library::Library;
-use crate::quirks::{Quirks, SharedReceives};
+use crate::quirks::{BROADCOM, Quirks, SharedReceives};
 use crate::sys::{self, Symbols};
 
 pub(crate) use device::{Pair, State};
@@ -177,7 +177,7 @@ unsafe extern "C" fn query_device(
         _ => 16,
     };
     if quirks.swallows_receives {
-        known.vendor_id = 0x14e4;
+        known.vendor_id = BROADCOM;
     }
     if quirks.send_with_invalidate {
         known.device_cap_flags = sys::IBV_DEVICE_MEM_MGT_EXTENSIONS;

@@ -3,7 +3,13 @@
 //! Sources are rdma-core's providers and the kernel's drivers; docs/roce/adapters.md says what is
 //! proven.
 
+#[cfg(feature = "quirks")]
+pub(crate) mod layer;
+
 use std::time::Duration;
+
+/// PCI vendor of bnxt_re's adapters.
+pub(crate) const BROADCOM: u32 = 0x14e4;
 
 /// Support for shared receive queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +39,8 @@ pub struct Quirks {
     pub no_last_wqe: bool,
     /// True if flushed receives are not reported.
     pub swallows_receives: bool,
-    /// True if an error completion names the oldest work request, signaled or not.
+    /// True if an error completion names the oldest work request, signaled or not; only the double
+    /// of libibverbs does so.
     pub blames_oldest: bool,
     /// Duration of a control verb.
     pub control_verb: Duration,
@@ -54,17 +61,24 @@ impl Quirks {
     };
 
     /// All profiles.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NONE,
         Self {
             name: "e810",
             shared_receives: SharedReceives::Absent,
             max_sge: 6,
-            max_inline: 96,
             ..Self::NONE
         },
         Self {
             name: "bnxt",
+            no_last_wqe: true,
+            swallows_receives: true,
+            blames_oldest: true,
+            ..Self::NONE
+        },
+        Self {
+            name: "bnxt-own-queues",
+            shared_receives: SharedReceives::Absent,
             no_last_wqe: true,
             swallows_receives: true,
             blames_oldest: true,
@@ -93,7 +107,6 @@ impl Quirks {
         },
         Self {
             name: "qedr",
-            max_sge: 4,
             send_with_invalidate: false,
             ..Self::NONE
         },
