@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "port-4791";
@@ -24,15 +26,17 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             None if is_rxe => "the module rdma_rxe".to_owned(),
             None => format!("a socket of user {}", holder.uid),
         };
-        let severity = if is_soft {
-            Severity::Error
-        } else {
-            Severity::Warning
+        let Some(severity) = severity(examination, holder.address) else {
+            continue;
+        };
+        let at = match holder.address.is_unspecified() {
+            true => String::new(),
+            false => format!(" at {}", holder.address),
         };
         let finding = Finding::new(
             NAME,
             severity,
-            "UDP port 4791",
+            format!("UDP port 4791{at}"),
             format!("it is taken by {owner}"),
         )
         .because(if is_soft {
@@ -51,4 +55,21 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             finding.fixed_by("ss -ulnp 'sport = :4791'  # who it is; then stop that")
         });
     }
+}
+
+/// Returns `None` for a socket at an address that the program does not use. If the addresses of the
+/// program are unknown, a socket at a single address is a note.
+fn severity(examination: &Examination, holder: IpAddr) -> Option<Severity> {
+    let own = examination.addresses();
+    let is_everywhere = holder.is_unspecified();
+    if own.is_empty() && !is_everywhere {
+        return Some(Severity::Note);
+    }
+    if !is_everywhere && !own.contains(&holder) {
+        return None;
+    }
+    Some(match examination.is_soft() {
+        true => Severity::Error,
+        false => Severity::Warning,
+    })
 }

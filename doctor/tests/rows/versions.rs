@@ -1,3 +1,5 @@
+use cairn_doctor::rules::Severity;
+
 use crate::common::{
     PEER, assert_found, changed, findings, findings_with, findings_with_peer, intent, recorded,
 };
@@ -39,6 +41,28 @@ fn udp_4791_taken_by_another_program_stops_roce_in_user_space() {
         "ss -ulnp",
     ];
     assert_found(&findings, "port-4791", &parts);
+}
+
+#[test]
+fn udp_4791_taken_at_another_address_is_no_finding() {
+    let held = "[/proc]\nnet/udp = sl local rem st q t r uid t i\\n 7: 0100007F:12B7 00000000:0000 07 0:0 00:0 0 33 0 4711 2\n\
+                [?]\nsocket 4711 = \"other (pid 77)\"";
+    let at = |addresses: &[&str]| {
+        let intent = cairn_doctor::rules::Intent {
+            addresses: addresses.iter().map(|one| one.parse().unwrap()).collect(),
+            ..intent()
+        };
+        let findings = findings_with(&changed("no-device", held), intent, None);
+        findings
+            .into_iter()
+            .find(|finding| finding.rule == "port-4791")
+    };
+    let severity = |addresses| at(addresses).map(|finding| finding.severity);
+    assert_eq!(severity(&["127.0.0.2"]), None);
+    assert_eq!(severity(&["127.0.0.2", "127.0.0.1"]), Some(Severity::Error));
+    assert_eq!(severity(&[]), Some(Severity::Note));
+    let finding = at(&["127.0.0.1"]).unwrap();
+    assert!(finding.subject.contains("at 127.0.0.1"), "{finding:?}");
 }
 
 #[test]

@@ -60,6 +60,23 @@ fn the_last_line_and_the_exit_code_of_check_agree() {
     assert_eq!(served.status.code(), Some(2), "serve refuses it, too");
 }
 
+/// `auto` means user space at an address that no RDMA device has.
+#[test]
+fn a_taken_udp_port_is_found_with_auto() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = cairn_tests::harness::own_loopback_address();
+    let file = config(folder.path(), &at.to_string(), "mem:1MiB");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"soft\"", "\"auto\"")).unwrap();
+    assert_eq!(check(&file).1, Some(0));
+    let taken = std::net::UdpSocket::bind((at, 4791)).unwrap();
+    let output = run(&["check", file.to_str().unwrap()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("UDP port 4791 is in use"), "{stderr}");
+    assert_eq!(check(&file).1, Some(1));
+    drop(taken);
+}
+
 #[test]
 fn serve_exits_with_2_only_where_another_start_cannot_help() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,14 +7,14 @@ mod images;
 mod rdma_port;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider};
 use cairn_control::{BindError, Client};
 use cairn_doctor::cli::print_finding;
 use cairn_doctor::rules::Severity;
-use cairn_rdma::ROCE_PORT;
+use cairn_doctor::source::{Live, Source};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
@@ -165,9 +165,12 @@ fn parts(config: &Config) -> Vec<Finding> {
     let (disks, notes) = disks::problems(config);
     missing.extend(disks.into_iter().map(|one| (one.text, one.by_another)));
     let mut others = images::problems(config, images::open, images::Patience::default());
-    others.extend(config.listeners.iter().filter_map(address));
+    let listeners = config.listeners.iter();
+    others.extend(listeners.filter_map(|one| rdma_port::refusal(config, one)));
     others.extend(config.metrics.listen.and_then(|at| tcp_port(at).err()));
-    others.extend(memory(config));
+    let limit = getrlimit(Resource::Memlock).current;
+    let limit = limit.filter(|_| !geteuid().is_root());
+    others.extend(limit.and_then(|limit| memory(config, limit, has_devices())));
     others.extend(audit::problems(&config.audit));
     missing.extend(others.into_iter().map(|text| (text, true)));
     let is_taken = |text: &str| IN_USE.iter().any(|words| text.contains(words));
@@ -198,32 +201,6 @@ fn user() -> String {
     format!("user {}", geteuid())
 }
 
-fn address(listener: &Listener) -> Option<String> {
-    let at = listener.trid();
-    let refused = |error: &io::Error| match error.kind() {
-        io::ErrorKind::AddrNotAvailable => format!(
-            "listener {at}: no interface has this address: `ip address` shows those that there are"
-        ),
-        io::ErrorKind::AddrInUse => {
-            format!(
-                "listener {at}: UDP port {ROCE_PORT} {PORT_IN_USE}: `ss -lunp` shows by which program"
-            )
-        }
-        _ => format!("listener {at}: {error}"),
-    };
-    let port = match listener.provider {
-        Provider::Soft => ROCE_PORT,
-        Provider::Auto | Provider::Verbs => 0,
-    };
-    let resolved = match listener.address.resolve() {
-        Ok(resolved) => resolved,
-        Err(error) => return Some(format!("listener {at}: {error}")),
-    };
-    let bound = UdpSocket::bind(resolved.at(port));
-    let refused = bound.err().map(|error| refused(&error));
-    refused.or_else(|| rdma_port::refusal(listener, resolved))
-}
-
 fn tcp_port(at: SocketAddr) -> Result<(), String> {
     TcpListener::bind(at)
         .map(drop)
@@ -237,10 +214,19 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-fn memory(config: &Config) -> Option<String> {
-    let mut listeners = config.listeners.iter();
-    let limit = getrlimit(Resource::Memlock).current?;
-    if listeners.all(|listener| listener.provider == Provider::Soft) || geteuid().is_root() {
+fn has_devices() -> bool {
+    let devices = Live::machine().list("/sys/class/infiniband");
+    devices.is_ok_and(|devices| !devices.is_empty())
+}
+
+/// Returns the shortage of locked memory, which only listeners at RDMA devices need.
+fn memory(config: &Config, limit: u64, has_devices: bool) -> Option<String> {
+    let locks = |listener: &Listener| match listener.provider {
+        Provider::Soft => false,
+        Provider::Auto => has_devices,
+        Provider::Verbs => true,
+    };
+    if !config.listeners.iter().any(locks) {
         return None;
     }
     let parts = diagnosis::memory(&config.target);
@@ -344,6 +330,26 @@ mod tests {
         };
         assert!(of(Provider::Verbs, none()).unwrap().contains("a remedy"));
         assert_eq!(of(Provider::Auto, none()), None);
+    }
+
+    #[test]
+    fn locked_memory_is_a_matter_of_rdma_devices() {
+        let of = |provider: &str, limit, has_devices| {
+            let text = format!(
+                "[target]\nprovider = \"{provider}\"\n[[listener]]\naddress = \"127.0.0.1\"\n"
+            );
+            let config = Config::parse("test", &text, &Flags::default()).unwrap();
+            memory(&config, limit, has_devices).is_some()
+        };
+        for (provider, has_devices, expected) in [
+            ("soft", true, false),
+            ("auto", false, false),
+            ("auto", true, true),
+            ("verbs", false, true),
+        ] {
+            assert_eq!(of(provider, 64 << 10, has_devices), expected, "{provider}");
+            assert!(!of(provider, u64::MAX, has_devices), "{provider}");
+        }
     }
 
     #[test]
