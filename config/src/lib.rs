@@ -68,8 +68,8 @@ pub use config::{
 };
 pub use doubt::{host_doubt, is_slip};
 pub use edit::{
-    Draft, EditError, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener, NewNamespace,
-    NewSubsystem, Only, SubsystemSettings,
+    Draft, EditError, InForce, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener,
+    NewNamespace, NewSubsystem, Only, SubsystemSettings,
 };
 pub use exports::Exports;
 pub use flags::Flags;

@@ -238,6 +238,15 @@ pub(crate) struct HostAdded {
     pub(crate) warnings: Vec<String>,
 }
 
+/// Result of `namespace add`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NamespaceAdded {
+    /// NSID of the new namespace, or of the one that was there already.
+    pub(crate) nsid: u32,
+    /// Whether the namespace is new.
+    pub(crate) added: bool,
+}
+
 /// Result of `host group add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostsAdded {

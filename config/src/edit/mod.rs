@@ -28,6 +28,7 @@ use crate::secret::without_secrets;
 
 pub use limits::{LimitsOf, NewLimits};
 pub use listeners::NewListener;
+pub use present::InForce;
 pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 
 /// Reason why an edit failed. The draft is unchanged.

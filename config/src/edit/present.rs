@@ -1,20 +1,35 @@
 //! Comparison of an object to add with the one in the file. Settings that are not given are not
 //! compared, and each entry of a given list must be in the file's list.
 
-use toml_edit::{Array, ArrayOfTables, Item, Table, Value};
+use std::collections::BTreeMap;
+
+use cairn_base::Trid;
+use toml_edit::{ArrayOfTables, Item, Table, Value};
+use uuid::Uuid;
 
 use super::listeners::{address_of, is_listener};
-use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid};
+use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid, text_of};
+use crate::size;
+
+/// Settings in force of an object, by key: those that the file leaves to defaults, disks and host
+/// groups.
+pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 /// Keys that are not compared, because they identify the object.
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
+
+/// Values that another value in force stands for.
+const CHOICES: [&str; 2] = ["auto", "from-uuid"];
+
+/// Maximum entries of a list in an error.
+const SHOWN_MAX: usize = 8;
 
 impl Draft {
     /// Returns true if the file has this subsystem.
     ///
     /// # Errors
     /// The file's subsystem differs in a given setting.
-    pub fn has_subsystem(&self, new: &NewSubsystem) -> Result<bool, EditError> {
+    pub fn has_subsystem(&self, new: &NewSubsystem, in_force: &InForce) -> Result<bool, EditError> {
         let Ok((_, known)) = self.find_subsystem(&new.nqn) else {
             return Ok(false);
         };
@@ -25,90 +40,222 @@ impl Draft {
         if new.hosts.is_empty() {
             given.remove("allowed_hosts");
         }
-        compare(&format!("the subsystem {}", new.nqn), known, &given)
+        compare(&Object::Subsystem(&new.nqn), known, &given, in_force)
     }
 
     /// Returns the NSID of this namespace if the file has it. If no NSID is given, a namespace of
     /// the same disk with all given settings counts as this one. Memory and null disks never do,
-    /// because each is a new disk.
+    /// because each is a new disk. `in_force` has the settings by NSID; `None` if they are unknown.
     ///
     /// # Errors
-    /// The namespace with the given NSID differs in a given setting.
-    pub fn has_namespace(&self, nqn: &str, new: &NewNamespace) -> Result<Option<u32>, EditError> {
-        let is_new_each_time = ["mem:", "null:"]
-            .iter()
-            .any(|kind| new.export.starts_with(kind));
+    /// The namespace with the given NSID differs in a given setting. Without an NSID and with
+    /// unknown settings in force: a namespace of the same disk may be equal.
+    pub fn has_namespace(
+        &self,
+        nqn: &str,
+        new: &NewNamespace,
+        in_force: Option<&BTreeMap<u32, InForce>>,
+    ) -> Result<Option<u32>, EditError> {
         let Some(subsystem) = self.find_subsystem(nqn).ok().map(|(_, table)| table) else {
             return Ok(None);
         };
-        let mut known = array(subsystem, "namespace");
+        let known = subsystem
+            .get("namespace")
+            .and_then(Item::as_array_of_tables);
+        let mut known = known.into_iter().flat_map(ArrayOfTables::iter);
         let given = new.table(new.nsid.unwrap_or_default());
-        let Some(nsid) = new.nsid else {
-            if is_new_each_time {
-                return Ok(None);
-            }
-            let same = known.find(|known| compare("", known, &given).is_ok());
-            let nsid = same.and_then(|known| known.get("nsid")?.as_integer());
-            return Ok(nsid.and_then(|nsid| u32::try_from(nsid).ok()));
+        let none = InForce::new();
+        let in_force_of = |nsid| in_force.and_then(|all| all.get(&nsid)).unwrap_or(&none);
+        let same = |nsid: u32, known| {
+            let object = Object::Namespace(nqn, nsid);
+            compare(&object, known, &given, in_force_of(nsid)).map(|_| Some(nsid))
         };
-        let Some(known) = known.find(|known| has_nsid(known, nsid)) else {
+        if let Some(nsid) = new.nsid {
+            let known = known.find(|known| has_nsid(known, nsid));
+            return known.map_or(Ok(None), |known| same(nsid, known));
+        }
+        let is_new_each_time = ["mem:", "null:"]
+            .iter()
+            .any(|kind| new.export.starts_with(kind));
+        if is_new_each_time {
             return Ok(None);
-        };
-        compare(&format!("namespace {nsid} of {nqn}"), known, &given)?;
-        Ok(Some(nsid))
+        }
+        let mut refused = None;
+        for known in known.filter(|known| text_of(known, "export") == Some(new.export.as_str())) {
+            let nsid = known.get("nsid").and_then(Item::as_integer);
+            let Some(nsid) = nsid.and_then(|nsid| u32::try_from(nsid).ok()) else {
+                continue;
+            };
+            match same(nsid, known) {
+                Ok(found) => return Ok(found),
+                Err(error) => refused = Some(error),
+            }
+        }
+        refused.filter(|_| in_force.is_none()).map_or(Ok(None), Err)
     }
 
     /// Returns true if the file has this listener.
     ///
     /// # Errors
     /// The file's listener differs in a given setting.
-    pub fn has_listener(&self, new: &NewListener) -> Result<bool, EditError> {
-        let mut known = array(self.document.as_document(), "listener");
+    pub fn has_listener(&self, new: &NewListener, in_force: &InForce) -> Result<bool, EditError> {
+        let known = self.document.as_document().get("listener");
+        let known = known.and_then(Item::as_array_of_tables);
+        let mut known = known.into_iter().flat_map(ArrayOfTables::iter);
         let Some(known) = known.find(|known| is_listener(known, new.address, new.port)) else {
             return Ok(false);
         };
-        let what = format!("{} port {}", new.address, new.port);
-        compare(&what, known, &new.table())
+        let object = Object::Listener(Trid::new(new.address, new.port));
+        compare(&object, known, &new.table(), in_force)
     }
 }
 
-fn array<'t>(table: &'t Table, key: &str) -> impl Iterator<Item = &'t Table> {
-    let tables = table.get(key).and_then(Item::as_array_of_tables);
-    tables.into_iter().flat_map(ArrayOfTables::iter)
+/// Object of the file, as commands name it.
+enum Object<'a> {
+    Subsystem(&'a str),
+    Namespace(&'a str, u32),
+    Listener(Trid),
 }
 
-fn compare(what: &str, known: &Table, given: &Table) -> Result<bool, EditError> {
+impl std::fmt::Display for Object<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Subsystem(nqn) => write!(f, "subsystem {nqn}"),
+            Self::Namespace(nqn, nsid) => write!(f, "namespace {nsid} of {nqn}"),
+            Self::Listener(at) => write!(f, "listener {at}"),
+        }
+    }
+}
+
+impl Object<'_> {
+    /// Returns the command that gives `key` the values `new`. `all` also has the entries of the
+    /// present list.
+    fn remedy(&self, key: &str, new: &[String], all: &[String]) -> String {
+        let option = format!("--{}", key.replace('_', "-"));
+        let word = |text: &String| {
+            let quoted = shlex::try_quote(text).ok();
+            quoted.map_or_else(String::new, std::borrow::Cow::into_owned)
+        };
+        let first = new.first().map(word).unwrap_or_default();
+        let each = |option: &str| {
+            let words = all.iter().map(|one| format!(" {option} {}", word(one)));
+            words.collect::<String>()
+        };
+        match (self, key) {
+            (Self::Subsystem(nqn), "allow_any_host") => format!("cairn-target host any {nqn} on"),
+            (Self::Subsystem(nqn), "allowed_hosts") => {
+                let add = |host| format!("cairn-target host add {nqn} {}", word(host));
+                let all: Vec<String> = new.iter().map(add).collect();
+                all.join("; ")
+            }
+            (Self::Subsystem(nqn), "listeners") => {
+                format!("cairn-target subsystem set {nqn}{}", each("--listener"))
+            }
+            (Self::Subsystem(nqn), _) => {
+                format!("cairn-target subsystem set {nqn} {option} {first}")
+            }
+            (Self::Namespace(nqn, nsid), "hosts") => {
+                format!("cairn-target namespace set {nqn} {nsid}{}", each("--host"))
+            }
+            (Self::Namespace(nqn, nsid), _) => {
+                let value = if first == "true" { "on" } else { &first };
+                let set = format!("cairn-target namespace set {nqn} {nsid} {option} {value}");
+                match key {
+                    "name" | "ana_group" | "write_protection" => set,
+                    _ => format!("{set} (connected hosts lose the present namespace first)"),
+                }
+            }
+            (Self::Listener(at), "ana") => format!("cairn-target listener set {at} --ana {first}"),
+            (Self::Listener(at), _) => format!(
+                "an open listener cannot change it: write it into the file and restart the target, \
+                 or remove {at} and add it again, which also removes it from lists of listeners"
+            ),
+        }
+    }
+}
+
+fn compare(
+    object: &Object<'_>,
+    known: &Table,
+    given: &Table,
+    in_force: &InForce,
+) -> Result<bool, EditError> {
     for (key, item) in given.iter().filter(|(key, _)| !IDENTITY.contains(key)) {
         let Some(new) = item.as_value() else {
             continue;
         };
-        let old = known.get(key).and_then(Item::as_value);
-        if !old.is_some_and(|old| is_same(old, new)) {
-            let old = old.map_or("not set".to_owned(), shown);
-            let new = shown(new);
-            return Err(EditError::Exists(format!(
-                "{what} is there already, and its {key} is {old}, not {new}: change it by `set`, or \
-                 remove it first"
-            )));
+        let (is_list, new) = (new.is_array(), values(key, new));
+        let written = known.get(key).and_then(Item::as_value);
+        let written = written.map(|written| values(key, written));
+        let is_chosen = |one: &Vec<String>| one.iter().all(|one| CHOICES.contains(&one.as_str()));
+        let mut old = written.clone().unwrap_or_default();
+        if is_list || written.as_ref().is_none_or(is_chosen) {
+            old.extend(in_force.get(key).into_iter().flatten().cloned());
         }
+        let lacking: Vec<String> = new
+            .iter()
+            .filter(|one| !old.contains(one))
+            .cloned()
+            .collect();
+        let is_set = written.is_some() || in_force.contains_key(key);
+        if lacking.is_empty() && is_set {
+            continue;
+        }
+        old.retain(|one| !is_list || !new.contains(one));
+        let mut all = old.clone();
+        all.extend(new.iter().cloned());
+        let is_it = match (is_set, is_list) {
+            (false, _) => format!("{key} is not set"),
+            (true, true) => format!("{key} does not have {}", shown(&lacking)),
+            (true, false) => {
+                let old = old.last().map(String::as_str).unwrap_or_default();
+                format!("{key} is \"{old}\", not {}", shown(&new))
+            }
+        };
+        let remedy = object.remedy(key, if is_list { &lacking } else { &new }, &all);
+        return Err(EditError::Exists(format!(
+            "the {object} is there already, and its {is_it}: {remedy}"
+        )));
     }
     Ok(true)
 }
 
-fn is_same(old: &Value, new: &Value) -> bool {
-    if let (Some(old), Some(new)) = (old.as_array(), new.as_array()) {
-        let has = |one: &Value| old.iter().any(|old| is_same(old, one));
-        return Array::iter(new).all(has);
-    }
-    let is_same_place = || {
-        let (old, new) = (old.as_str()?, new.as_str()?);
-        Some(address_of(old)? == address_of(new)?)
+/// Returns the entries of a value, each in one notation.
+fn values(key: &str, value: &Value) -> Vec<String> {
+    let Some(array) = value.as_array() else {
+        return vec![plain(key, value)];
     };
-    shown(old) == shown(new) || is_same_place() == Some(true)
+    array.iter().map(|one| plain(key, one)).collect()
 }
 
-fn shown(value: &Value) -> String {
-    let mut value = value.clone();
-    value.decor_mut().clear();
-    value.to_string()
+fn plain(key: &str, value: &Value) -> String {
+    let Some(text) = value.as_str() else {
+        let mut value = value.clone();
+        value.decor_mut().clear();
+        return value.to_string();
+    };
+    let other = match key {
+        "uuid" => Uuid::try_parse(text).ok().map(|uuid| uuid.to_string()),
+        "nguid" => Some(text.to_lowercase()),
+        "listeners" => address_of(text).map(|at| at.to_string()),
+        "export" => text.split_once(':').and_then(|(kind, size)| {
+            let is_sized = ["mem", "null"].contains(&kind);
+            let bytes = is_sized.then(|| size::parse(size))?.ok()?;
+            Some(format!("{kind}:{bytes}"))
+        }),
+        _ => None,
+    };
+    other.unwrap_or_else(|| text.to_owned())
+}
+
+fn shown(all: &[String]) -> String {
+    let shown = all.iter().take(SHOWN_MAX);
+    let shown: Vec<String> = shown.map(|one| format!("\"{one}\"")).collect();
+    let more = all.len().saturating_sub(SHOWN_MAX);
+    let rest = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    shown.join(", ") + &rest
 }

@@ -35,6 +35,14 @@ pub struct NamespaceSettings {
     pub name: Option<String>,
     /// Value of `export`.
     pub export: Option<String>,
+    /// UUID of the namespace.
+    pub uuid: Option<String>,
+    /// Value of `nguid`.
+    pub nguid: Option<String>,
+    /// Logical block size in bytes.
+    pub block_size: Option<u32>,
+    /// True if other processes or machines export the disk.
+    pub shared: Option<bool>,
     /// True if writes are refused.
     pub read_only: Option<bool>,
     /// True if hosts may write-protect the namespace.
@@ -77,12 +85,21 @@ impl Draft {
     pub fn set_dhchap(&mut self, hashes: Option<&[&str]>, groups: Option<&[&str]>) {
         for (key, words) in [("dhchap_hashes", hashes), ("dhchap_groups", groups)] {
             if let Some(words) = words {
-                let target = self.document.as_table_mut().entry("target");
-                let target = target.or_insert(Item::Table(Table::new()));
-                if let Some(target) = target.as_table_like_mut() {
-                    target.insert(key, value(Array::from_iter(words.iter().copied())));
-                }
+                self.set_target(key, value(Array::from_iter(words.iter().copied())));
             }
+        }
+    }
+
+    /// Sets the maximum in-capsule data, in bytes.
+    pub fn set_in_capsule_data(&mut self, bytes: u32) {
+        self.set_target("in_capsule_data", value(bytes.to_string()));
+    }
+
+    fn set_target(&mut self, key: &str, item: Item) {
+        let target = self.document.as_table_mut().entry("target");
+        let target = target.or_insert(Item::Table(Table::new()));
+        if let Some(target) = target.as_table_like_mut() {
+            target.insert(key, item);
         }
     }
 
@@ -94,11 +111,18 @@ impl Draft {
         new: &NamespaceSettings,
     ) -> Result<(), EditError> {
         let namespace = self.namespace(nqn, nsid)?;
-        set_text(namespace, "name", new.name.as_deref());
-        set_text(namespace, "export", new.export.as_deref());
+        for (key, text) in [
+            ("name", &new.name),
+            ("export", &new.export),
+            ("uuid", &new.uuid),
+            ("nguid", &new.nguid),
+        ] {
+            set_text(namespace, key, text.as_deref());
+        }
         for (key, is_so) in [
             ("read_only", new.read_only),
             ("write_protection", new.write_protection),
+            ("shared", new.shared),
         ] {
             match is_so {
                 Some(true) => namespace[key] = value(true),
@@ -106,8 +130,10 @@ impl Draft {
                 None => {}
             }
         }
-        if let Some(group) = new.ana_group {
-            namespace["ana_group"] = value(i64::from(group));
+        for (key, number) in [("block_size", new.block_size), ("ana_group", new.ana_group)] {
+            if let Some(number) = number {
+                namespace[key] = value(i64::from(number));
+            }
         }
         match &new.hosts {
             Some(Only::Every) => drop(namespace.remove("hosts")),

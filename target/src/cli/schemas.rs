@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema};
 
 use crate::answers::{
     AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
-    Limit, Listener, Namespace, Referral, Reload, Status, Subsystem,
+    Limit, Listener, Namespace, NamespaceAdded, Referral, Reload, Status, Subsystem,
 };
 use crate::top::Rates;
 
@@ -24,7 +24,7 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("limit list", of::<Vec<Limit>>),
     ("listener list", of::<Vec<Listener>>),
     ("log", of::<String>),
-    ("namespace add", of::<u32>),
+    ("namespace add", of::<NamespaceAdded>),
     ("namespace list", of::<Vec<Namespace>>),
     ("referral list", of::<Vec<Referral>>),
     ("reload", of::<Reload>),

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_config::{
-    Draft, EditError, GROUP_PREFIX, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem,
-    Nqn, PORT_DEFAULT, Trid, without_secrets,
-};
+use cairn_config::{Draft, EditError, GROUP_PREFIX, Nqn, PORT_DEFAULT, Trid, without_secrets};
 use cairn_control::{
     Declared,
     Effect::{self, Changes, Reads, Reloads},
@@ -20,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::changes::{Change, Job, Pending};
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
-    NamespaceAdd, NamespaceOf, SubsystemAdd,
+    NamespaceOf,
 };
 use super::problems::{Observations, doubts};
 use super::published::{Facts, Published};
@@ -434,78 +431,6 @@ impl Methods {
             }
             Err(_) => Err(stopped()),
         }
-    }
-
-    async fn subsystem_add(&self, params: Params) -> Answer {
-        let add: SubsystemAdd = read(params)?;
-        let new = NewSubsystem {
-            nqn: add.nqn,
-            serial: add.serial,
-            model: add.model,
-            controller_ids: add.controller_ids,
-            allow_any_host: add.allow_any_host,
-            hosts: add.hosts,
-            listeners: add.listeners,
-        };
-        self.change(Kind::Grows, move |stage| {
-            let is_new = !stage.draft.has_subsystem(&new)?;
-            if is_new {
-                stage.draft.add_subsystem(&new)?;
-            }
-            Ok(json!(is_new))
-        })
-        .await
-    }
-
-    async fn namespace_add(&self, params: Params) -> Answer {
-        let add: NamespaceAdd = read(params)?;
-        let new = NewNamespace {
-            nsid: add.nsid,
-            name: add.name,
-            export: add.export,
-            uuid: add.uuid,
-            nguid: add.nguid,
-            block_size: add.block_size,
-            read_only: add.read_only,
-            write_protection: add.write_protection,
-            shared: add.shared,
-            ana_group: add.ana_group,
-            hosts: add.hosts,
-            limits: NewLimits::default(),
-            ceph: NewCeph::default(),
-        };
-        self.change(Kind::Grows, move |stage| {
-            let nsid = match stage.draft.has_namespace(&add.nqn, &new)? {
-                Some(nsid) => nsid,
-                None => stage.draft.add_namespace(&add.nqn, &new)?,
-            };
-            Ok(json!(nsid))
-        })
-        .await
-    }
-
-    async fn listener_add(&self, params: Params) -> Answer {
-        let at: ListenerAt = read(params)?;
-        if at.ana_group.is_some() {
-            return Err(Error::invalid(
-                "\"ana_group\": add the listener, then set the state of the group",
-            ));
-        }
-        let new = NewListener {
-            provider: at.provider,
-            roce: at.roce,
-            vlan: at.vlan,
-            ana: at.ana,
-            ..NewListener::at(at.address, at.port.unwrap_or(PORT_DEFAULT))
-        };
-        self.change(Kind::Grows, move |stage| {
-            let is_new = !stage.draft.has_listener(&new)?;
-            if is_new {
-                stage.draft.add_listener(&new)?;
-            }
-            Ok(json!(is_new))
-        })
-        .await
     }
 
     async fn listener_set(&self, params: Params) -> Answer {

@@ -4,6 +4,7 @@
 //! A change edits the configuration text, which is applied like a reload and written to disk before
 //! the response ([`changes`]).
 
+mod additions;
 mod changes;
 mod dialect;
 mod differences;

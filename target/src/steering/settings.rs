@@ -93,6 +93,10 @@ impl Methods {
         let new = NamespaceSettings {
             name: set.name,
             export: set.export,
+            uuid: set.uuid,
+            nguid: set.nguid,
+            block_size: set.block_size,
+            shared: set.shared,
             read_only: set.read_only,
             write_protection: set.write_protection,
             ana_group: set.ana_group,
@@ -100,7 +104,8 @@ impl Methods {
         };
         if new == NamespaceSettings::default() {
             return Err(nothing(
-                "name, export, read_only, write_protection, ana_group, hosts or every_host",
+                "name, export, uuid, nguid, block_size, shared, read_only, write_protection, \
+                 ana_group, hosts or every_host",
             ));
         }
         self.edit(Kind::Alone, move |draft| {

@@ -22,7 +22,7 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     let before = target.text();
     let mut host = target.connect("one");
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "name": "second"});
-    assert_eq!(target.done("cairn_namespace_add", add), 2);
+    assert_eq!(target.done("cairn_namespace_add", add)["nsid"], 2);
     assert_eq!(nsids(&mut host), [1, 2]);
     let text = target.text();
     let added = "\n[[subsystem.namespace]]\nnsid = 2\nname = \"second\"\nexport = \"mem:1MiB\"\n";
@@ -186,7 +186,7 @@ fn a_file_that_others_change_is_read_before_it_is_written() {
     assert_eq!(target.text(), theirs);
     assert_eq!(target.done("cairn_status", json!({}))["namespaces"], 1);
     target.done("cairn_reload", json!({}));
-    assert_eq!(target.done("cairn_namespace_add", add), 2);
+    assert_eq!(target.done("cairn_namespace_add", add)["nsid"], 2);
     assert!(target.text().starts_with(&theirs));
     std::fs::write(target.config(), "[[").unwrap();
     assert_eq!(target.refused("cairn_reload", json!({})), INVALID_PARAMS);
@@ -265,7 +265,7 @@ fn groups_of_hosts_are_shown_and_changed() {
     let added = || target.done("cairn_host_group_add", members.clone())["added"].clone();
     assert_eq!(added(), 2);
     assert_eq!(added(), 0);
-    assert_eq!(target.done("cairn_namespace_add", add), 2);
+    assert_eq!(target.done("cairn_namespace_add", add)["nsid"], 2);
     let shown = target.done("cairn_host_group_list", json!({}));
     let expected = json!([{"name": "team", "lists": 1, "hosts": [first, second]}]);
     assert_eq!(shown, expected);

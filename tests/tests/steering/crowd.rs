@@ -28,7 +28,7 @@ fn a_hundred_clients_add_and_remove_under_verified_io() {
                 let mut client = target.client();
                 for _ in 0..TURNS {
                     let add = json!({"nqn": NQN, "export": "mem:64KiB"});
-                    let nsid = client.call("cairn_namespace_add", &add).unwrap();
+                    let nsid = &client.call("cairn_namespace_add", &add).unwrap()["nsid"];
                     let remove = json!({"nqn": NQN, "nsid": nsid});
                     client.call("cairn_namespace_remove", &remove).unwrap();
                 }

@@ -168,7 +168,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
                 taken[kind].push(begin.elapsed());
                 answer
             };
-            let nsid = timed(0, "cairn_namespace_add", &add);
+            let nsid = timed(0, "cairn_namespace_add", &add)["nsid"].clone();
             timed(
                 1,
                 "cairn_namespace_remove",

@@ -63,7 +63,7 @@ impl Troubled {
     }
 
     fn assert_changes(&self, before: &str) {
-        assert_eq!(self.target.done("cairn_namespace_add", add()), 2);
+        assert_eq!(self.target.done("cairn_namespace_add", add())["nsid"], 2);
         let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:64KiB\"\n";
         assert_eq!(self.target.text(), format!("{before}{added}"));
         self.target
@@ -129,7 +129,10 @@ fn a_change_that_stays_in_the_file_comes_with_a_reload() {
     troubled.target.done("cairn_reload", json!({}));
     assert_eq!(troubled.namespaces(), 2);
     assert_eq!(troubled.target.text(), left);
-    assert_eq!(troubled.target.done("cairn_namespace_add", add()), 3);
+    assert_eq!(
+        troubled.target.done("cairn_namespace_add", add())["nsid"],
+        3
+    );
     fs::write(troubled.target.config(), &left).unwrap();
     assert_eq!(troubled.refused().0, -116);
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use cairn_config::Trid;
 use cairn_control::{CallError, Client, chosen_path};
-use cairn_doctor::cli::{Format, OutputArgs, print_message};
+use cairn_doctor::cli::{Format, OutputArgs, print_finding, print_message};
+use cairn_doctor::rules::Severity;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -262,15 +263,9 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         _ => PATIENCE,
     };
     let mut client = asked.at.connect(patience).map_err(failed)?;
-    let is_namespace = asked.method == "cairn_namespace_add";
-    let count = |client: &mut Client| match is_namespace {
-        true => client.call("cairn_subsystem_list", &json!({})).ok(),
-        false => None,
-    };
-    let before = count(&mut client);
     let answer = client.call(asked.method, &asked.params).map_err(failed)?;
     if let Some(object) = &asked.added
-        && (is_unchanged(&answer) || is_namespace && before == count(&mut client))
+        && is_unchanged(&answer)
     {
         print_message(format_args!("unchanged: {object}"));
     }
@@ -285,10 +280,10 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         (_, View::Added) => {
             let warnings = answer["warnings"].as_array().into_iter().flatten();
             for warning in warnings.filter_map(Value::as_str) {
-                print_message(format_args!("warning: {warning}"));
+                print_finding(Severity::Warning, warning);
             }
-            match answer["added"].as_u64() {
-                Some(added) => added.to_string(),
+            match answer["nsid"].as_u64().or(answer["added"].as_u64()) {
+                Some(number) => number.to_string(),
                 None => return Ok(()),
             }
         }
@@ -474,7 +469,9 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
                 "ana_group": ana_group,
                 "hosts": host,
             });
+            let view = View::Added;
             let deed = Asked::deed(at, "cairn_namespace_add", params);
+            let deed = Asked { view, ..deed };
             deed.adding(format!("namespace of {nqn} with {export}"))
         }
         NamespaceAction::Remove { nqn, nsid, at } => {
@@ -491,6 +488,10 @@ fn of_setting(set: &NamespaceSet) -> Asked<'_> {
         "nsid": set.nsid,
         "name": set.name,
         "export": set.export.as_deref().map(absolute),
+        "uuid": set.uuid,
+        "nguid": set.nguid,
+        "block_size": set.block_size,
+        "shared": set.shared,
         "read_only": set.read_only,
         "write_protection": set.write_protection,
         "ana_group": set.ana_group,
