@@ -15,7 +15,7 @@ static HAS_NO_HEADERS: AtomicBool = AtomicBool::new(false);
 /// Options of every command.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Common {
-    /// Print no messages except errors
+    /// Print no messages except warnings and errors
     #[arg(long, global = true)]
     pub quiet: bool,
     /// Print tables without their row of headings
@@ -55,11 +55,11 @@ pub fn print_error(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Prints a finding to stderr. `--quiet` suppresses all findings except errors.
+/// Prints a finding to stderr. `--quiet` suppresses notes.
 pub fn print_finding(severity: Severity, text: &str) {
     match severity {
-        Severity::Error => print_error(format_args!("{severity}: {text}")),
-        _ => print_message(format_args!("{severity}: {text}")),
+        Severity::Note => print_message(format_args!("{severity}: {text}")),
+        Severity::Warning | Severity::Error => print_error(format_args!("{severity}: {text}")),
     }
 }
 

@@ -190,7 +190,7 @@ pub(super) fn explain(mut error: clap::Error, arguments: &[OsString]) -> clap::E
 }
 
 impl Bench {
-    pub(super) fn run(&self) -> Result<ExitCode> {
+    pub(super) fn usage(&self) -> Result<()> {
         let job = &self.job.0;
         if job.rw.writes && !self.destroy_data {
             return Err(format!(
@@ -198,6 +198,11 @@ impl Bench {
                 job.rw.name
             ));
         }
+        Ok(())
+    }
+
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let job = &self.job.0;
         let live = self.eta != Eta::Never && !is_quiet();
         let result = if self.paths.is_empty() {
             let mut lanes = self.place.lanes(live)?.1;

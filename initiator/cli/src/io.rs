@@ -362,8 +362,11 @@ pub(super) struct Write {
 }
 
 impl Write {
+    pub(super) fn usage(&self) -> Result<()> {
+        self.leave.check("write")
+    }
+
     pub(super) fn run(&self) -> Result<()> {
-        self.leave.check("write")?;
         let mut disk = self.target.open()?;
         let file = self.data.as_deref();
         let mut source = Source::open(&disk, &self.blocks, file, self.data_size)?;
@@ -432,10 +435,13 @@ pub(super) struct WriteZeroes {
 }
 
 impl WriteZeroes {
+    pub(super) fn usage(&self) -> Result<()> {
+        self.leave.check("write-zeroes")
+    }
+
     pub(super) fn run(&self) -> Result<()> {
         /// Maximum blocks of a Write Zeroes command: NLB is 16 bits, 0-based.
         const BLOCKS_MAX: u64 = 1 << 16;
-        self.leave.check("write-zeroes")?;
         let mut disk = self.target.open()?;
         let (slba, count) = disk.stretch(&self.blocks, None)?;
         for first in (0..count).step_by(BLOCKS_MAX as usize) {
@@ -475,7 +481,7 @@ pub(super) struct Dsm {
 }
 
 impl Dsm {
-    pub(super) fn run(&self) -> Result<()> {
+    pub(super) fn usage(&self) -> Result<()> {
         /// Maximum ranges of a Dataset Management command: NR is 8 bits, 0-based.
         const RANGES_MAX: usize = 256;
         self.leave.check("dsm --ad")?;
@@ -484,6 +490,10 @@ impl Dsm {
                 "--slbs and --blocks require the same count of numbers, up to {RANGES_MAX}"
             ));
         }
+        Ok(())
+    }
+
+    pub(super) fn run(&self) -> Result<()> {
         let mut data = Vec::new();
         for (&slba, &nlb) in self.slbs.iter().zip(&self.blocks) {
             let range = DatasetRange {

@@ -156,6 +156,10 @@ pub fn main() -> ExitCode {
     let matches = matches.unwrap_or_else(|error| bench::explain(error, &arguments).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     cli.common.apply();
+    if let Err(error) = cli.command.usage() {
+        cairn_doctor::cli::print_error(cairn_doctor::cli::error_line(&error));
+        return ExitCode::from(2);
+    }
     match run(cli.command).and_then(|code| output::check().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
@@ -163,6 +167,19 @@ pub fn main() -> ExitCode {
                 cairn_doctor::cli::print_error(cairn_doctor::cli::error_line(&error));
             }
             ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    /// Returns an error for arguments that contradict each other, or lack a confirmation.
+    fn usage(&self) -> Result<()> {
+        match self {
+            Self::Write(command) => command.usage(),
+            Self::WriteZeroes(command) => command.usage(),
+            Self::Dsm(command) => command.usage(),
+            Self::Bench(command) => command.usage(),
+            _ => Ok(()),
         }
     }
 }

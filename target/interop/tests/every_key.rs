@@ -426,6 +426,9 @@ fn each_key_of_the_schema_is_tested() {
 #[test]
 fn each_key_is_kept_by_nvmet_or_named() {
     each_key_is_kept_or_named(BASE, to_nvmet, from_nvmet);
+    let config = parse(&with(BASE, &[("target.in_capsule_data", "'8KiB'")]));
+    let (notes, again) = there_and_back(&config, to_nvmet, from_nvmet);
+    assert_eq!((notes, plain(again)), (Vec::new(), plain(config)));
 }
 
 #[test]

@@ -44,7 +44,11 @@ pub(super) enum Export {
     },
 }
 
-pub(super) fn import(import: &Import) -> Result<(), String> {
+/// Exit code if the result lacks an object of the source.
+const PARTIAL: u8 = 4;
+
+/// Prints the converted configuration, and returns the exit code.
+pub(super) fn import(import: &Import) -> Result<u8, String> {
     let (file, converted) = match import {
         Import::Nvmet { file } => (file, from_nvmet(&json(file)?)?),
         Import::Spdk { file } => (file, from_spdk(&json(file)?)?),
@@ -54,19 +58,24 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     // The text is printed even if invalid, so that the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
-        Ok(_) => refuse_opened(&converted),
+        Ok(_) => verdict(&converted),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn refuse_opened(converted: &Converted) -> Result<(), String> {
-    match converted.opens {
-        false => Ok(()),
-        true => Err("a restriction of access has no counterpart: see the notes above".to_owned()),
+fn verdict(converted: &Converted) -> Result<u8, String> {
+    if converted.opens {
+        return Err("a restriction of access has no counterpart: see the notes above".to_owned());
     }
+    if converted.is_partial {
+        let text = "the result is partial: it lacks what the notes above leave out";
+        print_finding(Severity::Warning, text);
+    }
+    Ok(if converted.is_partial { PARTIAL } else { 0 })
 }
 
-pub(super) fn export(export: &Export) -> Result<(), String> {
+/// Prints the converted configuration, and returns the exit code.
+pub(super) fn export(export: &Export) -> Result<u8, String> {
     let (Export::Nvmet { file } | Export::Spdk { file }) = export;
     let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;
     let converted = match export {
@@ -75,7 +84,7 @@ pub(super) fn export(export: &Export) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(&converted.text);
-    refuse_opened(&converted)
+    verdict(&converted)
 }
 
 fn report(notes: &[String]) {

@@ -211,8 +211,8 @@ pub fn main() -> ExitCode {
         Command::Steer(steer::Steer::Status { check: true, at }) => return steer::check(&at),
         Command::Steer(steer) => steer::run(&steer),
         Command::Key(key) => key::run(&key),
-        Command::Import(import) => convert::import(&import),
-        Command::Export(export) => convert::export(&export),
+        Command::Import(import) => return exit(convert::import(&import)),
+        Command::Export(export) => return exit(convert::export(&export)),
         Command::Schema { of: Some(command) } => {
             schemas::schema(&command).map(|schema| print_line(&schema))
         }
@@ -234,13 +234,18 @@ pub fn main() -> ExitCode {
         Command::Fabric(args) => return cairn_doctor::cli::fabric(&args, CALLER),
         Command::Doctor(doctor) => return ExitCode::from(diagnosis::run(&doctor)),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+    exit(result.map(|()| 0))
+}
+
+/// Prints an error, and returns the exit code.
+fn exit(result: Result<u8, String>) -> ExitCode {
+    result.map_or_else(
+        |error| {
             logging::print_failure(&error);
             ExitCode::FAILURE
-        }
-    }
+        },
+        ExitCode::from,
+    )
 }
 
 /// A closed stdout is no error.

@@ -156,7 +156,7 @@ fn is_quiet(bench: &Bench, line: &str, environment: &str) {
     let (_, stderr) = texts(&output);
     let code = output.status.code();
     assert!(
-        code.is_some_and(|code| code <= 2),
+        code.is_some_and(|code| code <= 4),
         "{line}: {code:?} {stderr}"
     );
     assert!(
@@ -190,7 +190,7 @@ pub(crate) fn target() -> Result<(), Failed> {
             .status
             .code();
         assert!(
-            code.is_some_and(|code| code <= 2),
+            code.is_some_and(|code| code <= 4),
             "{line} without stderr: {code:?}"
         );
     }

@@ -38,7 +38,10 @@ pub(super) const TESTS: &[(&str, fn())] = &[
         "failures_have_their_exit_code_and_one_prefix",
         failures_have_their_exit_code_and_one_prefix,
     ),
-    ("quiet_prints_errors_alone", quiet_prints_errors_alone),
+    (
+        "quiet_prints_warnings_and_errors_alone",
+        quiet_prints_warnings_and_errors_alone,
+    ),
     (
         "both_programs_name_their_commit",
         both_programs_name_their_commit,
@@ -317,11 +320,17 @@ fn documented_codes() -> Vec<i32> {
     cells.map(|code| code.parse().unwrap()).collect()
 }
 
+/// nvmet exports no memory.
+const PARTIAL: &str = "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\n\
+                       nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
+                       [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n";
+
 fn failures_have_their_exit_code_and_one_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (none, wrong) = (path("none"), path("wrong.toml"));
+    let (none, wrong, partial) = (path("none"), path("wrong.toml"), path("partial.toml"));
     std::fs::write(&wrong, "[target]\nreactors = \"many\"\n").unwrap();
+    std::fs::write(&partial, PARTIAL).unwrap();
     let target: &[(i32, &[&str])] = &[
         (0, &["schema"]),
         (0, &["--version"]),
@@ -339,6 +348,7 @@ fn failures_have_their_exit_code_and_one_prefix() {
         (1, &["fabric", "explain", "no such error"]),
         (1, &["fabric", "set-tos", "none", "1", "--root", &none]),
         (1, &["fabric", "--root", &none]),
+        (4, &["export", "nvmet", &partial]),
         (2, &["serve", "--config", &none]),
         (2, &["serve", "--config", &wrong]),
         (2, &["check", &wrong]),
@@ -354,11 +364,17 @@ fn failures_have_their_exit_code_and_one_prefix() {
         (0, &["--version"]),
         (1, &["discover", "-a", "127.0.0.1", "-s", "1"]),
         (1, &["list", "-a", "127.0.0.1", "-n", ""]),
-        (1, &["bench", "-a", "127.0.0.1", "--rw=write"]),
         (1, &["link", "-a", "127.0.0.1:1"]),
         (1, &["manual", "/proc/none"]),
         (1, &["fabric", "explain", "no such error"]),
         (2, &["id-ctrl", "-a", "127.0.0.1", "-o", "name"]),
+        (2, &["bench", "-a", "127.0.0.1", "--rw=write"]),
+        (2, &["write", "-a", "127.0.0.1"]),
+        (2, &["write-zeroes", "-a", "127.0.0.1"]),
+        (
+            2,
+            &["dsm", "-a", "127.0.0.1", "--slbs=0", "--blocks=1", "--ad"],
+        ),
         (2, &["read"]),
         (3, &["doctor", "--root", &none]),
     ];
@@ -370,7 +386,7 @@ fn failures_have_their_exit_code_and_one_prefix() {
             assert_eq!(output.status.code(), Some(*code), "{args:?}: {stderr}");
             codes.push(*code);
             let is_error = stderr.starts_with("error: ") && !stderr.starts_with("error: error");
-            assert_eq!(is_error, *code != 0, "{args:?}: {stderr}");
+            assert_eq!(is_error, ![0, 4].contains(code), "{args:?}: {stderr}");
         }
     }
     codes.sort_unstable();
@@ -382,17 +398,23 @@ fn failures_have_their_exit_code_and_one_prefix() {
     );
 }
 
-fn quiet_prints_errors_alone() {
+fn quiet_prints_warnings_and_errors_alone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("target.toml");
-    let text = "[control]\nsocket = \"off\"\n[[listener]]\naddress = \"192.0.2.77\"\n\
+    let text = "[target]\nlog = \"warn\"\n[control]\nsocket = \"off\"\n[[listener]]\naddress = \"192.0.2.77\"\n\
                 [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
     std::fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
     let loud = run("cairn-target", &["check", file]);
-    assert!(String::from_utf8_lossy(&loud.stderr).contains("warning: "));
+    let stderr = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let quiet = run("cairn-target", &["check", file, "--quiet"]);
-    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
+    assert!(stderr(&quiet).contains("warning: "));
+    let converted = |more: &[&str]| {
+        let args = [&["export", "nvmet", file], more].concat();
+        let output = run("cairn-target", &args);
+        stderr(&output).contains("note: ")
+    };
+    assert!(converted(&[]) && !converted(&["--quiet"]));
     assert_eq!(quiet.stdout, loud.stdout);
     assert_eq!(quiet.status.code(), Some(1));
 }

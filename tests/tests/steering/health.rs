@@ -170,7 +170,7 @@ fn a_mistyped_host_is_named_at_once_and_stays_a_problem() {
         "nqn.2014-08.org.nvmexpres:uuid:1",
     ];
     for host in odd {
-        let added = target.command(&["host", "add", NQN, host]);
+        let added = target.command(&["host", "add", NQN, host, "--quiet"]);
         let warned = String::from_utf8(added.stderr).unwrap();
         assert!(
             added.status.success() && warned.contains("mistyped"),

@@ -7,6 +7,7 @@ mod changes;
 mod completion;
 mod contract;
 mod convert;
+mod convert_partial;
 mod convert_values;
 mod crowd;
 mod disks;

@@ -139,12 +139,15 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Leaves the object out; the note has its name and the reason `why`.
+    /// Leaves the object out, which the result then lacks; the note has its name and the reason
+    /// `why`.
     pub(super) fn leave_out(&self, why: impl Display) {
-        self.leave_out_whole(format!("{} is left out: {why}", self.what));
+        self.notes
+            .lacks(format!("{} is left out: {why}", self.what));
+        self.is_left_out.set(true);
     }
 
-    /// Leaves the object out with this note.
+    /// Leaves out an object that no host could use, or that has no counterpart, with this note.
     pub(super) fn leave_out_whole(&self, note: impl Into<String>) {
         self.notes.add(note);
         self.is_left_out.set(true);
@@ -160,7 +163,7 @@ impl<'v> Fields<'v> {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());
         if !is_readable {
-            self.notes.add(format!("{} is left out", self.what));
+            self.notes.lacks(format!("{} is left out", self.what));
             self.is_left_out.set(true);
         }
         is_readable

@@ -28,6 +28,8 @@ pub struct Converted {
     pub notes: Vec<String>,
     /// True if a restriction of access has no counterpart.
     pub opens: bool,
+    /// True if the result lacks an object, such as a namespace.
+    pub is_partial: bool,
 }
 
 /// Decides by the file type if the path exists here, otherwise by its name.

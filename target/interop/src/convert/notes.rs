@@ -20,6 +20,7 @@ use super::Converted;
 pub(super) struct Notes {
     all: Rc<RefCell<Vec<String>>>,
     opens: Rc<Cell<bool>>,
+    is_partial: Rc<Cell<bool>>,
 }
 
 impl Notes {
@@ -43,9 +44,15 @@ impl Notes {
         self.opens.set(true);
     }
 
+    /// Adds a note on an object that the result lacks.
+    pub(super) fn lacks(&self, note: impl Into<String>) {
+        self.add(note);
+        self.is_partial.set(true);
+    }
+
     pub(super) fn made<T>(&self, made: Result<T, EditError>) {
         if let Err(error) = made {
-            self.add(error.to_string());
+            self.lacks(error.to_string());
         }
     }
 
@@ -54,6 +61,7 @@ impl Notes {
             text,
             notes: self.all.take(),
             opens: self.opens.get(),
+            is_partial: self.is_partial.get(),
         }
     }
 
@@ -82,24 +90,19 @@ impl Notes {
         }
     }
 
-    pub(super) fn without_counterpart<const N: usize>(
+    pub(super) fn without_counterpart<'k>(
         &self,
         what: &str,
-        settings: [(&str, bool); N],
+        settings: impl IntoIterator<Item = (&'k str, bool)>,
     ) {
-        for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
+        for (key, _) in settings.into_iter().filter(|(_, is_set)| *is_set) {
             self.add(format!("{what}: {key} has no counterpart"));
         }
     }
 
-    fn not_carried<const N: usize>(&self, table: &str, settings: [(&str, bool); N]) {
-        for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
-            self.add(format!("[{table}]: {key} is not carried over"));
-        }
-    }
-
-    /// Adds a note for each setting of the process. Returns the default of every other key.
-    pub(super) fn of_process(&self, config: &Config) -> Config {
+    /// Adds a note for each setting of the process, except for the `carried` keys of `[target]`.
+    /// Returns the default of every other key.
+    pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {
             target,
@@ -125,22 +128,22 @@ impl Notes {
             keys: _,
             subsystems: _,
         } = config;
-        self.of_target(target, &usual.target);
-        self.not_carried("metrics", [("listen", listen.is_some())]);
+        self.of_target(target, &usual.target, carried);
+        self.without_counterpart("[metrics]", [("listen", listen.is_some())]);
         let audit = [
             ("file", file.is_some()),
             ("journal", *journal),
             ("datagram", datagram.is_some()),
         ];
-        self.not_carried("audit", audit);
+        self.without_counterpart("[audit]", audit);
         let control = [
             ("socket", *socket != ControlSocket::Usual),
             ("group", group.is_some()),
             ("read_only", *read_only),
             ("exports", exports.is_some()),
         ];
-        self.not_carried("control", control);
-        self.not_carried("marking", [("rules", **marking != Rules::default())]);
+        self.without_counterpart("[control]", control);
+        self.without_counterpart("[marking]", [("rules", **marking != Rules::default())]);
         for HostGroup { name, hosts: _ } in host_groups {
             self.add(format!(
                 "[[host_group]] {name} has no counterpart: its hosts are listed one by one"
@@ -149,7 +152,7 @@ impl Notes {
         usual
     }
 
-    fn of_target(&self, target: &Target, usual: &Target) {
+    fn of_target(&self, target: &Target, usual: &Target, carried: &[&str]) {
         let Target {
             reactors,
             poll_idle,
@@ -204,7 +207,9 @@ impl Notes {
             ("log", *filter != usual.log.filter),
             ("log_format", *format != usual.log.format),
         ];
-        self.not_carried("target", settings);
+        let settings = settings.into_iter();
+        let lost = settings.filter(|(key, _)| !carried.contains(key));
+        self.without_counterpart("[target]", lost);
     }
 
     pub(super) fn of_listener(&self, what: &str, listener: &Listener, usual: &Listener) {
@@ -247,7 +252,7 @@ impl Notes {
             problem: _,
             left_out: _,
         } = pool;
-        self.add(format!(
+        self.lacks(format!(
             "namespace {} of {nqn} is left out: only Cairn exports the files of a directory \
              (dir:{})",
             like.nsid,
@@ -277,18 +282,15 @@ impl Notes {
             burst,
             weight,
         } = limits;
-        for (limit, is_set) in [
+        let limits = [
             ("iops", iops.is_some()),
             ("read", read.is_some()),
             ("write", write.is_some()),
             ("total", total.is_some()),
             ("outstanding", outstanding.is_some()),
             ("burst_ms", burst.is_some()),
-        ] {
-            if is_set {
-                self.add(format!("{what}: {key}.{limit} has no counterpart"));
-            }
-        }
+        ];
+        self.without_counterpart(&format!("{what}, {key}"), limits);
         self.without_counterpart(what, [("weight", weight.is_some())]);
     }
 

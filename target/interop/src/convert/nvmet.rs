@@ -12,6 +12,15 @@ use super::{Converted, Notes, is_device};
 /// Default of `attr_qid_max` in Linux.
 const QUEUES_OF_NVMET: u64 = 128;
 
+/// Default of `in_capsule_data` and of `inline_data_size`, which is a page.
+const INLINE_DEFAULT: u32 = 4 << 10;
+
+/// Maximum of `in_capsule_data`, and of `inline_data_size` over RDMA.
+const INLINE_MAX: u32 = 16 << 10;
+
+/// Unit of `in_capsule_data`.
+const INLINE_UNIT: u32 = 512;
+
 pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
     if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
         return Err(
@@ -27,6 +36,7 @@ pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
     for port in root.array("ports") {
         ports.extend(add_port(&mut draft, &notes, port));
     }
+    set_in_capsule_data(&mut draft, &notes, &ports);
     for subsystem in root.array("subsystems") {
         add_subsystem(&mut draft, &notes, subsystem, &ports, &keys);
     }
@@ -100,6 +110,7 @@ fn place(addr: &Fields<'_>) -> Option<Trid> {
 struct Port {
     at: Trid,
     subsystems: Vec<String>,
+    inline_data_bytes: Option<u32>,
 }
 
 fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
@@ -126,9 +137,13 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         .collect();
     let subsystems = fields.texts("subsystems");
     note_treq(notes, &addr);
-    // The dropped object notes all its members, because none was read.
-    drop(fields.object("param").named(format!("{what}, param")));
-    if !fields.are_readable(&[&addr]) {
+    let param = fields.object("param").named(format!("{what}, param"));
+    // nvmet shows -1 for a size that it chooses.
+    let inline_data_bytes = match param.text("inline_data_size").as_deref() {
+        None | Some("-1") => None,
+        Some(_) => param.number_u32("inline_data_size"),
+    };
+    if !fields.are_readable(&[&addr, &param]) {
         return None;
     }
     let new = NewListener {
@@ -143,7 +158,31 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
             notes.made(draft.set_ana(at.address, at.port, group, &state));
         }
     }
-    Some(Port { at, subsystems })
+    Some(Port {
+        at,
+        subsystems,
+        inline_data_bytes,
+    })
+}
+
+/// Sets `in_capsule_data` to the largest `inline_data_size` of the ports.
+fn set_in_capsule_data(draft: &mut Draft, notes: &Notes, ports: &[Port]) {
+    let sizes = ports
+        .iter()
+        .map(|port| port.inline_data_bytes.unwrap_or(INLINE_DEFAULT));
+    let Some(most) = sizes.clone().max() else {
+        return;
+    };
+    let most = most.min(INLINE_MAX) / INLINE_UNIT * INLINE_UNIT;
+    for (port, size) in ports.iter().zip(sizes).filter(|(_, size)| *size != most) {
+        notes.add(format!(
+            "port {}: inline_data_size {size} is {most} here: in_capsule_data is one for all listeners",
+            port.at
+        ));
+    }
+    if most != INLINE_DEFAULT {
+        draft.set_in_capsule_data(most);
+    }
 }
 
 fn note_treq(notes: &Notes, addr: &Fields<'_>) {
@@ -163,7 +202,7 @@ fn add_referral(draft: &mut Draft, notes: &Notes, what: &str, referral: &Value) 
     let is_enabled = fields.flag("enable") != Some(false);
     let addr = fields.object("addr");
     if !is_enabled {
-        fields.leave_out("it is not enabled");
+        fields.leave_out_whole(format!("{what} is left out: it is not enabled"));
         return;
     }
     note_treq(notes, &addr);
@@ -255,7 +294,7 @@ fn note_passthru(notes: &Notes, what: &str, drive: &Value) {
     let is_enabled = fields.flag("enable") == Some(true);
     let path = fields.object("device").text("path").unwrap_or_default();
     if is_enabled {
-        notes.add(format!(
+        notes.lacks(format!(
             "{what}: it passes {path} through, which is left out: export that drive's \
              namespaces (docs/guide-target.md, NVMe drives past the block layer)"
         ));
@@ -278,7 +317,7 @@ fn add_namespace(draft: &mut Draft, notes: &Notes, nqn: &str, namespace: &Value)
         return;
     };
     if fields.flag("enable") == Some(false) {
-        fields.leave_out(format_args!("it is not enabled ({path})"));
+        fields.leave_out_whole(format!("{what} is left out: it is not enabled ({path})"));
         return;
     }
     let is_file = !is_device(Path::new(&path));

@@ -14,7 +14,7 @@ use super::{Converted, Notes, is_device};
 
 pub fn to_nvmet(config: &Config) -> Converted {
     let notes = Notes::default();
-    let usual = notes.of_process(config);
+    let usual = notes.of_process(config, &["in_capsule_data"]);
     notes.of_policy("[target]", &config.dhchap, &usual.dhchap);
     for key in &config.keys {
         let removed = if key.is_removed { ", removed" } else { "" };
@@ -110,6 +110,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener, usual: &Listener) -
     json!({
         "portid": listener.port_id,
         "addr": addr(listener.trid()),
+        "param": {"inline_data_size": config.target.in_capsule_data_bytes.to_string()},
         "ana_groups": groups.collect::<Vec<_>>(),
         "referrals": referrals(notes, &config.referrals),
         "subsystems": names.collect::<Vec<_>>(),
@@ -226,7 +227,7 @@ fn why_left_out(namespace: &Namespace) -> Option<String> {
 fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
     let what = format!("namespace {} of {nqn}", namespace.nsid);
     if let Some(why) = why_left_out(namespace) {
-        notes.add(format!("{what} is left out: {why}"));
+        notes.lacks(format!("{what} is left out: {why}"));
         return None;
     }
     let Namespace {

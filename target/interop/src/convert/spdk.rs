@@ -334,7 +334,7 @@ impl Import {
             return;
         }
         if let Err(error) = self.draft.add_host(&nqn, &host) {
-            self.notes.add(error.to_string());
+            self.notes.lacks(error.to_string());
             return;
         }
         if key.is_none() && controller.is_none() {

@@ -44,7 +44,7 @@ fn of_discovery(listener: &Listener) -> Value {
 
 fn fitted(notes: &Notes, config: &Config) -> Config {
     let mut config = config.clone();
-    let usual = notes.of_process(&config);
+    let usual = notes.of_process(&config, &[]);
     for key in config.keys.iter().filter(|key| key.is_removed) {
         notes.add(format!("[[key]] {} is left out: it is removed", key.name));
     }
@@ -187,7 +187,7 @@ fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
 
 fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     if let Some(why) = why_left_out(namespace) {
-        notes.add(format!("{what} is left out: {why}"));
+        notes.lacks(format!("{what} is left out: {why}"));
         return false;
     }
     let Namespace {
