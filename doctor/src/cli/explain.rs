@@ -1,8 +1,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use cairn_trouble::Caller;
-use cairn_trouble::{self as trouble, Trouble};
+use cairn_trouble::{self as trouble, Caller, Found};
 use serde::Serialize;
 
 use super::{Failure, Format, output};
@@ -25,9 +24,13 @@ pub(super) fn run(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let peer = peer.map_or_else(|| "ADDR".to_owned(), |peer| peer.to_string());
-    let explain = |(table, trouble): (_, &Trouble)| Explained {
+    let explain = |Found {
+                       table,
+                       code,
+                       trouble,
+                   }| Explained {
         table,
-        code: trouble.code,
+        code,
         name: trouble.name,
         what: trouble.what,
         causes: trouble.causes,

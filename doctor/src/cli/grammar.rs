@@ -104,6 +104,7 @@ PROGRAM fabric --all
 PROGRAM fabric -o json
 PROGRAM fabric watch --count 3
 PROGRAM fabric explain IBV_WC_RETRY_EXC_ERR
+PROGRAM fabric explain 'nvme nvme0: rdma connection establishment failed (-104)'
 PROGRAM fabric set-mode mlx5_0 v2
 PROGRAM fabric set-tos mlx5_0 96
 PROGRAM completions bash

@@ -60,8 +60,8 @@ enum Action {
     },
     /// Explains an error: its meaning, its causes, and the next command
     Explain {
-        /// Name, part of a name, or number: "IBV_WC_RETRY_EXC_ERR", "rnr", "12" [default: every
-        /// error]
+        /// Name, part of a name, number, or line of a log in quotes: "rnr", "12", "sct 0x3 sc 0x0",
+        /// "nvme nvme0: rdma connection establishment failed (-104)" [default: every error]
         error: Option<String>,
         /// Address of the other end of the connection
         #[arg(short = 'a', long, visible_alias = "traddr", value_name = "ADDR")]

@@ -1,12 +1,16 @@
-//! Explanations of RDMA errors: completion statuses, reject reasons and connection ends.
+//! Explanations of errors: completion statuses, reject reasons and connection ends of RDMA, statuses
+//! of NVMe, and lines in the log of Linux's NVMe host.
 //!
 //! Target, host and doctor share these tables.
 
 mod caller;
 mod completion;
 mod connection;
+mod linux;
 mod nvme;
+mod paste;
 mod reject;
+mod status;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,8 +20,11 @@ pub use connection::{
     ADDRESS_CHANGED, DEVICE_FAULT, DEVICE_REMOVED, ENDINGS, NO_ANSWER, PEER_LEFT, PEER_MOVED,
     TRANSPORT_GAVE_UP,
 };
+pub use linux::{LINUX_ERRORS, LINUX_LINES};
 pub use nvme::NVME_REJECTS;
+pub use paste::Found;
 pub use reject::CM_REJECTS;
+pub use status::STATUSES;
 
 pub use caller::{Caller, End};
 
@@ -141,19 +148,33 @@ fn of(table: &'static [Trouble], code: u32) -> Option<&'static Trouble> {
 
 /// Returns all tables with their titles.
 #[must_use]
-pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
+pub fn tables() -> [(&'static str, &'static [Trouble]); 7] {
     [
-        ("work that completes with an error", &COMPLETIONS),
-        ("connections that a machine refuses", &CM_REJECTS),
-        ("connections that a target refuses", &NVME_REJECTS),
+        (OF_COMPLETIONS, &COMPLETIONS),
+        (OF_CM_REJECTS, &CM_REJECTS),
+        (OF_NVME_REJECTS, &NVME_REJECTS),
         ("connections that end, or never begin", &ENDINGS),
+        (OF_STATUSES, &STATUSES),
+        (OF_LINES, &LINUX_LINES),
+        (OF_ERRORS, &LINUX_ERRORS),
     ]
 }
 
-/// Returns the entries with the number `word`, or with `word` in the name or meaning. Each entry
-/// comes with the title of its table.
+const OF_COMPLETIONS: &str = "work that completes with an error";
+const OF_CM_REJECTS: &str = "connections that a machine refuses";
+const OF_NVME_REJECTS: &str = "connections that a target refuses";
+const OF_STATUSES: &str = "statuses of NVMe commands";
+const OF_LINES: &str = "lines of Linux's NVMe host";
+const OF_ERRORS: &str = "error numbers of Linux";
+
+/// Returns the entries for a pasted line of a log, or else those with the number `word`, or with
+/// `word` in the name or meaning.
 #[must_use]
-pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
+pub fn search(word: &str) -> Vec<Found> {
+    let pasted = paste::explain(word);
+    if !pasted.is_empty() {
+        return pasted;
+    }
     let matches = |trouble: &Trouble| match word.parse::<u16>() {
         Ok(code) => trouble.code == code,
         Err(_) => {
@@ -162,11 +183,13 @@ pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
             text.to_ascii_lowercase().contains(&word)
         }
     };
-    let all = tables().into_iter().flat_map(|(title, table)| {
-        table
-            .iter()
-            .filter(|trouble| matches(trouble))
-            .map(move |trouble| (title, trouble))
+    let all = tables().into_iter().flat_map(|(table, troubles)| {
+        let found = troubles.iter().filter(|trouble| matches(trouble));
+        found.map(move |trouble| Found {
+            table,
+            code: trouble.code,
+            trouble,
+        })
     });
     all.collect()
 }
@@ -251,12 +274,15 @@ mod tests {
     fn names_and_numbers_are_found() {
         let by_name = search("rnr_retry");
         assert_eq!(by_name.len(), 1, "{by_name:?}");
-        assert_eq!(by_name[0].1.code, 13);
+        assert_eq!(by_name[0].code, 13);
+        let eight = search("8");
         assert!(
-            search("8")
+            eight
                 .iter()
-                .any(|(_, found)| found.name == "Invalid ORD")
+                .any(|found| found.trouble.name == "Invalid ORD")
         );
+        let by_word = search("invalid host");
+        assert_eq!(by_word[0].trouble.name, "Connect Invalid Host");
         assert!(search("no such word").is_empty());
     }
 }
