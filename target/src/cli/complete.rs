@@ -1,4 +1,4 @@
-//! Completion scripts, and the names of a running target that bash completes.
+//! Completion scripts, and the names of a running target that bash, zsh and fish complete.
 
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -36,13 +36,46 @@ _cairn_target_names() {
 complete -F _cairn_target_names -o bashdefault -o default cairn-target
 "#;
 
+/// Replaces the main function of the script, which becomes `_cairn-target-words`.
+const NAMES_IN_ZSH: &str = r#"
+_cairn-target() {
+    local -a names
+    names=(${(f)"$("${(Q)words[1]}" __complete -- "${(@Q)words[2,CURRENT]}" 2> /dev/null)"})
+    if (( ${#names} )); then
+        compadd -a names
+    else
+        _cairn-target-words "$@"
+    fi
+}
+
+if [ "$funcstack"#;
+
+/// Offers files only if the target has no names.
+const NAMES_IN_FISH: &str = r#"
+function __fish_cairn_target_has_names
+    set -l words (commandline -opc) "$(commandline -ct)"
+    set -g __fish_cairn_target_names ($words[1] __complete -- $words[2..-1] 2> /dev/null)
+    set -q __fish_cairn_target_names[1]
+end
+complete -c cairn-target -n __fish_cairn_target_has_names -f -a '$__fish_cairn_target_names'
+for option in host listener subsystem
+    complete -c cairn-target -n __fish_cairn_target_has_names -l $option -x -a '$__fish_cairn_target_names'
+end
+"#;
+
 /// Returns the completion script for a shell.
 pub(super) fn script(mut command: Command, shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, PROGRAM, &mut text);
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    if shell == Shell::Bash {
-        text += NAMES_IN_BASH;
+    match shell {
+        Shell::Bash => text += NAMES_IN_BASH,
+        Shell::Fish => text += NAMES_IN_FISH,
+        Shell::Zsh => {
+            text = text.replacen("\n_cairn-target() {", "\n_cairn-target-words() {", 1);
+            text = text.replacen("\nif [ \"$funcstack", NAMES_IN_ZSH, 1);
+        }
+        _ => {}
     }
     text
 }

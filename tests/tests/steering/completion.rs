@@ -1,4 +1,4 @@
-//! Bash completes names of the running target.
+//! Bash, zsh and fish complete names of the running target.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -23,7 +23,32 @@ COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
+/// Types the line and a tab into an interactive zsh. Prints the line that the tab made, between
+/// brackets.
+const IN_ZSH: &str = r#"
+mkdir functions; cairn-target completions zsh > functions/_cairn-target
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1= fpath=($PWD/functions $fpath); autoload -U compinit; compinit -u -D
+unsetopt zle_bracketed_paste 2> /dev/null
+show() { print -r -- "[$BUFFER]"; zle kill-whole-line }; zle -N show; bindkey "^X" show
+echo rea""dy'
+zpty -r -m shell out '*ready*'
+zpty -w -n shell "$1"$'\t'$'\x18'
+zpty -r -m shell out '*\[*\]*'
+out="${out##*\[cairn}"
+print -r -- "cairn${out%%\]*}"
+zpty -d shell
+"#;
+
+const IN_FISH: &str = "cairn-target completions fish | source; complete -C$argv[1]";
+
 fn complete(socket: &Path, line: &str) -> Vec<String> {
+    printed(socket, &["bash", "-c", SCRIPT, "bash", line])
+}
+
+fn printed(socket: &Path, command: &[&str]) -> Vec<String> {
+    let line = command[command.len() - 1];
     let folder = tempfile::tempdir().unwrap();
     symlink(
         program("cairn-target-process"),
@@ -31,10 +56,12 @@ fn complete(socket: &Path, line: &str) -> Vec<String> {
     )
     .unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("bash")
-        .args(["-c", SCRIPT, "bash", line])
+    let output = Command::new(command[0])
+        .args(&command[1..])
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("CAIRN_CONTROL", socket)
+        .env("HOME", folder.path())
+        .current_dir(folder.path())
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -102,4 +129,43 @@ fn bash_completes_the_names_of_a_running_target() {
     assert!(
         !complete(Path::new("/none"), "cairn-target subsystem remove ").contains(&NQN.to_owned())
     );
+}
+
+#[test]
+fn zsh_and_fish_complete_the_names_of_a_running_target() {
+    let target = Steered::start();
+    let socket = target.socket();
+    let place = format!("{}:4420", target.address);
+    let cases = [
+        ("subsystem remove ".to_owned(), NQN),
+        (format!("namespace remove {NQN} "), "1"),
+        ("drain --timeout 5 ".to_owned(), &place),
+        (
+            format!("listener set {place} --ana optimized --subsystem "),
+            NQN,
+        ),
+        ("subs".to_owned(), "subsystem"),
+    ];
+    let is_there = |shell: &str| {
+        let version = cairn_skips::version(&mut Command::new(shell), shell);
+        version.map_err(cairn_skips::skip).is_ok()
+    };
+    if is_there("fish") {
+        for (line, expected) in &cases {
+            let line = format!("cairn-target {line}");
+            let all = printed(&socket, &["fish", "--no-config", "-c", IN_FISH, &line]);
+            let [only] = &all[..] else {
+                panic!("{line}: {all:?}")
+            };
+            assert_eq!(only.split('\t').next(), Some(*expected), "{line}");
+        }
+    }
+    if is_there("zsh") {
+        for (line, expected) in &cases {
+            let line = format!("cairn-target {line}");
+            let made = printed(&socket, &["zsh", "-f", "-c", IN_ZSH, "zsh", &line]);
+            let before = line.trim_end_matches("subs");
+            assert_eq!(made, [format!("{before}{expected} ")], "{line}");
+        }
+    }
 }

@@ -19,8 +19,8 @@ const CARGO_DENY: Tool = Tool {
 };
 
 /// Packages for tests, each with a program of its name: tshark dissects captures, fio loads the
-/// engine.
-const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
+/// engine, zsh and fish complete.
+const PACKAGES_OF_TESTS: [&str; 4] = ["tshark", "fio", "zsh", "fish"];
 /// Packages for longer runs: valgrind counts instructions, rpm and runc test the packages.
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
