@@ -78,7 +78,9 @@ pub(crate) struct RefusedHost {
     pub(crate) nqn: String,
     /// Address of the last attempt.
     pub(crate) peer: IpAddr,
-    pub(crate) reason: &'static str,
+    /// `host`, `subsystem` or `authentication`; more may follow.
+    pub(crate) kind: &'static str,
+    pub(crate) reason: String,
     /// Line for the subsystem's table that permits the host, if that is missing.
     pub(crate) admit: Option<String>,
     pub(crate) attempts: u64,
@@ -86,6 +88,11 @@ pub(crate) struct RefusedHost {
     pub(crate) first_s: u64,
     /// Seconds since the last attempt.
     pub(crate) last_s: u64,
+}
+
+impl RefusedHost {
+    /// Kind of a host whose authentication failed.
+    pub(crate) const KEY: &str = "authentication";
 }
 
 /// Configured part that is not available.

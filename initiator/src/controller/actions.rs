@@ -2,7 +2,7 @@ use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{
     Action, AssociationState, Cause, Notice, OwnCommand, Payload, QueueSpec, Report,
 };
-use nvme_proto::wire::IntoBytes;
+use nvme_proto::wire::{IntoBytes, Status};
 
 use super::{Controller, Shutdown};
 use crate::buffer::Data;
@@ -257,7 +257,12 @@ impl Controller {
                 status,
                 result,
             } => HostError::Status {
-                command: command.to_owned(),
+                command: match status.code() {
+                    Status::CONNECT_INVALID_HOST => {
+                        format!("{command} as {}", self.options.hostnqn)
+                    }
+                    _ => command.to_owned(),
+                },
                 status,
                 result,
             },

@@ -18,13 +18,13 @@ const CALLER: Caller = Caller {
 };
 
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
-    if command != "Connect" {
+    if !command.starts_with("Connect") {
         return "";
     }
     match status.code() {
         Status::CONNECT_INVALID_HOST => {
-            ": the subsystem does not allow this host's NQN; add it to its allowed hosts, or \
-             connect as another host"
+            ": the subsystem does not permit a host of that NQN; permit it at the target \
+             (cairn-target host add), or connect as another host (--hostnqn)"
         }
         Status::CONNECT_INVALID_PARAMETERS => match Parameter(result as u32) {
             Parameter::SUBNQN => {

@@ -48,7 +48,7 @@ pub enum HostError {
     /// The controller completed a command with an error.
     #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
-        /// Name in the specification.
+        /// Name in the specification; with the host's NQN if the target does not permit it.
         command: String,
         /// Status of the command.
         status: Status,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_config::{Draft, EditError, GROUP_PREFIX, Nqn, PORT_DEFAULT, Trid, without_secrets};
+use cairn_config::{Draft, EditError, Nqn, PORT_DEFAULT, Trid, without_secrets};
 use cairn_control::{
     Declared,
     Effect::{self, Changes, Reads, Reloads},
@@ -15,11 +15,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Job, Pending};
+use super::doubts::doubts;
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
     NamespaceOf,
 };
-use super::problems::{Observations, doubts};
+use super::problems::Observations;
 use super::published::{Facts, Published};
 use super::refused::{refuse_read_only, stopped};
 use super::source::Source;
@@ -374,8 +375,11 @@ impl Methods {
 
     async fn doubts(&self, hosts: &[String]) -> Result<Vec<String>, Error> {
         let snapshot = self.snapshot().await?;
-        let hosts = hosts.iter().filter(|name| !name.starts_with(GROUP_PREFIX));
-        Ok(hosts.flat_map(|host| doubts(&snapshot, host)).collect())
+        let refused = snapshot.refused.iter();
+        let refused: Vec<_> = refused
+            .map(|(one, _, _)| (one.host, one.subsystem))
+            .collect();
+        Ok(doubts(&snapshot.config, &refused, hosts))
     }
 
     pub(super) fn facts(&self) -> Facts {

@@ -8,6 +8,7 @@ mod additions;
 mod changes;
 mod dialect;
 mod differences;
+mod doubts;
 mod draining;
 mod file;
 mod keys;

@@ -76,17 +76,24 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     });
     let refused = refused.map(|(one, first, last)| {
         let host = one.host.raw();
-        let (reason, admit) = match one.reason {
+        let (kind, reason, admit) = match one.reason {
             RefusedFor::Host => (
-                "the subsystem does not permit this host",
+                "host",
+                "the subsystem does not permit this host".to_owned(),
                 Some(format!("allowed_hosts = [{}]", Quoted(host))),
             ),
-            RefusedFor::Subsystem => ("the listener leads to no subsystem of that name", None),
+            RefusedFor::Subsystem => (
+                "subsystem",
+                "the listener leads to no subsystem of that name".to_owned(),
+                None,
+            ),
+            RefusedFor::Authentication(reason) => (RefusedHost::KEY, reason.to_string(), None),
         };
         RefusedHost {
             host: host.to_owned(),
             nqn: one.subsystem.raw().to_owned(),
             peer: one.peer,
+            kind,
             reason,
             admit,
             attempts: one.attempts,
@@ -266,6 +273,12 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
                 word(&one.nqn),
                 word(&one.host)
             ),
+            None if one.kind == RefusedHost::KEY => format!(
+                "compare the keys of host and target (cairn-target key check FILE), then: \
+                 cairn-target host key set {} {} --key FILE",
+                word(&one.nqn),
+                word(&one.host)
+            ),
             None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
         };
         let since = Duration::from_secs(one.first_s);
@@ -306,39 +319,6 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
             all.push(problem("host", what, None, why, remedy));
         }
     }
-    all.truncate(HOSTS_MAX);
-    all
-}
-
-/// Returns sentences about a host that was just added to a list.
-pub(super) fn doubts(snapshot: &Snapshot, host: &str) -> Vec<String> {
-    let Ok(nqn) = Nqn::parse(host) else {
-        return Vec::new();
-    };
-    let doubt = host_doubt(&nqn).map(|why| format!("{nqn} is probably mistyped: {why}"));
-    let refused = snapshot.refused.iter();
-    let near = refused.filter(|(one, _, _)| is_slip(one.host.raw(), host));
-    let near = near.map(|(one, _, _)| {
-        format!(
-            "{nqn} is almost the host {} that {} refused: is it mistyped?",
-            one.host, one.subsystem
-        )
-    });
-    let keyless = snapshot.config.subsystems.iter().filter(|subsystem| {
-        let authentication = &subsystem.authentication;
-        subsystem.allowed_hosts.hosts.contains(&nqn)
-            && !authentication.hosts.is_empty()
-            && !authentication.is_asked_of(&nqn)
-    });
-    let keyless = keyless.map(|subsystem| {
-        let subsystem = subsystem.nqn;
-        format!(
-            "{nqn} connects without a key, although other hosts of {subsystem} have one: \
-             cairn-target host key set {subsystem} {nqn} --key FILE, or: \
-             cairn-target subsystem set {subsystem} --require-key on"
-        )
-    });
-    let mut all: Vec<String> = doubt.into_iter().chain(near).chain(keyless).collect();
     all.truncate(HOSTS_MAX);
     all
 }

@@ -17,6 +17,9 @@ fn only_allowed_hosts_get_in() {
     ));
     let friend = target.connect("friend");
     let stranger = target.try_connect(target.options("stranger"));
+    let sent = format!("Connect as {} failed", host_nqn("stranger"));
+    let error = stranger.as_ref().unwrap_err().to_string();
+    assert!(error.contains(&sent), "{error}");
     assert_eq!(status(stranger).code(), Status::CONNECT_INVALID_HOST);
     friend.shutdown().unwrap();
     target.stop();

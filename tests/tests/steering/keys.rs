@@ -337,6 +337,41 @@ fn a_new_key_keeps_the_controllers_and_a_host_without_a_key_is_named() {
     assert!(warning.contains("connects without a key"), "{warning}");
 }
 
+/// Wrong keys do not degrade the health: any stranger can send one.
+#[test]
+fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
+    let target = start();
+    let host = host(&target);
+    let key = json!({"nqn": NQN, "host": host, "dhchap_key": "key:one"});
+    target.done("cairn_host_key_set", key);
+    for _ in 0..2 {
+        connect(&target, Some(2), None).unwrap_err();
+    }
+    let status = target.done("cairn_status", json!({}));
+    let [refused] = &status["refused"].as_array().unwrap()[..] else {
+        panic!("{status}")
+    };
+    assert_eq!(
+        (&refused["host"], &refused["nqn"]),
+        (&json!(host), &json!(NQN))
+    );
+    assert_eq!(refused["kind"], "authentication");
+    assert!(refused["attempts"].as_u64() >= Some(2), "{refused}");
+    assert_eq!(status["health"], "ok");
+    let [problem] = &status["problems"].as_array().unwrap()[..] else {
+        panic!("{status}")
+    };
+    let text = problem.to_string();
+    let remedy = format!("cairn-target host key set {NQN} {host} --key FILE");
+    for part in ["the secrets differ", "127.", &remedy] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    drop(connect(&target, Some(1), None).unwrap());
+    let status = target.done("cairn_status", json!({}));
+    assert_eq!(status["refused"], json!([]));
+    assert_eq!(status["problems"], json!([]));
+}
+
 #[test]
 fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut target = start();

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use cairn_base::address::Payer;
+use nvme_auth::Reason;
 use nvme_proto::wire::Nqn;
 
 /// Maximum number of recorded hosts.
@@ -17,6 +18,8 @@ pub enum RefusedFor {
     Host,
     /// The listener leads to no subsystem of that name.
     Subsystem,
+    /// The host, or the target, did not prove its identity.
+    Authentication(Reason),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +65,12 @@ impl RefusedHosts {
         });
     }
 
+    /// Removes the entry of a host that has authenticated.
+    pub fn forget(&self, host: &str, subsystem: &str) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|one| one.host.raw() != host || one.subsystem.raw() != subsystem);
+    }
+
     /// Returns the entries, the latest attempt first.
     pub fn all(&self) -> Vec<RefusedHost> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,6 +114,20 @@ mod tests {
         assert_eq!(all[0].host, name(10_099), "the latest comes first");
         let has = |number| all.iter().any(|one| one.host == name(number));
         assert!(has(1) && has(2) && has(9_900) && !has(100));
+    }
+
+    #[test]
+    fn a_host_is_forgotten_at_one_subsystem() {
+        let hosts = RefusedHosts::default();
+        let reason = RefusedFor::Authentication(Reason::AuthenticationFailed);
+        for subsystem in [0, 3] {
+            let (peer, now) = ([192, 0, 2, 1].into(), Instant::now());
+            hosts.note(name(1), name(subsystem), reason, peer, now);
+        }
+        hosts.forget(name(1).raw(), name(3).raw());
+        let all = hosts.all();
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].subsystem, all[0].reason), (name(0), reason));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use nvme_auth::controller::Authentication;
 use nvme_auth::{Authenticated, Reason};
 use nvme_proto::controller::{AuthenticationRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
-use nvme_proto::wire::Status;
+use nvme_proto::wire::{Nqn, Status};
 
 use crate::reactor::Reactor;
 
@@ -19,7 +19,7 @@ use crate::reactor::stages::gates;
 use crate::ids::QpairId;
 use crate::qpair::{RENEWAL_TIMEOUT, Renewal};
 use crate::reactor::ordering;
-use crate::registry::{Computed, Step};
+use crate::registry::{Computed, RefusedFor, Step};
 use crate::request::{LastResponse, Request, RequestId, Stage, Task};
 
 /// Refusal of a message while another is computed, or after the exchange.
@@ -194,6 +194,10 @@ impl Reactor {
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {
+            if queue.qid() == 0 {
+                let refused = self.control.registry.refused();
+                refused.forget(queue.host_nqn(), queue.subsystem_nqn());
+            }
             return self.join(qpair, proof);
         }
         queue.renewal = None;
@@ -237,6 +241,12 @@ impl Reactor {
     fn log_failure(&mut self, qpair: QpairId, reason: Reason) {
         self.record_refusal(qpair, "authentication", &reason.to_string());
         let queue = &self.queues.qpairs[qpair];
+        let names = [queue.host_nqn(), queue.subsystem_nqn()].map(Nqn::parse);
+        if let [Ok(host), Ok(subsystem)] = names {
+            let (reason, peer) = (RefusedFor::Authentication(reason), queue.peer.ip());
+            let refused = self.control.registry.refused();
+            refused.note(host, subsystem, reason, peer, self.time.now.at);
+        }
         let code = Status::AUTHENTICATION_REQUIRED.code().bits();
         self.queues.counters.refused.add(code);
         let (payer, now) = (queue.place.payer(), self.time.now.at);
