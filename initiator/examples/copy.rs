@@ -57,7 +57,6 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
     Ok(from.blocks)
 }
 
-/// Part of the copy: read into a buffer, then written from the same buffer.
 #[derive(Clone, Copy)]
 struct Part {
     slba: u64,

@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cache;
 
 const BINDINGS: &str = include_str!("../../rdma/verbs/src/sys/bindings.rs");
-/// Debian's packages with the headers.
 const PACKAGES: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
 /// Part of a name that bindgen gives to a C type without a name.
 const ANONYMOUS: &str = "__bindgen_";
@@ -62,7 +61,6 @@ fn headers() -> Result<PathBuf> {
     Ok(headers)
 }
 
-/// Types and constants of a file that bindgen wrote.
 #[derive(Default)]
 struct Bindings<'a> {
     types: BTreeMap<&'a str, Type<'a>>,

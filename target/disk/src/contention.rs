@@ -51,8 +51,7 @@ impl Contention {
         too_much
     }
 
-    /// True if the kernel preempted the thread since the last call. Otherwise, the round was slow,
-    /// or the machine was suspended.
+    /// True if the kernel preempted the thread since the last call.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

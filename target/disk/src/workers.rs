@@ -103,7 +103,6 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// See [`crate::Ring::step_workers`].
     pub(crate) fn step(&self, loses: bool) -> bool {
         let mut state = self.0.state();
         let jobs = std::mem::take(&mut state.jobs);

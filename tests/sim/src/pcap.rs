@@ -1,9 +1,7 @@
 //! Reader of capture files in two formats: pcap, written by tcpdump, and pcapng, written by the
 //! option `--pcap`.
 
-/// Magic number of little-endian pcap with microseconds.
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];
-/// Type of the first pcapng block.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const ENHANCED_PACKET: u32 = 6;
 const BLOCK_HEADER: usize = 8;

@@ -160,7 +160,6 @@ fn a_new_disk_that_does_not_open_leaves_all_as_it_was() {
     target.stop();
 }
 
-/// Reloads while a disk holds a command; the error must report that the configuration applies.
 fn reload_while_held(target: &TestTarget, host: &mut Host, toml: &str) {
     let error = target.try_reload_beside(host, toml).unwrap_err();
     assert!(error.is_in_force(), "{error}");

@@ -61,9 +61,6 @@ fn seldom(bed: &Bed) {
 }
 
 /// Runs a host that fills its queues and withholds data or acknowledgements.
-///
-/// After the timeouts, the host is connected again and uses no resources of the target; reads of another host continue
-/// throughout.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],

@@ -161,7 +161,6 @@ fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     }
 }
 
-/// The hosts send 1,200 writes, more than the 1,024 receives of the target.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {

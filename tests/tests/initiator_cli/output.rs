@@ -21,8 +21,6 @@ pub(crate) fn full() -> Result<(), Failed> {
             "{line}: {stderr}"
         );
     }
-    // A command that prints data fails if its pipe closes early. A command that prints a list
-    // succeeds.
     bench.succeed(&format!(
         "set -o pipefail; cairn-initiator id-ctrl {at} | head -c 1 | wc -c"
     ))?;

@@ -114,7 +114,6 @@ const RIGHT: &[(&str, &str)] = &[
     ),
 ];
 
-/// Sizes, counts and lengths of data that do not fit each other are refused, and nothing is written.
 pub(crate) fn refused() -> Result<(), Failed> {
     let bench = Bench::new();
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft -n {NQN}");

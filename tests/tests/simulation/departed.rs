@@ -135,8 +135,6 @@ fn a_host_that_left_during_a_stop_writes_nothing_whichever_thread_goes_on_first(
     }
 }
 
-/// The planted bug drops cancellations. A write returned by a worker is then submitted again,
-/// although its queue was closed.
 #[test]
 fn a_cancellation_that_gets_lost_is_found() {
     let found = |order: &Vec<Resumes>| is_made(0, StopsAt::Worker, order, true);

@@ -109,8 +109,6 @@ fn bash_completes_the_names_of_a_running_target() {
     assert!(hosts(&format!("cairn-target host remove {NQN} ")));
     assert!(hosts(&format!("cairn-target limit set {NQN} --host ")));
     assert!(hosts("cairn-target host group add other a b "));
-    // Names with special characters of the shell are not offered, and neither are names for new
-    // objects.
     let completed = complete(&socket, &format!("cairn-target host remove {NQN} "));
     assert!(
         !completed.iter().any(|name| name.contains('$')),
@@ -118,8 +116,6 @@ fn bash_completes_the_names_of_a_running_target() {
     );
     let new = complete(&socket, "cairn-target subsystem add ");
     assert!(!new.contains(&NQN.to_owned()), "{new:?}");
-    // The socket on the command line takes precedence over the default socket. Without a running
-    // target, bash still completes commands.
     let line = format!("cairn-target drain --socket {} ", socket.display());
     assert_eq!(complete(Path::new("/none"), &line), [&*place]);
     assert_eq!(

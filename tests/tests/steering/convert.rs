@@ -508,7 +508,6 @@ fn what_spdk_does_not_have_is_named() {
         dhchap_key = \"credential:b\"\n";
     let file = written(&folder, "target.toml", toml);
     let (code, exported, notes) = say(&["export", "spdk"], &file);
-    // Exit code 1 warns that hosts of the last subsystem would connect without their key.
     assert_eq!(code, Some(1), "{notes}");
     for part in [
         "[marking]: rules has no counterpart",

@@ -243,7 +243,6 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
         assert!(notes.contains(named), "{notes}");
         assert!(!settings(&text).contains("/dev/sdx"), "{text}");
     }
-    // Exit code 1 warns that the host would connect without authentication.
     let keyed = json!({"nqn": HOST, "dhchap_key": ["DHHC-1:00:c2VjcmV0:"]});
     let (code, text, notes) = import("nvmet", &nvmet(&good, &attr, &keyed));
     assert_eq!(code, Some(1));

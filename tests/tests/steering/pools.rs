@@ -104,7 +104,6 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     put(&mut host, 100, 7);
 
-    // A file keeps NSID and data when renamed, hard-linked, or when its first name is removed.
     fs::rename(pool.join("a"), pool.join("b")).unwrap();
     fs::hard_link(pool.join("b"), pool.join("c")).unwrap();
     make_whole(&pool, "d");

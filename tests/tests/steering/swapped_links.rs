@@ -99,7 +99,6 @@ fn a_link_that_changes_during_requests_exports_nothing_else() {
     assert_eq!(rig.served(), [PERMITTED]);
 }
 
-/// The disk is opened again with other settings, at a start, and while it is missing.
 #[test]
 fn a_disk_that_is_opened_again_is_checked_again() {
     let mut rig = Rig::new();

@@ -137,7 +137,6 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// The kernel joins a DREQ with a packet for another endpoint, which the test never polls.
 #[test]
 fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     let (provider, address) = (Soft::default(), own_loopback_address());

@@ -20,7 +20,6 @@ use super::{PATIENCE, Victim};
 const PHASE: Duration = Duration::from_millis(150);
 const READ: u32 = 128 << 10;
 
-/// Forged notifications arrive for each queue pair of the host, each from another port, faster than rates recover.
 #[test]
 fn forged_notifications_do_not_stop_reads() {
     let victim = Victim::start();

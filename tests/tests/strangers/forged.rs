@@ -17,7 +17,6 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// After a forged REQ for a used queue pair, the target queries the host, and the connection continues.
 #[test]
 fn forged_requests_and_rejections_end_no_connection() {
     let victim = Victim::start();

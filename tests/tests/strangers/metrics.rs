@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
-/// Attackers open more connections than permitted and leave their requests incomplete, which must not delay Prometheus
-/// by a timeout of 5 s.
 #[test]
 fn slow_readers_keep_no_other_from_the_metrics() {
     let exports = subsystem(NQN, &["mem:1MiB"]);

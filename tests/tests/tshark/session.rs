@@ -70,8 +70,6 @@ fn read_effects_log(host: &mut Host) {
     read.expect("the command effects log");
 }
 
-/// Transfers data in the capsule, in one and many packets, and with key invalidation. One command fails, and several
-/// overlap, so that CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
     let memory = |host: &Host, length| host.buffer(length).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);

@@ -31,8 +31,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Writes and reads on two queues of different reactors. Each queue reads the data written on the
-/// other queue.
+/// Each queue reads the data written on the other queue.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

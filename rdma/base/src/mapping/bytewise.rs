@@ -15,7 +15,6 @@ pub(super) use plain::{fill, load, shift, store, stream};
 mod fast {
     use std::arch::asm;
 
-    /// Calls a C function with a destination, a second argument, and a length in bytes.
     macro_rules! call {
         ($function:path, $to:expr, $second:expr, $length:expr) => {
             asm!(

@@ -163,7 +163,6 @@ pub struct Transmit {
     pub mad: [u8; MAD_LEN],
 }
 
-/// State of a connection (IBTA 12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     ReqSent,

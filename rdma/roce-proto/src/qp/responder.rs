@@ -261,7 +261,6 @@ impl Responder {
             _ => return Err(Stop::Refuse(NakCode::InvalidRequest)),
         };
         let length = packet.payload.len() as u32;
-        // The last packet completes the announced length, and no earlier one does.
         let fits = if ends {
             length == remaining
         } else {

@@ -63,7 +63,7 @@ impl Capture {
     /// contain data, and other users may be able to create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
-        // Section header block with byte order, version 1.0 and unknown length.
+        // Section header block.
         let mut section = Vec::new();
         section.extend(0x1a2b_3c4d_u32.to_le_bytes());
         section.extend(1_u16.to_le_bytes());

@@ -69,8 +69,6 @@ impl BareDisk {
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Keeps the queue full with operations at the offsets from `next` until `next` returns `None`.
-    /// Passes each latency to `done`.
     pub(crate) fn run(
         &mut self,
         write: bool,

@@ -45,7 +45,6 @@ pub(super) enum Guard {
     /// The device is shared, or the file system has no locks.
     None,
     Lock(Lock),
-    /// Claim of a device, and locks of the files behind it.
     Claim {
         _behind: Vec<Lock>,
     },

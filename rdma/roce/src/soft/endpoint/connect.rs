@@ -28,7 +28,6 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 const ACK_TIMEOUT: u8 = 17;
 /// Range of ACK timeout codes accepted from peers: 67 ms to 4.3 s.
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// RNR retry count requested from the peer. The value 7 means unlimited.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
 const ECN_CAPABLE: u8 = 2;
