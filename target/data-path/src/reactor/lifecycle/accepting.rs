@@ -206,6 +206,7 @@ impl Reactor {
             counters,
         )?;
         self.io.disks.port_opened(index, device);
+        let limits = *port.limits();
         if self.queues.ports.len() <= index {
             self.queues.ports.resize_with(index + 1, || None);
         }
@@ -214,6 +215,8 @@ impl Reactor {
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,
+            shared_receives = limits.shared_receives,
+            send_with_invalidate = limits.send_with_invalidate,
             "device opened"
         );
         Ok(index)
