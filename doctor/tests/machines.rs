@@ -138,7 +138,6 @@ fn half_of_a_machine_is_shown_and_the_other_half_explained() {
             .to_string()
             .contains("\"many\" is not the number expected")
     );
-    // An unreadable file must not make any rule fail, and is itself reported.
     assert_found(
         &findings(&recorded("half-readable")),
         "unreadable",
@@ -173,7 +172,6 @@ fn every_recording_is_examined_and_shown_without_a_panic() {
 
 #[test]
 fn each_path_may_be_denied_without_a_panic() {
-    // Each path is made unreadable once; the other facts must still be read.
     let base = fs::read_to_string(folder().join("healthy.txt")).unwrap();
     let mut section = String::new();
     let mut denied = 0;

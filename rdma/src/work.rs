@@ -37,7 +37,6 @@ impl QpId {
 }
 
 impl From<Key<u16>> for QpId {
-    /// Returns the id of a queue pair in a slab of at most 2^16 entries.
     #[inline]
     fn from(key: Key<u16>) -> Self {
         Self::new(key.index as u16, key.generation)

@@ -1,5 +1,4 @@
-//! Provider that makes parts of a target panic. A reactor panics at reads of a certain length or at
-//! a Connect. The control plane panics at a connection request or a metrics request.
+//! Provider that makes parts of a target panic.
 
 use std::any::Any;
 use std::fmt;

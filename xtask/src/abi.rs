@@ -1,8 +1,6 @@
 //! `cargo xtask abi`: compares the bindings with rdma-core's headers of this machine's distribution.
 //!
 //! Each layout and constant of `bindings.rs` becomes a C assertion, which the C compiler checks.
-//! bindgen itself asserts nothing about members of anonymous unions as C names them: their offsets
-//! are sums along the path.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

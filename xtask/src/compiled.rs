@@ -1,7 +1,6 @@
 //! `cargo xtask compiled`: cache of compiled dependencies across clones, for CI.
 //!
-//! Each run still compiles the workspace's packages. If compiler, flags or features differ, cargo
-//! compiles dependencies too.
+//! Each run still compiles the workspace's packages.
 
 use std::collections::HashSet;
 use std::fs;
@@ -87,8 +86,7 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive under a temporary name, then replaces earlier archives. Prints nothing: CI
-/// output must end with the test total.
+/// Prints nothing: CI output must end with the test total.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;

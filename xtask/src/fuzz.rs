@@ -1,7 +1,6 @@
 //! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`. Without nightly Rust or
-//! cargo-fuzz, the command is skipped.
+//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,7 +98,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs a fuzz target. Found inputs stay out of the curated corpus of the repository.
+/// Found inputs stay out of the curated corpus of the repository.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

@@ -1,8 +1,7 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
 //! The tests cover unsafe code and parsers of peer input. Each crate has a list of tests, because
-//! Miri is hundreds of times slower and supports few system calls. Without nightly Rust, the
-//! command is skipped.
+//! Miri is hundreds of times slower and supports few system calls.
 
 use std::process::ExitCode;
 

@@ -133,8 +133,7 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// Returns the path of gcc's sanitizer library, or an error that names a missing program or
-/// library. The engine needs this library, because Rust links its sanitizer only into programs.
+/// The engine needs gcc's sanitizer library, because Rust links its sanitizer only into programs.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

@@ -77,8 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Prints each step's result, the failures and the totals. Tests with a recorded skip do not count
-/// as passed.
+/// Tests with a recorded skip do not count as passed.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

@@ -1,6 +1,4 @@
 //! nvme-proto, nvme-auth and cairn-roce-proto must need neither `std` nor an operating system.
-//!
-//! The test requires no installed target without `std`; see `no-std-proof`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -83,7 +81,7 @@ struct Symbol {
     defined: bool,
 }
 
-/// Returns the symbols of an archive. nm would read the embedded bitcode instead.
+/// nm would read the embedded bitcode instead.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])

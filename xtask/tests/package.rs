@@ -1,6 +1,4 @@
 //! Packages must install, run, and be removed completely.
-//!
-//! The programs are a debug build, which does not affect the packaging.
 
 #[path = "common/packages.rs"]
 mod packages;

@@ -57,8 +57,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns `None` for a socket at an address that the program does not use. If the addresses of the
-/// program are unknown, a socket at a single address is a note.
+/// Returns `None` for a socket at an address that the program does not use.
 fn severity(examination: &Examination, holder: IpAddr) -> Option<Severity> {
     let own = examination.addresses();
     let is_everywhere = holder.is_unspecified();

@@ -91,7 +91,6 @@ fn option(tos: u8) -> Choice {
     }
 }
 
-/// The doctor checks the class of each marking rule, except rules for addresses of other adapters.
 #[test]
 fn every_class_in_use_is_held_against_pfc() {
     let by_rule = |text: &str| {

@@ -54,7 +54,6 @@ impl Ledger {
     }
 
     /// Checks the units of a read, except units never written. Returns the number of checked units.
-    /// Calls `bad` with a description of each mismatch.
     pub(super) fn check(
         &mut self,
         operation: Operation,
@@ -85,7 +84,6 @@ impl Ledger {
         checked
     }
 
-    /// Returns reads of at most `length` bytes that cover all units written by this run.
     pub(super) fn reads(&self, length: u64) -> impl Iterator<Item = Operation> + use<> {
         let Known::Generations(generations) = &self.known else {
             unreachable!("a job that only reads checks each read");

@@ -133,8 +133,6 @@ impl<'a> Worker<'a> {
         driven
     }
 
-    /// Keeps up to `iodepth` commands in flight until `source` ends, `ends` is reached or the run is stopped. Then
-    /// waits for the commands in flight.
     fn drive(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -174,8 +172,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Submits commands until all slots are in use or the next command must be delayed. Returns false if `source` has
-    /// ended.
+    /// Returns false if `source` has ended.
     fn top_up(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,

@@ -136,7 +136,7 @@ impl Job {
     }
 
     /// Waits until at least `min` I/Os have ended, or for `patience`. Returns the number of ended
-    /// I/Os, at most `max`. [`Self::event`] returns each of them by its index.
+    /// I/Os, at most `max`.
     pub(crate) fn wait(
         &mut self,
         min: usize,

@@ -44,7 +44,6 @@ impl Dialogue {
         }
     }
 
-    /// Describes the current step for an error message, with a remedy if the connection ends here.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
             DialogueState::Begun

@@ -212,7 +212,6 @@ impl Controller {
     }
 }
 
-/// Returns the target's NVMe reason, or else the reason of the connection manager.
 fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
     match RejectData::parse(data.as_slice()) {
         Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {

@@ -82,11 +82,7 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command has ended.
-    ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, its
-    /// controller counts as lost. This method then waits until the connection is closed, so that
-    /// the controller can no longer access the buffer.
+    /// Blocks until a command has ended. The timeout acts as in [`Host::wait`](crate::Host::wait).
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,

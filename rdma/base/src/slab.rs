@@ -263,7 +263,6 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Insert,
-        /// Removes the value of any key that was ever returned. Most of these keys are stale.
         Remove(prop::sample::Index),
     }
 

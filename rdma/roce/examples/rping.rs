@@ -183,8 +183,6 @@ impl End {
         self.post(Operation::Send, SENT, 16)
     }
 
-    /// Returns the buffer and the length in the next message, or `None` if the peer has
-    /// disconnected.
     fn receive(&mut self) -> Result<Option<(RemoteBuffer, u32)>> {
         if !self.wait(Progress::Done(CompletionKind::Recv))? {
             return Ok(None);

@@ -12,8 +12,7 @@
 //! [polls](rdma::Endpoint::poll) completions.
 //!
 //! Packets move only while the endpoint is polled. If it is no longer polled, its peers disconnect
-//! after their retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits. The
-//! example `rping` contains all of these steps.
+//! after their retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits.
 
 #[doc(hidden)]
 pub mod memory;

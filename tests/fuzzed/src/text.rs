@@ -2,7 +2,6 @@ use cairn_config::{Config, Draft, Flags, parse_size};
 use cairn_control::{Frames, parses};
 use cairn_rdma::marking::Rules;
 
-/// Parses a configuration: errors must be printable, and a valid text stays valid after edits.
 pub(crate) fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

@@ -1,7 +1,6 @@
 //! Target and host in one thread, for reproducible instruction counts of callgrind in `tests/costs`.
 //!
-//! The clock advances by a fixed time each turn, so runs over the loopback provider are identical. User-space RoCE uses
-//! real sockets.
+//! The clock advances by a fixed time each turn, so runs over the loopback provider are identical.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,6 +1,4 @@
 //! `cairn-fabric-peer`: one end of a connection, which prints a line for each event.
-//!
-//! Tests kill this process, remove its device, or inspect its packets' headers.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

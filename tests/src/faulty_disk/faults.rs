@@ -43,7 +43,8 @@ pub enum Fault {
     HoldUntilInterrupted,
     /// The operation fails with an errno.
     Fail(i32),
-    /// The kernel turns a short write to a [`Disk`](Nature::Disk) into EIO.
+    /// The operation transfers only this number of bytes. The kernel turns a short write to a
+    /// [`Disk`](Nature::Disk) into EIO.
     Short(u32),
     /// The operation executes after a delay.
     Delay(Duration),

@@ -18,9 +18,7 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Attack with guessed queue pair numbers, only over RoCE.
-///
-/// Socket filters drop these packets in the kernel; without filters, they would cost two percent.
+/// Socket filters drop packets to guessed queue pairs; without filters, they would cost two percent.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 

@@ -161,8 +161,6 @@ fn a_host_that_comes_late_takes_no_more_than_its_share() {
         let host = bed.connect(name, 1, 32);
         Demand::new(bed, host, command::read(nsid, 0, 4), 4, 16)
     };
-    // Each host of the first disk gets half of the disk's limit; the only host of the second disk
-    // gets all.
     let demands = [("one", 1), ("two", 1), ("early", 2)];
     let mut demands = demands.map(|(name, nsid)| demand(&mut bed, name, nsid));
     run(&mut bed, 4 * SECOND, &mut demands);

@@ -16,8 +16,7 @@ const DEPTH: usize = 127;
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
 /// Timeout of the target for one response, while the host acknowledges other responses.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// The target's timeout for all responses of a completion batch. A host that acknowledges one
-/// response every five seconds exceeds this timeout.
+/// The target's timeout for all responses of a completion batch.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
 const READS: usize = 100;
 

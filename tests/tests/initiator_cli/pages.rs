@@ -16,7 +16,7 @@ pub(super) const TESTS: &[(&str, fn())] = &[
 
 const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
 
-/// Minimum number of command lines of each program. If there are fewer, the search is broken.
+/// Minimum number of command lines of each program.
 const FOUND_MIN: usize = 30;
 
 /// Values for placeholders. A placeholder that is not listed becomes "x".

@@ -1,6 +1,5 @@
 //! Minimal NVMe target without protection against replaced disks: a command reaches the current
-//! disk of an NSID, even if its host expects another one. The target sends no further event until
-//! log page 04h is read.
+//! disk of an NSID, even if its host expects another one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -101,7 +101,6 @@ fn a_namespace_that_was_not_opened_is_not_reached() {
     host.shutdown().unwrap();
 }
 
-/// A command is retried five times after the delay given by its status, as in Linux.
 #[test]
 fn a_command_that_fails_for_a_while_is_sent_again() {
     let not_ready = Status::NAMESPACE_NOT_READY.with_crd(1);

@@ -29,7 +29,6 @@ pub(crate) enum Roce {
     /// RoCE v1 over a VLAN interface of the kernel, which writes the tags.
     V1Vlan,
     V2,
-    /// RoCE v2 over a VLAN interface of the kernel.
     V2Vlan,
 }
 

@@ -131,8 +131,6 @@ fn qp_options() -> QpOptions {
     }
 }
 
-/// Echoes a host's messages until it disconnects, and signals `echoed` once the last echo is
-/// acknowledged.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
     let (sender, requests) = channel();

@@ -1,6 +1,6 @@
 //! Target and host in network namespaces connected by a veth pair.
 //!
-//! Packets cross the kernel's network stack, and a packet socket captures them. Without root, the tests are skipped.
+//! Packets cross the kernel's network stack, and a packet socket captures them.
 
 mod cable;
 mod disks;

@@ -39,8 +39,8 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Returns a network and a counter. While the counter is not 0, connection management of a target on this network
-/// decrements it and panics.
+/// While the counter is not 0, connection management of a target on this network decrements it and
+/// panics.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);

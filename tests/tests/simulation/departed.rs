@@ -19,11 +19,8 @@ const ARRIVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resumes {
-    /// Connection management, which is not stopped again.
     Manager,
-    /// Reactors and control plane, which are not stopped again.
     Target,
-    /// Workers of the disks, which run to their next scheduling point.
     Workers,
 }
 

@@ -1,7 +1,7 @@
 //! Random rounds of faults in target processes and disks, with hosts over user-space RoCE.
 //!
-//! After each round, the use of all resources must be back at its initial level. `cargo xtask soak` runs the test for a
-//! long time. A failure prints the command that repeats the round.
+//! After each round, the use of all resources must be back at its initial level. `cargo xtask soak`
+//! runs the test for a long time.
 //!
 //! | variable | meaning and default |
 //! |---|---|

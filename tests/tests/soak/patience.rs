@@ -1,7 +1,6 @@
 //! Timeout that excludes time without CPU.
 //!
-//! The host in this process loses its association if it gets no CPU for KATO (one second). The
-//! timeout therefore excludes such gaps and the time to reconnect.
+//! The host in this process loses its association if it gets no CPU for KATO (one second).
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -111,7 +111,6 @@ fn settings_that_are_not_given_are_not_compared() {
     }
 }
 
-/// Creates a disk image, and returns its path.
 fn image(target: &Steered, name: &str) -> String {
     let path = target.folder.path().join(name);
     let made = std::fs::File::create(&path).unwrap();
@@ -162,7 +161,6 @@ fn values_in_force_are_equal_to_those_that_are_written() {
     assert!(error.contains("--model 'two words'"), "{error}");
 }
 
-/// Runs the command that a refused addition names. Then the addition succeeds, and changes nothing.
 #[test]
 fn the_command_for_each_difference_ends_it() {
     let target = Steered::start();

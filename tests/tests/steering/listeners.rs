@@ -159,8 +159,7 @@ fn a_scope_is_kept_as_written() {
     }
 }
 
-/// Listeners keep the interface of a link-local address. Referrals with an interface are omitted, because hosts lack the
-/// interface.
+/// Referrals with an interface are omitted, because hosts lack the interface.
 #[test]
 fn scopes_are_imported_and_exported() {
     const SCOPED: &str = "fe80::1%eth0";

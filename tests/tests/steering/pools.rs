@@ -112,8 +112,6 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // Only the last file becomes a namespace, not links, directories, unfinished copies and files
-    // of unsuitable size.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();

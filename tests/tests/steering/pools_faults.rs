@@ -206,7 +206,6 @@ fn pool_of(pool: &Path) -> String {
 struct View<'p>(&'p Path);
 
 impl<'p> View<'p> {
-    /// Mounts a folder at another place. Returns `None`, recorded as a skip, if mount(8) fails.
     #[track_caller]
     fn mount(of: &Path, at: &'p Path) -> Option<Self> {
         cairn_skips::can(&mut mount("bind", of, at)).then(|| Self(at))

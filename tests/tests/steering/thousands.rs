@@ -37,8 +37,6 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// Returns the number of file disks at the start: `BESIDE`, or fewer if the process may open only
-/// few files. Each disk uses two descriptors.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);
@@ -51,8 +49,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target with two subsystems. The first has null and memory disks. The second has `files`
-/// file disks, or null disks if `files` is `None`.
+/// The first subsystem has null and memory disks. The second has `files` file disks, or null disks
+/// if `files` is `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();

@@ -31,8 +31,6 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// Checks that one address gets only its share of connections, although it replaces those that time
-/// out. Known and new hosts must still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -80,7 +78,7 @@ fn many_networks_keep_no_new_host_out() {
     silent.permit(0);
     let mut tries = 0;
     for number in 0..HOSTS {
-        // The new hosts' addresses are below, among and above those of the flood. Like Linux, a host waits and retries.
+        // The new hosts' addresses are below, among and above those of the flood.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {

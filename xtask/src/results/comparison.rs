@@ -37,8 +37,7 @@ pub(crate) enum Verdict {
 }
 
 impl Comparison {
-    /// Compares the first metric of each row, or all metrics. Runs of one program may differ by the
-    /// fraction `noise`.
+    /// Runs of one program may differ by the fraction `noise`.
     pub(crate) fn new(before: &Results, after: &Results, all: bool, noise: f64) -> Self {
         let mut changes = Vec::new();
         let mut unmatched = Vec::new();

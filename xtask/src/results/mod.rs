@@ -1,5 +1,5 @@
 //! Results of a benchmark, saved as JSON, tables and plots. A [`Row`] is a workload. A [`Metric`]
-//! is one quantity with its samples. Rows of a group share a table.
+//! is one quantity with its samples.
 
 mod comparison;
 mod figure;

@@ -68,7 +68,6 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     })
 }
 
-/// Returns promtool, installed or unpacked into the cache.
 fn promtool() -> Result<PathBuf> {
     if succeeds(Command::new("promtool").arg("--version")) {
         return Ok("promtool".into());

@@ -351,8 +351,6 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs share a lossless link of 100 Gbit/s. The switch marks packets that were
-    /// queued for over 100 us.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

@@ -2,8 +2,7 @@
 //!
 //! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
 //! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
-//! borrows shared state of the endpoint as a [`Context`]. Payload is copied once in each direction,
-//! between registered memory and packets.
+//! borrows shared state of the endpoint as a [`Context`].
 
 mod answered;
 mod congestion;

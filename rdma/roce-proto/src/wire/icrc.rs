@@ -222,7 +222,6 @@ impl Checker {
 // Polynomials over GF(2) modulo the polynomial of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31.
 // A zero byte behind a message multiplies its CRC (without the inversions) by x^8.
 
-/// Reflected polynomial of CRC-32 without the term x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
 

@@ -96,8 +96,7 @@ fn a_rejection_without_our_number_ends_nothing() {
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
 }
 
-/// A REJ before the RTU makes the target repeat its REP. If the host has given up, the request ends
-/// after a second.
+/// A REJ before the RTU makes the target repeat its REP.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {

@@ -135,8 +135,7 @@ impl Batch {
 
     /// Returns true if the complete super-packets should be sent before this packet is added.
     ///
-    /// Returns false for a packet that is shorter than the packets of the last super-packet. Such a
-    /// packet ends a message, and is sent together with the packets before it.
+    /// Returns false for a packet that is shorter than the packets of the last super-packet.
     pub(super) fn is_due(
         &self,
         flow: &Flow,

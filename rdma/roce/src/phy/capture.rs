@@ -70,8 +70,7 @@ impl Capture {
         section.extend(0_u16.to_le_bytes());
         section.extend(u64::MAX.to_le_bytes());
         write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        // Interface description block for Ethernet, with unlimited length and timestamps in units
-        // of 10^-9 s (option 9).
+        // Interface description block for Ethernet, with timestamps in nanoseconds.
         let mut interface = Vec::new();
         interface.extend(1_u16.to_le_bytes());
         interface.extend(0_u16.to_le_bytes());

@@ -232,8 +232,6 @@ impl Inlet {
     }
 
     /// Sets the traffic class and the matching priority of packets sent through this inlet.
-    ///
-    /// A network in memory ignores this call, because each packet has its class.
     pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.set_class(traffic_class),

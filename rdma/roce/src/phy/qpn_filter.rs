@@ -61,8 +61,6 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
 
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
-/// Returns a statement that compares the accumulator with `k` (operator `what`), and skips `if_so`
-/// statements if the comparison holds, `if_not` otherwise.
 pub(super) fn compare(what: u32, k: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: if_so,

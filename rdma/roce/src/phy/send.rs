@@ -138,7 +138,6 @@ impl Sender {
         counters.send_offload_err += unjoined;
     }
 
-    /// Returns the buffer for the next packet. [`Sender::commit`] adds the packet.
     pub(crate) fn packet(&mut self) -> &mut [u8] {
         self.batch.rewind();
         if self.batch.is_full() {

@@ -382,8 +382,7 @@ impl ManagerState {
 impl Inner {
     /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3), and ignores others.
     ///
-    /// The packet must have the default P_Key, as with rdma_cm. The connection's P_Key is in the
-    /// REQ.
+    /// The packet must have the default P_Key, as with rdma_cm.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self

@@ -1,8 +1,7 @@
 //! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
 //! A device is one local IP address and RoCE version; it exclusively uses UDP port 4791 or the RoCE
-//! v1 frames of the address. Each endpoint has its own socket, which the kernel selects by the top
-//! bits of the queue pair number.
+//! v1 frames of the address.
 
 mod device;
 mod endpoint;

@@ -164,8 +164,6 @@ impl Relays {
 }
 
 /// Flows with packets for several receivers, each with the index of the socket that receives it.
-///
-/// The receiver at this socket hands packets over in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 

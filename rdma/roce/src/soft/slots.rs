@@ -105,7 +105,6 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Creates an empty table. If `admitted` is set, a kernel filter passes only known numbers.
-    /// Several numbers are then drawn at once, so that the filter changes less often.
     pub(super) fn new(
         index: u32,
         limit: u16,

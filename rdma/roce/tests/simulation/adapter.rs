@@ -248,8 +248,7 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// An infinite ACK timeout (IBTA 9.7.6.1.3) does not end retransmission: packets are repeated at
-/// bounded intervals, and the queue pair never breaks.
+/// An infinite ACK timeout (IBTA 9.7.6.1.3) does not end retransmission.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;

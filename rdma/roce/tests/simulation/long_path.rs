@@ -64,8 +64,6 @@ fn moved(operation: fn(RemoteBuffer) -> Operation, loss: u64, seed: u64) -> f64 
     packets * ROUND_TRIP.as_secs_f64() / now.duration_since(start).as_secs_f64()
 }
 
-/// For comparison, a TCP connection that halves its window reaches 1.22 / sqrt(loss) = 39 packets
-/// per round trip (Mathis et al., ACM CCR 1997).
 #[test]
 fn a_path_that_is_long_and_loses_is_used() {
     let directions: [fn(RemoteBuffer) -> Operation; 2] = [Operation::Write, Operation::Read];

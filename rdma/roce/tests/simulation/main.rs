@@ -1,5 +1,4 @@
-//! Two queue pairs over an unreliable network: faults may delay data, but not change it. A failing
-//! seed prints the command that replays it.
+//! Two queue pairs over an unreliable network: faults may delay data, but not change it.
 
 mod adapter;
 mod long_path;

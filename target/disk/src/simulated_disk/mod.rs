@@ -2,14 +2,11 @@
 //!
 //! A test registers a file and exports it like any other. All rings of the process redirect its
 //! operations to the simulated disk; the layers from [`BlockFile`](crate::backend) up are those of
-//! production. Targets share the disk with `shared = true`; a restarted target finds the previous
-//! data.
+//! production.
 //!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
 //! waits for each delay. Data moves on completion, so a buffer that is reused too early causes wrong
 //! data.
-//!
-//! Without registered disks, each operation costs one bit test.
 
 mod attachment;
 mod medium;

@@ -44,7 +44,6 @@ impl Notes {
         self.opens.set(true);
     }
 
-    /// Adds a note on an object that the result lacks.
     pub(super) fn lacks(&self, note: impl Into<String>) {
         self.add(note);
         self.is_partial.set(true);
@@ -327,8 +326,6 @@ fn is_tagged(roce: Roce) -> bool {
     matches!(roce, Roce::V1 { vlan: Some(_) })
 }
 
-/// Returns a configuration with the default of every key, and one listener, subsystem and
-/// namespace.
 fn usual() -> Config {
     let text = "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\n\
                 nqn = \"nqn.2024-01.com.example:usual\"\nallow_any_host = true\n\

@@ -145,8 +145,7 @@ impl Requester {
     }
 
     /// True if a packet must request an acknowledgement. Requests are made at regular intervals,
-    /// and when sending pauses while work awaits its completion. Fewer requests mean fewer packets
-    /// from the peer (IBTA 9.7.5.1).
+    /// and when sending pauses while work awaits its completion.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
