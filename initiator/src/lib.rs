@@ -79,6 +79,7 @@ mod options;
 pub mod providers;
 mod queue;
 mod reading;
+mod reservations;
 mod waiting;
 
 pub use cairn_rdma::{Device, Provider};
@@ -86,6 +87,7 @@ pub use cairn_rdma::{Device, Provider};
 pub use cairn_roce::{Soft, SoftOptions};
 #[cfg(feature = "verbs")]
 pub use cairn_verbs::VerbsProvider;
+pub use nvme_proto::reservation;
 pub use nvme_proto::wire::{self, Nqn, Sqe, Status};
 
 pub use buffer::{Buffer, Data};
@@ -103,3 +105,4 @@ pub use nvme_auth::{Secret, SecretError, Secrets};
 pub use nvme_proto::host::{AssociationState, Cause, Notice, Recovery, all_notices};
 pub use options::HostOptions;
 pub use queue::{Ended, IoQueue, Response, Ticket, Unsent};
+pub use reservations::ReservationReport;

@@ -149,7 +149,7 @@ impl Namespace {
         }
     }
 
-    fn command(&self, sqe: Sqe) -> Command {
+    pub(crate) fn command(&self, sqe: Sqe) -> Command {
         let to = To::Disk(self.disk());
         Command { sqe, to }
     }

@@ -230,6 +230,11 @@ impl Target {
                         self.subsystem
                             .protection_done(nsid, change, true, &mut actions);
                     }
+                    Action::PersistReservations { cntlid, nsid, .. } => {
+                        let refused = Status::INVALID_FIELD;
+                        self.subsystem
+                            .persistence_done(cntlid, nsid, refused, &mut actions);
+                    }
                     // The disk has no cache, and every host may use the namespace.
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }

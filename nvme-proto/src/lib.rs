@@ -56,6 +56,7 @@ pub mod host;
 pub mod io;
 pub mod limits;
 pub mod namespace;
+pub mod reservation;
 pub mod subsystem;
 pub mod transfer;
 mod window;

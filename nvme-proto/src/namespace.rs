@@ -40,6 +40,12 @@ pub struct Namespace {
     pub deallocates: bool,
     /// True if Write Uncorrectable is supported.
     pub write_uncorrectable: bool,
+    /// True if hosts may reserve the namespace.
+    pub reservable: bool,
+    /// True if reservations can persist through power loss.
+    pub keeps_reservations: bool,
+    /// PTPL state: whether the reservations persist through power loss.
+    pub reservations_persist: bool,
     /// Preferred I/O sizes, if known.
     pub preferred: Option<Preferred>,
     /// Atomicity of writes.
@@ -110,6 +116,9 @@ impl Namespace {
             protection: WriteProtectionState::NONE,
             deallocates: false,
             write_uncorrectable: false,
+            reservable: false,
+            keeps_reservations: false,
+            reservations_persist: false,
             preferred: None,
             atomic: Atomic::BLOCK,
             boundary: 0,
@@ -304,6 +313,12 @@ impl Namespaces {
             return Err(NamespaceError::BadGeometry);
         }
         Ok(core::mem::replace(&mut attached.namespace.blocks, blocks) != blocks)
+    }
+
+    pub(crate) fn set_reservations_persist(&mut self, nsid: u32, persist: bool) {
+        if let Some(attached) = self.by_nsid.get_mut(&nsid) {
+            attached.namespace.reservations_persist = persist;
+        }
     }
 
     fn get(&self, nsid: u32) -> Option<&Namespace> {

@@ -16,7 +16,7 @@ use crate::wire::aen::AsyncEvent;
 use super::{Completion, Refusal};
 
 /// Events in order of delivery.
-const KINDS: [AsyncEvent; 8] = [
+const KINDS: [AsyncEvent; 9] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
     AsyncEvent::SMART_RELIABILITY,
@@ -25,6 +25,7 @@ const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::NOTICE_NAMESPACE_CHANGED,
     AsyncEvent::NOTICE_ANA_CHANGED,
     AsyncEvent::NOTICE_DISCOVERY_CHANGED,
+    AsyncEvent::RESERVATION_LOG_AVAILABLE,
 ];
 
 /// Requests and events of a controller.
@@ -33,9 +34,9 @@ pub struct AsyncEvents {
     /// CIDs of requests in flight, oldest first.
     parked: Vec<u16>,
     /// Bit mask of the pending events; bit n is `KINDS[n]`.
-    pending: u8,
+    pending: u16,
     /// Bit mask of the events that wait for a read of their log page; bit n is `KINDS[n]`.
-    masked: u8,
+    masked: u16,
 }
 
 impl AsyncEvents {
@@ -93,12 +94,12 @@ impl AsyncEvents {
     }
 }
 
-fn bit_of(event: AsyncEvent) -> u8 {
+fn bit_of(event: AsyncEvent) -> u16 {
     let index = KINDS.iter().position(|&kind| kind == event);
     1 << index.expect("an event this controller reports")
 }
 
-fn bits_of_page(lid: u8) -> u8 {
+fn bits_of_page(lid: u8) -> u16 {
     let of_page = KINDS.into_iter().filter(|event| event.lid() == lid);
     of_page.fold(0, |bits, event| bits | bit_of(event))
 }

@@ -24,7 +24,7 @@ use super::{Action, Controller, Exchange, Refusal};
 /// The feature's value is always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
-const NVM_FEATURES: [Feature; 17] = [
+const NVM_FEATURES: [Feature; 19] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,
     Feature::TEMPERATURE_THRESHOLD,
@@ -41,6 +41,8 @@ const NVM_FEATURES: [Feature; 17] = [
     Feature::HOST_BEHAVIOR_SUPPORT,
     IO_COMMAND_SET_PROFILE,
     Feature::HOST_IDENTIFIER,
+    Feature::RESERVATION_NOTIFICATION_MASK,
+    Feature::RESERVATION_PERSISTENCE,
     Feature::NAMESPACE_WRITE_PROTECTION,
 ];
 
@@ -89,7 +91,10 @@ pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
     SupportedCapabilities(0)
         .with_namespace_specific(matches!(
             fid,
-            Feature::ERROR_RECOVERY | Feature::NAMESPACE_WRITE_PROTECTION
+            Feature::ERROR_RECOVERY
+                | Feature::RESERVATION_NOTIFICATION_MASK
+                | Feature::RESERVATION_PERSISTENCE
+                | Feature::NAMESPACE_WRITE_PROTECTION
         ))
         .with_changeable(!fixed)
 }
@@ -215,6 +220,9 @@ impl Controller {
                 let state = state.map_err(in_nsid)?;
                 Ok(WriteProtection(0).with_wps(state.0).0)
             }
+            Feature::RESERVATION_NOTIFICATION_MASK | Feature::RESERVATION_PERSISTENCE => {
+                self.get_reservation_feature(common, get)
+            }
             Feature::NUMBER_OF_QUEUES => Ok(self.number_of_queues().0),
             Feature::KEEP_ALIVE_TIMER => Ok(self.keep_alive.kato_ms()),
             Feature::HOST_IDENTIFIER => {
@@ -246,6 +254,9 @@ impl Controller {
                 },
                 exchange,
             ),
+            Feature::RESERVATION_NOTIFICATION_MASK | Feature::RESERVATION_PERSISTENCE => {
+                self.get_reservation_feature(common, get).map(|_| 0)
+            }
             Feature::ERROR_RECOVERY | Feature::NAMESPACE_WRITE_PROTECTION => {
                 common
                     .namespaces
@@ -296,6 +307,7 @@ impl Controller {
                     .set_tler(set.nsid, &self.seen, value.tler())
                     .map_err(in_nsid)?;
             }
+            Feature::RESERVATION_NOTIFICATION_MASK => self.set_notification_mask(common, set)?,
             Feature::VOLATILE_WRITE_CACHE => {
                 let enabled = VolatileWriteCache(set.cdw11).wce();
                 self.features.write_cache = enabled;

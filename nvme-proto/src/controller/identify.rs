@@ -15,6 +15,7 @@ use crate::wire::identify::{
     NamespaceList, Nsfeat, Oncs, Sgls, Vwc, ascii_field,
 };
 use crate::wire::log::AnaState;
+use crate::wire::reservation::Rescap;
 use crate::wire::{NSID_ALL, Status};
 
 use super::command::Identify;
@@ -179,6 +180,7 @@ impl Controller {
             id.nuse.set(namespace.blocks);
         }
         id.nmic = IdentifyNamespace::NMIC_SHARED;
+        id.rescap = rescap(namespace);
         if namespace.deallocates {
             id.dlfeat = Dlfeat(0)
                 .with_read(DLFEAT_ZEROES)
@@ -252,6 +254,7 @@ fn oncs() -> Oncs {
         .with_dataset_management(true)
         .with_write_zeroes(true)
         .with_save_select(true)
+        .with_reservations(true)
         .with_timestamp(true)
         .with_verify(true)
 }
@@ -277,9 +280,18 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
 
 fn fill_independent(namespace: &Namespace, id: &mut IdentifyNamespaceIndependent) {
     id.nmic = IdentifyNamespace::NMIC_SHARED;
+    id.rescap = rescap(namespace);
     id.anagrpid.set(namespace.anagrpid);
     id.nsattr = nsattr(namespace);
     id.nstat = IdentifyNamespaceIndependent::NSTAT_READY;
+}
+
+fn rescap(namespace: &Namespace) -> u8 {
+    if !namespace.reservable {
+        return 0;
+    }
+    let rescap = Rescap(0).with_types(0b11_1111).with_iekey(true);
+    rescap.with_ptpl(namespace.keeps_reservations).0
 }
 
 fn nsattr(namespace: &Namespace) -> u8 {

@@ -28,6 +28,7 @@ mod log_page;
 pub mod properties;
 mod protection;
 pub mod refusal;
+mod reservation;
 mod seen;
 mod withheld;
 
@@ -52,6 +53,7 @@ use features::Features;
 use keep_alive::{KeepAlive, Verdict};
 use properties::{Properties, Transition};
 use protection::Protecting;
+use reservation::ReservationNotices;
 use withheld::Withheld;
 
 pub use crate::access::Host;
@@ -166,6 +168,16 @@ pub enum Action {
         /// Number of the change, for `protection_done`.
         change: u64,
     },
+    /// Changes the PTPL state of a namespace's reservations; then call
+    /// [`crate::subsystem::Subsystem::persistence_done`].
+    PersistReservations {
+        /// CNTLID of the requesting controller.
+        cntlid: u16,
+        /// NSID of the namespace.
+        nsid: u32,
+        /// New state: true if reservations persist through power loss.
+        persistent: bool,
+    },
     /// Restricts I/O of this controller to the namespaces in [`Controller::seen`].
     SetSeen {
         /// CNTLID.
@@ -226,6 +238,7 @@ pub struct Controller {
     events: AsyncEvents,
     aborts: Aborts,
     protecting: Protecting,
+    reservation_notices: ReservationNotices,
     errors: ErrorLog,
     changed_namespaces: ChangedNamespaces,
 }
@@ -259,6 +272,7 @@ impl Controller {
             events: AsyncEvents::default(),
             aborts: Aborts::default(),
             protecting: Protecting::new(),
+            reservation_notices: ReservationNotices::default(),
             errors: ErrorLog::default(),
             changed_namespaces: ChangedNamespaces::default(),
         }
@@ -487,6 +501,9 @@ impl Controller {
                 if set.fid == Feature::NAMESPACE_WRITE_PROTECTION && common.kind() == Kind::Nvm {
                     return self.set_protection(common, cid, set, actions);
                 }
+                if set.fid == Feature::RESERVATION_PERSISTENCE && common.kind() == Kind::Nvm {
+                    return self.set_persistence(common, cid, set, actions);
+                }
                 self.set_features(common, set, exchange, actions)?.into()
             }
             // The timer was restarted already, as for every command.
@@ -548,6 +565,7 @@ impl Controller {
         self.events.reset();
         self.aborts.reset();
         self.protecting.clear();
+        self.reservation_notices.reset();
         self.changed_namespaces.clear();
         if common.has_write_cache() {
             actions.push(Action::SetWriteCache {

@@ -5,6 +5,7 @@ use crate::ana::AnaStates;
 use crate::controller::{Action, Controller, Termination};
 use crate::discovery::{Exported, Listener, Referral};
 use crate::namespace::{Namespace, NamespaceError};
+use crate::reservation::{HostId, Notice};
 use crate::wire::Status;
 use crate::wire::aen::AsyncEvent;
 
@@ -75,6 +76,9 @@ impl Subsystem {
     ) -> Result<Namespace, NamespaceError> {
         let removed = self.common.namespaces.remove(nsid)?;
         self.end_protecting(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
+        for controller in self.controllers.values_mut() {
+            controller.persistence_done(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
+        }
         self.show_to(&removed, &HostAccess::only([]), actions);
         Ok(removed)
     }
@@ -111,6 +115,35 @@ impl Subsystem {
         self.end_protecting(nsid, status, actions);
         if intact {
             self.namespace_changed(nsid, actions);
+        }
+    }
+
+    /// Records a change of a namespace's reservations, and notifies hosts.
+    pub fn reservations_changed(
+        &mut self,
+        nsid: u32,
+        persist: bool,
+        notices: &[(HostId, Notice)],
+        actions: &mut Vec<Action>,
+    ) {
+        self.common
+            .namespaces
+            .set_reservations_persist(nsid, persist);
+        for controller in self.controllers.values_mut() {
+            controller.notify_of_reservation(nsid, notices, actions);
+        }
+    }
+
+    /// Handles the result of [`Action::PersistReservations`].
+    pub fn persistence_done(
+        &mut self,
+        cntlid: u16,
+        nsid: u32,
+        status: Status,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.persistence_done(nsid, status, actions);
         }
     }
 

@@ -46,6 +46,9 @@ impl AsyncEvent {
     /// Notice: the discovery log page changed.
     pub const NOTICE_DISCOVERY_CHANGED: Self = Self::new(Self::TYPE_NOTICE, 0xf0, 0x70);
 
+    /// I/O command specific: the reservation log page (80h) is available.
+    pub const RESERVATION_LOG_AVAILABLE: Self = Self::new(Self::TYPE_IO_COMMAND_SET, 0x00, 0x80);
+
     /// Creates an event.
     #[must_use]
     pub const fn new(aet: u8, aei: u8, lid: u8) -> Self {
@@ -62,5 +65,6 @@ mod tests {
         assert_eq!(AsyncEvent::NOTICE_NAMESPACE_CHANGED.0, 0x0004_0002);
         assert_eq!(AsyncEvent::NOTICE_DISCOVERY_CHANGED.0, 0x0070_f002);
         assert_eq!(AsyncEvent(0x000c_0302), AsyncEvent::NOTICE_ANA_CHANGED);
+        assert_eq!(AsyncEvent::RESERVATION_LOG_AVAILABLE.0, 0x0080_0006);
     }
 }

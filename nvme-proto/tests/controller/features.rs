@@ -14,7 +14,7 @@ const NAMESPACE_SPECIFIC: u32 = 0b010;
 const CHANGEABLE: u32 = 0b100;
 
 /// Supported features and capabilities (SEL = 3).
-const FEATURES: [(u8, u32); 17] = [
+const FEATURES: [(u8, u32); 19] = [
     (0x01, CHANGEABLE),
     (0x02, CHANGEABLE),
     (0x04, CHANGEABLE),
@@ -31,6 +31,8 @@ const FEATURES: [(u8, u32); 17] = [
     (0x16, CHANGEABLE),
     (0x19, CHANGEABLE),
     (0x81, 0),
+    (0x82, CHANGEABLE | NAMESPACE_SPECIFIC),
+    (0x83, CHANGEABLE | NAMESPACE_SPECIFIC),
     (0x84, CHANGEABLE | NAMESPACE_SPECIFIC),
 ];
 

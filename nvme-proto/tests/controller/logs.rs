@@ -14,7 +14,7 @@ use nvme_proto::wire::{Status, U32};
 use crate::rig::*;
 
 /// Supported log pages and their lengths in bytes.
-const PAGES: [(u8, u64); 9] = [
+const PAGES: [(u8, u64); 10] = [
     (0x00, 1024),
     (0x01, 4096),
     (0x02, 512),
@@ -24,6 +24,7 @@ const PAGES: [(u8, u64); 9] = [
     (ANA, 16 + 32 + 2 * 4),
     (0x12, 1024),
     (0x13, 4096),
+    (0x80, 64),
 ];
 
 const ANA: u8 = 0x0c;
@@ -265,7 +266,9 @@ fn the_effects_are_those_of_the_commands_there_are() {
     );
     assert_eq!(
         supported(&effects.iocs),
-        [0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c]
+        [
+            0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c, 0x0d, 0x0e, 0x11, 0x15
+        ]
     );
     for (opcode, changes) in [(0x01, true), (0x02, false), (0x08, true), (0x09, true)] {
         assert_eq!(CommandEffects(effects.iocs[opcode].get()).lbcc(), changes);
@@ -273,7 +276,7 @@ fn the_effects_are_those_of_the_commands_there_are() {
     let features = rig.log(0x12, 1024);
     let fids: Vec<_> = (0..256).filter(|fid| features[fid * 4] & 1 != 0).collect();
     assert_eq!(fids[..6], [0x01, 0x02, 0x04, 0x05, 0x06, 0x07]);
-    assert_eq!(fids.len(), 17);
+    assert_eq!(fids.len(), 19);
 }
 
 #[test]

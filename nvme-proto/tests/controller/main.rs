@@ -11,5 +11,6 @@ mod linux;
 mod logs;
 mod protection;
 mod random;
+mod reservations;
 mod rig;
 mod seen;

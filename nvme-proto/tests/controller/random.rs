@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use nvme_proto::controller::{Action, Outcome};
 use nvme_proto::subsystem::{HostAccess, Subsystem};
-use nvme_proto::wire::{AdminOpcode, FromBytes, Sqe};
+use nvme_proto::wire::{AdminOpcode, FromBytes, Sqe, Status};
 use proptest::prelude::*;
 
 use crate::rig::*;
@@ -149,6 +149,11 @@ impl Account {
                         let intact = change % 3 != 0;
                         rig.subsystem
                             .protection_done(nsid, change, intact, &mut rig.actions);
+                    }
+                    Action::PersistReservations { cntlid, nsid, .. } => {
+                        let done = Status::SUCCESS;
+                        rig.subsystem
+                            .persistence_done(cntlid, nsid, done, &mut rig.actions);
                     }
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }

@@ -17,7 +17,7 @@ use nvme_proto::subsystem::{self, Arrival, HostAccess, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::feature::WriteProtectionState;
-use nvme_proto::wire::{Cqe, FabricsType, FromBytes, Nqn, Sqe};
+use nvme_proto::wire::{Cqe, FabricsType, FromBytes, Nqn, Sqe, Status};
 
 pub(crate) const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 
@@ -71,6 +71,9 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         protection: WriteProtectionState::NONE,
         deallocates: true,
         write_uncorrectable: false,
+        reservable: true,
+        keeps_reservations: true,
+        reservations_persist: false,
         preferred: None,
         atomic: Atomic::BLOCK,
         boundary: 0,
@@ -320,6 +323,12 @@ impl Rig {
                 TargetAction::SetProtection { nsid, change, .. } => {
                     let mut more = Vec::new();
                     self.target.protection_done(nsid, change, true, &mut more);
+                    self.carry_out(more);
+                }
+                TargetAction::PersistReservations { cntlid, nsid, .. } => {
+                    let mut more = Vec::new();
+                    let done = Status::SUCCESS;
+                    self.target.persistence_done(cntlid, nsid, done, &mut more);
                     self.carry_out(more);
                 }
                 TargetAction::SetWriteCache { .. } | TargetAction::SetSeen { .. } => {}

@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::peer_line;
@@ -15,6 +15,7 @@ use crate::metrics::NamespaceCounters;
 use crate::order::{DiskKey, DiskOrder, DiskOrders};
 use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
+use crate::reservations::Reserving;
 
 #[derive(Debug)]
 pub struct Namespace {
@@ -40,6 +41,9 @@ pub struct Namespace {
     /// namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
+    /// False for a disk of several targets, which do not know each other's reservations.
+    reservable: bool,
+    reserving: OnceLock<Arc<Reserving>>,
 }
 
 impl Namespace {
@@ -99,6 +103,8 @@ impl Namespace {
             protection_file,
             protection: AtomicU8::new(protection.0),
             regions,
+            reservable: !config.shared,
+            reserving: OnceLock::new(),
         })
     }
 
@@ -148,6 +154,21 @@ impl Namespace {
     pub fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
+    }
+
+    pub fn is_reservable(&self) -> bool {
+        self.reservable
+    }
+
+    pub fn reserving(&self) -> &Arc<Reserving> {
+        self.reserving.get_or_init(Arc::default)
+    }
+
+    /// Inherits the reservations of the same disk under this NSID. Must be called before the export.
+    pub fn stays_reserved(&self, reserving: &Arc<Reserving>) {
+        if self.reservable {
+            self.reserving.get_or_init(|| Arc::clone(reserving));
+        }
     }
 
     pub fn protection(&self) -> WriteProtectionState {

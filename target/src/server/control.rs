@@ -374,6 +374,14 @@ impl ControlPlane {
                     self.flushes.write_through(subsystem, wish);
                 }
             }
+            ControlMessage::Reservation {
+                subsystem,
+                namespace,
+                step,
+            } => match self.service.exports.subsystem(subsystem) {
+                Some(subsystem) => self.flushes.reserve(subsystem, namespace, step),
+                None => namespace.reserving().abandon(),
+            },
             ControlMessage::Settled { id } => self.flushes.settled(id, true),
             ControlMessage::DiskChanged => self.service.exports.see_changes(),
             ControlMessage::DeviceRemoved { device } => {

@@ -22,6 +22,7 @@ mod missing;
 mod opening;
 mod reactors;
 mod reload;
+mod reserving;
 mod restart;
 mod runtime;
 mod service;

@@ -11,7 +11,7 @@ use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, Connected, HostAccess, Setting
 use nvme_proto::wire::fabrics::{ConnectCommand, ConnectData, PropertySetCommand, PropertySize};
 use nvme_proto::wire::feature::WriteProtectionState;
 use nvme_proto::wire::property::offset;
-use nvme_proto::wire::{AdminOpcode, FromBytes, FromZeros, Nqn, Sqe, U16, U32};
+use nvme_proto::wire::{AdminOpcode, FromBytes, FromZeros, Nqn, Sqe, Status, U16, U32};
 
 use crate::input::Input;
 
@@ -207,6 +207,10 @@ impl Rig {
             Action::SetProtection { nsid, change, .. } => {
                 self.subsystem.protection_done(nsid, change, true, actions);
             }
+            Action::PersistReservations { cntlid, nsid, .. } => {
+                let done = Status::SUCCESS;
+                self.subsystem.persistence_done(cntlid, nsid, done, actions);
+            }
             Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
         }
     }
@@ -276,6 +280,9 @@ fn namespace(nsid: u32) -> Namespace {
         protection: WriteProtectionState::NONE,
         deallocates: true,
         write_uncorrectable: false,
+        reservable: true,
+        keeps_reservations: true,
+        reservations_persist: false,
         preferred: None,
         atomic: Atomic::BLOCK,
         boundary: 0,

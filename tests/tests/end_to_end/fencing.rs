@@ -4,6 +4,7 @@
 mod epochs;
 mod order;
 mod pauses;
+mod reservations;
 mod stops;
 
 use std::net::IpAddr;

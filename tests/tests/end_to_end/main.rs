@@ -28,6 +28,7 @@ mod queues;
 mod reauthentication;
 mod recovery;
 mod replaced;
+mod reservations;
 mod scarcity;
 mod seen;
 mod service_manager;

@@ -18,6 +18,7 @@ use crate::wire::log::{
     AnaGroup, AnaLogHeader, AnaLsp, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, LogPage,
     SmartLog, SupportedLogPage, SupportedLogPages,
 };
+use crate::wire::reservation::NotificationLog;
 use crate::wire::{NSID_ALL, Status, U32};
 
 use super::command::GetLogPage;
@@ -29,7 +30,7 @@ pub use health::SmartCounters;
 /// Log page 13h (NVMe-MI commands). It is empty, but log page 00h requires it.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
-const NVM_PAGES: [LogPage; 9] = [
+const NVM_PAGES: [LogPage; 10] = [
     LogPage::SUPPORTED_LOG_PAGES,
     LogPage::ERROR_INFORMATION,
     LogPage::SMART,
@@ -39,6 +40,7 @@ const NVM_PAGES: [LogPage; 9] = [
     LogPage::ANA,
     LogPage::FEATURE_EFFECTS,
     MI_EFFECTS,
+    LogPage::RESERVATION_NOTIFICATION,
 ];
 
 /// Log pages of discovery controllers (Base, figure 28).
@@ -88,6 +90,7 @@ impl Controller {
             }
             LogPage::ANA => self.put_ana(common, AnaLsp(log.lsp), &mut page),
             LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
+            LogPage::RESERVATION_NOTIFICATION => self.reservation_notices.put_log(&mut page),
             LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),
             _ => {}
         }
@@ -95,6 +98,9 @@ impl Controller {
             self.events.clear(log.lid.0);
             if log.lid == LogPage::CHANGED_NAMESPACES {
                 self.changed_namespaces.clear();
+            }
+            if log.lid == LogPage::RESERVATION_NOTIFICATION {
+                self.reservation_notices.log_was_read();
             }
         }
         Ok(())
@@ -119,6 +125,7 @@ impl Controller {
             LogPage::FIRMWARE_SLOT => size_of::<FirmwareSlotLog>(),
             LogPage::CHANGED_NAMESPACES => CHANGED_NAMESPACES_MAX * size_of::<U32>(),
             LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
+            LogPage::RESERVATION_NOTIFICATION => size_of::<NotificationLog>(),
             LogPage::ANA => return ana_log_bytes(common.limits().namespaces),
             LogPage::DISCOVERY => {
                 let present = common.discovery.length(&self.host, self.local);

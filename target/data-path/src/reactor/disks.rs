@@ -7,7 +7,8 @@ use cairn_base::log::{LogLine, Topic};
 use cairn_disk::{Backend, FileSlot, Ring};
 use cairn_rdma::{Device, Region, Sge};
 use nvme_proto::ana;
-use nvme_proto::io::NamespaceView;
+use nvme_proto::io::{NamespaceView, OperationKind};
+use nvme_proto::reservation::Reservations;
 use nvme_proto::wire::Status;
 
 use super::port::PORTS_MAX;
@@ -18,6 +19,7 @@ use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::qpair::Association;
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
+use crate::reservations::Restriction;
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -29,6 +31,7 @@ const _: () = assert!(size_of::<Option<Disk>>() == 256);
 /// Namespace as used by one reactor. The size is a power of two, so that indexing takes one
 /// instruction.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) view: NamespaceView,
@@ -36,7 +39,7 @@ pub(crate) struct Disk {
     pub(crate) smart: Arc<IoCounters>,
     pub(crate) file: Option<FileSlot>,
     regions: [Option<Arc<Region>>; PORTS_MAX],
-    reported: Option<(Instant, u64)>,
+    reported: Box<Option<(Instant, u64)>>,
     users: u32,
     pub(super) held: usize,
     pub(super) last_begun: Option<Instant>,
@@ -44,6 +47,7 @@ pub(crate) struct Disk {
     pub(super) depth_queues: Box<DepthQueues>,
     oldest_ns: u64,
     retired: bool,
+    reservation: Option<Arc<Reservations>>,
 }
 
 impl Disk {
@@ -69,6 +73,18 @@ impl Disk {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
+    #[inline(always)]
+    pub(super) fn check_reservation(
+        &self,
+        controller: &ControllerShared,
+        kind: OperationKind,
+    ) -> Result<(), Status> {
+        match &self.reservation {
+            None => Ok(()),
+            Some(reservation) => check_reserved(reservation, controller, kind),
+        }
+    }
+
     /// Returns the log line for a failure, with the number of lines suppressed before; `None` if
     /// this one is suppressed.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<LogLine> {
@@ -77,7 +93,7 @@ impl Disk {
             .is_none_or(|(at, _)| now >= at + REPORT_INTERVAL);
         let unreported = self.reported.map_or(0, |(_, unreported)| unreported);
         let line = due.then(|| LogLine::about(Topic::Disk)).flatten();
-        self.reported = match (&line, self.reported) {
+        *self.reported = match (&line, *self.reported) {
             (None, Some((at, _))) => Some((at, unreported + 1)),
             (None, None) => Some((now, 1)),
             (Some(_), _) => Some((now, 0)),
@@ -108,6 +124,19 @@ impl Disk {
                 "cannot register the memory of a namespace: its data is copied instead"
             ),
         }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn check_reserved(
+    reservation: &Reservations,
+    controller: &ControllerShared,
+    kind: OperationKind,
+) -> Result<(), Status> {
+    match reservation.forbids(controller.hostid(), kind.access()) {
+        true => Err(Status::RESERVATION_CONFLICT.with_dnr()),
+        false => Ok(()),
     }
 }
 
@@ -278,7 +307,7 @@ impl Disks {
             smart: Arc::clone(smart),
             file,
             regions: Default::default(),
-            reported: None,
+            reported: Box::default(),
             users: 0,
             held: 0,
             last_begun: None,
@@ -286,6 +315,7 @@ impl Disks {
             depth_queues: Box::new(DepthQueues::new(self.reactor, &namespace.depth)),
             oldest_ns: 0,
             retired: false,
+            reservation: namespace.reserving().in_force(),
         };
         for (port, device) in ports {
             disk.learn(*port, device);
@@ -300,6 +330,14 @@ impl Disks {
         });
         self.disks[index] = Some(disk);
         Some(index as u32)
+    }
+
+    pub(super) fn restrict(&mut self, restriction: &Restriction) {
+        for disk in self.disks.iter_mut().flatten() {
+            if Arc::ptr_eq(disk.namespace.reserving(), &restriction.reserving) {
+                disk.reservation = restriction.reserving.in_force();
+            }
+        }
     }
 
     pub(crate) fn port_opened(&mut self, port: usize, device: &Arc<dyn Device>) {

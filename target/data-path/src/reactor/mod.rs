@@ -314,11 +314,15 @@ impl Reactor {
                 Task::Unparsed if AuthenticationRequest::is_one(&request.sqe) => {
                     self.begin_reauthenticate(id);
                 }
+                Task::Unparsed if self.queues.association(id).qid != 0 => {
+                    self.begin_reservation(id);
+                }
                 Task::Unparsed => self.begin_admin(id),
                 Task::Connect => self.execute_connect(id),
                 Task::Authenticate(step) => self.execute_authenticate(id, step),
                 Task::Reauthenticate(step) => self.execute_reauthenticate(id, step),
                 Task::Admin(command) => self.execute_admin(id, &command),
+                Task::Reservation(command) => self.execute_reservation(id, command),
                 Task::Io(_) | Task::LateCompletion => unreachable!("not the reactor's to execute"),
             }
         }

@@ -53,7 +53,7 @@ pub struct ControllerShared {
     pub(super) last_command_ns: AtomicU64,
     /// Nanoseconds without a command until the association expires; `u64::MAX` for no limit.
     pub(super) lease_ns: AtomicU64,
-    pub(super) write_cache: AtomicBool,
+    write_cache: AtomicBool,
     pub(super) cache_changes: AtomicU64,
     pub(super) listener: Arc<ListenerShared>,
     pub(super) ana: AnaShared,
@@ -170,6 +170,11 @@ impl ControllerShared {
 
     pub(crate) fn record_failure(&self, failure: Failure) {
         self.failures.record(failure);
+    }
+
+    pub(super) fn set_write_cache(&self, enabled: bool) {
+        self.write_cache.store(enabled, Ordering::Relaxed);
+        self.cache_changes.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn write_cache(&self) -> bool {

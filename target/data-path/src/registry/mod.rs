@@ -23,7 +23,7 @@ use nvme_proto::wire::feature::WriteProtectionState;
 
 pub(crate) use arming::Arming;
 pub use authenticator::{Authenticator, Computed, HostKeys, Step};
-pub(crate) use controller::ControllerShared;
+pub use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
 pub use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub use places::{ConnectPlace, DISPLACED, Evicted, Full, PlaceId, Places};
@@ -60,6 +60,11 @@ pub enum ControlMessage {
         change: u64,
     },
     WriteThrough(WriteThrough),
+    Reservation {
+        subsystem: u32,
+        namespace: Arc<Namespace>,
+        step: ReservationStep,
+    },
     Settled {
         id: u64,
     },
@@ -70,6 +75,18 @@ pub enum ControlMessage {
     },
     /// A reactor has closed its last queue pair after [`Message::Drain`].
     Drained,
+}
+
+/// Step of a change of reservations.
+#[derive(Debug)]
+pub enum ReservationStep {
+    /// Enforce the change, and report its end to the subsystem.
+    Begun,
+    /// Execute Set Features of Reservation Persistence.
+    Persist {
+        controller: Arc<ControllerShared>,
+        persistent: bool,
+    },
 }
 
 /// Request to disable the volatile write cache. Writes that complete later are durable; the command

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{ControlMessage, ControllerShared};
+use crate::reservations::Restriction;
 
 #[derive(Debug)]
 pub enum Scope {
     Namespaces(Vec<u64>),
     Controller(Arc<ControllerShared>),
+    /// Commands that the reservation forbids, or that end with it.
+    Reservation(Restriction),
 }
 
 /// Counts reactors that must answer; the last answer notifies the control plane.

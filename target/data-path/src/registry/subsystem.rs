@@ -4,6 +4,7 @@ mod actions;
 mod ana;
 mod connects;
 mod leases;
+mod reserving;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -15,6 +15,7 @@ use cairn_disk::{Arena, BlockIo, Buffer};
 use cairn_rdma::Sge;
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, Completion};
 use nvme_proto::io::OperationKind;
+use nvme_proto::reservation;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
@@ -80,6 +81,7 @@ pub(crate) enum Task {
     Authenticate(AuthenticationRequest),
     Reauthenticate(AuthenticationRequest),
     Admin(AdminCommand),
+    Reservation(reservation::Request),
     Io(OperationKind),
     LateCompletion,
 }

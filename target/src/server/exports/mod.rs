@@ -384,10 +384,19 @@ impl Exports {
             let goes =
                 |place: &Place| replaced.contains(place) || at_place(config, place).is_none();
             let gone: Vec<u32> = there.filter(goes).map(|(_, nsid)| nsid).collect();
-            let of = |nsid| export.namespaces.get(nsid).map(|one| file_of(one));
-            let files: Vec<_> = gone.iter().filter_map(of).collect();
-            for (seen, file) in export.remove(&gone).into_iter().zip(files) {
-                former.insert((*nqn, seen.nsid), FormerNamespace { seen, file });
+            let of = |nsid| {
+                let one: &Arc<Namespace> = export.namespaces.get(nsid)?;
+                Some((file_of(one), Arc::clone(one.reserving())))
+            };
+            let kept: Vec<_> = gone.iter().filter_map(of).collect();
+            for (seen, (file, reserving)) in export.remove(&gone).into_iter().zip(kept) {
+                let place = (*nqn, seen.nsid);
+                let one = FormerNamespace {
+                    seen,
+                    file,
+                    reserving,
+                };
+                former.insert(place, one);
             }
         }
         former

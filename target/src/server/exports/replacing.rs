@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cairn_config::{Backing, Config};
 use nvme_proto::wire::feature::WriteProtectionState;
@@ -14,6 +15,7 @@ use super::super::error::ReloadError;
 use super::super::lookup::at_place;
 use crate::health::Place;
 use cairn_data_path::namespace::Namespace;
+use cairn_data_path::reservations::Reserving;
 
 pub(crate) type Replaced = HashSet<Place>;
 
@@ -22,6 +24,7 @@ pub(crate) type Former = HashMap<Place, FormerNamespace>;
 pub(crate) struct FormerNamespace {
     pub(super) seen: nvme_proto::namespace::Namespace,
     pub(super) file: Option<PathBuf>,
+    pub(super) reserving: Arc<Reserving>,
 }
 
 impl FormerNamespace {
@@ -30,6 +33,7 @@ impl FormerNamespace {
             new.withhold();
             return;
         }
+        new.stays_reserved(&self.reserving);
         // Hosts may have changed the protection since the file was read.
         let is_kept = file_of(new) == self.file;
         let state = self.seen.protection;

@@ -61,7 +61,7 @@ impl Reactor {
         }
     }
 
-    fn park(&mut self, id: RequestId) {
+    pub(super) fn park(&mut self, id: RequestId) {
         let mut command = self.queues.command(id);
         command.release_receive();
         command.request.take_permit().parked();

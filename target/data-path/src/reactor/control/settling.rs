@@ -11,6 +11,7 @@ use crate::reactor::disks::Disks;
 use crate::reactor::queues::Queues;
 use crate::registry::{Scope, Settling};
 use crate::request::{Request, Stage, Task};
+use crate::reservations::Restriction;
 
 #[derive(Debug)]
 pub(in crate::reactor) struct Unsettled {
@@ -18,23 +19,47 @@ pub(in crate::reactor) struct Unsettled {
     settling: Arc<Settling>,
 }
 
-fn is_at_disk(request: &Request) -> bool {
-    let changes = matches!(request.task, Task::Io(kind) if kind.changes());
-    changes && request.stage() == Stage::InBackend
+fn is_change(request: &Request) -> bool {
+    matches!(request.task, Task::Io(kind) if kind.changes())
+}
+
+fn is_forbidden(
+    restriction: &Restriction,
+    request: &Request,
+    queues: &Queues,
+    disks: &Disks,
+) -> bool {
+    let (Some(disk), Task::Io(kind)) = (request.disk, request.task) else {
+        return false;
+    };
+    let association = queues.qpairs[request.qpair].association.as_ref();
+    let Some(host) = association.map(|of| of.controller.hostid()) else {
+        return false;
+    };
+    let next = restriction.next.as_ref();
+    Arc::ptr_eq(disks[disk].namespace.reserving(), &restriction.reserving)
+        && (restriction.aborted.contains(host)
+            || next.is_some_and(|next| next.forbids(host, kind.access())))
 }
 
 impl Unsettled {
     fn waits_for(&self, request: &Request, queues: &Queues, disks: &Disks) -> bool {
         let is_older = (request.epoch.wrapping_sub(self.epoch) as i32) < 0;
         is_older
-            && is_at_disk(request)
+            && request.stage() == Stage::InBackend
             && match &self.settling.scope {
-                Scope::Namespaces(ids) => request
-                    .disk
-                    .is_some_and(|disk| ids.contains(&disks[disk].namespace.id)),
+                Scope::Namespaces(ids) => {
+                    let of_them = |disk: u32| ids.contains(&disks[disk].namespace.id);
+                    is_change(request) && request.disk.is_some_and(of_them)
+                }
+                Scope::Reservation(restriction) => {
+                    is_forbidden(restriction, request, queues, disks)
+                }
                 Scope::Controller(controller) => {
                     let association = queues.qpairs[request.qpair].association.as_ref();
-                    association.is_some_and(|of| Arc::ptr_eq(&of.controller, controller))
+                    let is_own =
+                        association.is_some_and(|of| Arc::ptr_eq(&of.controller, controller));
+                    is_change(request) && is_own
                 }
             }
     }
@@ -42,6 +67,9 @@ impl Unsettled {
 
 impl Reactor {
     pub(in crate::reactor) fn settle(&mut self, settling: Arc<Settling>) {
+        if let Scope::Reservation(restriction) = &settling.scope {
+            self.io.disks.restrict(restriction);
+        }
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
         self.time.next_check = self.time.now.at;

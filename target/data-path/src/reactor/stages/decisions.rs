@@ -1,4 +1,4 @@
-//! Decisions that a plan is based on: size, position on disk, access, write protection, durability.
+//! Decisions that a plan is based on: size, position on disk, access, reservations, write protection, durability.
 //!
 //! Each change begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is
 //! decided again directly before its disk receives it.
@@ -50,10 +50,11 @@ pub(in crate::reactor) fn renew(
     let Task::Io(kind) = request.task else {
         return Ok(());
     };
-    if matches!(kind, OperationKind::Flush(_)) {
-        return Ok(());
-    }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
+    if matches!(kind, OperationKind::Flush(_)) {
+        let disk = request.disk.expect("a flush at a disk");
+        return disks[disk].check_reservation(controller, kind);
+    }
     // A command whose NSID now belongs to another disk fails, as without a namespace.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
@@ -67,6 +68,7 @@ pub(in crate::reactor) fn renew(
         return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     };
     disk.check_access(controller)?;
+    disk.check_reservation(controller, kind)?;
     if kind.changes() {
         check_writable(Some(disk))?;
     }

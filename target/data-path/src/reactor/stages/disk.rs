@@ -37,7 +37,11 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
 pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     match queues.requests[id].task {
         Task::Io(kind) => execute_io(queues, io, now, id, kind),
-        Task::Connect | Task::Authenticate(_) | Task::Reauthenticate(_) | Task::Admin(_) => {
+        Task::Connect
+        | Task::Authenticate(_)
+        | Task::Reauthenticate(_)
+        | Task::Admin(_)
+        | Task::Reservation(_) => {
             queues.execute_later(id);
         }
         Task::Unparsed | Task::LateCompletion => unreachable!("these have no data"),
@@ -273,7 +277,12 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         let Some((passed, disk)) = io.disks.next(association, passed) else {
             return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
         };
-        if let Err(status) = io.disks[disk].check_access(&association.controller) {
+        let checked = io.disks[disk].check_access(&association.controller);
+        let checked = checked.and_then(|()| {
+            let kind = OperationKind::Flush(FlushScope::All);
+            io.disks[disk].check_reservation(&association.controller, kind)
+        });
+        if let Err(status) = checked {
             return respond::fail(queues, io, now, id, status);
         }
         io.disks.enter(disk);

@@ -54,6 +54,9 @@ fn plan(
     if kind.changes() {
         check_writable(disk.as_deref())?;
     }
+    if let Some(disk) = &disk {
+        disk.check_reservation(controller, kind)?;
+    }
     request.task = Task::Io(kind);
     request.transfer = command.transfer;
     plan_blocks(request, command, disk.as_deref(), port, controller);

@@ -31,6 +31,7 @@ impl SubsystemShared {
         | Action::Abort { cntlid, .. }
         | Action::SetWriteCache { cntlid, .. }
         | Action::SetProtection { cntlid, .. }
+        | Action::PersistReservations { cntlid, .. }
         | Action::SetSeen { cntlid }) = action;
         let Some(controller) = state.controllers.get(&cntlid) else {
             return;
@@ -52,14 +53,11 @@ impl SubsystemShared {
                     self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
                 }
             }
-            Action::FlushAll { .. } => {
-                let namespaces = Arc::clone(&state.namespaces);
-                self.report_control(ControlMessage::FlushAll {
-                    subsystem: self.id,
-                    cntlid,
-                    namespaces,
-                });
-            }
+            Action::FlushAll { .. } => self.report_control(ControlMessage::FlushAll {
+                subsystem: self.id,
+                cntlid,
+                namespaces: Arc::clone(&state.namespaces),
+            }),
             Action::Abort {
                 abort_cid,
                 sqid,
@@ -73,12 +71,11 @@ impl SubsystemShared {
                     abort_cid,
                 });
             }
-            Action::SetWriteCache { enabled, .. } => {
-                let shared = &controller.shared;
-                shared.write_cache.store(enabled, Ordering::Relaxed);
-                shared.cache_changes.fetch_add(1, Ordering::Relaxed);
-            }
+            Action::SetWriteCache { enabled, .. } => controller.shared.set_write_cache(enabled),
             Action::SetProtection { .. } => {}
+            Action::PersistReservations {
+                nsid, persistent, ..
+            } => self.request_persistence(state, &controller.shared, nsid, persistent),
             Action::SetSeen { .. } => {
                 if let Some(of_protocol) = state.subsystem.controller(cntlid) {
                     controller.shared.seen.set(of_protocol.seen());

@@ -1,0 +1,199 @@
+//! Reservation features and notifications of a controller (Base 2.1, 5.1.25.1.39, 5.1.25.1.40 and
+//! 5.1.12.1.32).
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::common::Common;
+use crate::namespace::NsidSet;
+use crate::reservation::{HostId, Notice};
+use crate::window::Window;
+use crate::wire::aen::AsyncEvent;
+use crate::wire::feature::Feature;
+use crate::wire::reservation::NotificationLog;
+use crate::wire::{NSID_ALL, Status};
+
+use super::command::{GetFeatures, SetFeatures};
+use super::refusal::byte;
+use super::{Action, Completion, Controller, Outcome, Refusal};
+
+/// Unread notifications; the oldest is lost first.
+const NOTIFICATIONS_MAX: usize = 256;
+
+/// Bits of the Reservation Notification Mask; the type of a notification is its bit.
+const MASK_BITS: u32 = 0b1110;
+
+#[derive(Debug, Default)]
+pub(super) struct ReservationNotices {
+    count: u64,
+    unread: VecDeque<(u64, u32, Notice)>,
+    masks: BTreeMap<u32, u32>,
+    /// CIDs of Set Features commands that change the PTPL state, by NSID.
+    persisting: BTreeMap<u32, u16>,
+}
+
+impl ReservationNotices {
+    pub(super) fn put_log(&self, page: &mut Window<'_>) {
+        let mut log = NotificationLog::new_zeroed();
+        if let Some(&(count, nsid, notice)) = self.unread.front() {
+            log.count.set(count);
+            log.notice = notice as u8;
+            log.available = (self.unread.len() - 1) as u8;
+            log.nsid.set(nsid);
+        }
+        page.put(0, log.as_bytes());
+    }
+
+    pub(super) fn log_was_read(&mut self) {
+        self.unread.pop_front();
+    }
+
+    /// Discards everything except the number of the last notification.
+    pub(super) fn reset(&mut self) {
+        *self = Self {
+            count: self.count,
+            ..Self::default()
+        };
+    }
+
+    fn set_mask(&mut self, nsid: u32, mask: u32) {
+        self.masks.insert(nsid, mask);
+    }
+}
+
+impl Controller {
+    pub(super) fn get_reservation_feature(
+        &self,
+        common: &Common,
+        get: &GetFeatures,
+    ) -> Result<u32, Refusal> {
+        let namespace = common.namespaces.reservable(get.nsid, &self.seen);
+        let namespace = namespace.map_err(in_nsid)?;
+        Ok(match get.fid {
+            Feature::RESERVATION_PERSISTENCE => namespace.reservations_persist.into(),
+            _ => {
+                let masks = &self.reservation_notices.masks;
+                masks.get(&get.nsid).copied().unwrap_or(0)
+            }
+        })
+    }
+
+    pub(super) fn set_notification_mask(
+        &mut self,
+        common: &Common,
+        set: &SetFeatures,
+    ) -> Result<(), Refusal> {
+        if set.cdw11 & !MASK_BITS != 0 {
+            return Err(Refusal::field(byte::CDW11));
+        }
+        if set.nsid != NSID_ALL {
+            let namespace = common.namespaces.reservable(set.nsid, &self.seen);
+            namespace.map_err(in_nsid)?;
+            self.reservation_notices.set_mask(set.nsid, set.cdw11);
+            return Ok(());
+        }
+        for namespace in common.namespaces.iter() {
+            if namespace.reservable && self.seen.contains(namespace.nsid) {
+                self.reservation_notices.set_mask(namespace.nsid, set.cdw11);
+            }
+        }
+        Ok(())
+    }
+
+    /// Set Features of Reservation Persistence completes after `Action::PersistReservations`.
+    pub(super) fn set_persistence(
+        &mut self,
+        common: &Common,
+        cid: u16,
+        set: &SetFeatures,
+        actions: &mut Vec<Action>,
+    ) -> Result<Outcome, Refusal> {
+        super::features::check_settable(set)?;
+        let namespace = common.namespaces.reservable(set.nsid, &self.seen);
+        let namespace = namespace.map_err(in_nsid)?;
+        if set.cdw11 > 1 || set.cdw11 == 1 && !namespace.keeps_reservations {
+            return Err(Refusal::field(byte::CDW11));
+        }
+        let persisting = &mut self.reservation_notices.persisting;
+        if persisting.contains_key(&set.nsid) {
+            return Err(Refusal::transient(Status::COMMAND_INTERRUPTED));
+        }
+        persisting.insert(set.nsid, cid);
+        actions.push(Action::PersistReservations {
+            cntlid: self.cntlid,
+            nsid: set.nsid,
+            persistent: set.cdw11 == 1,
+        });
+        Ok(Outcome::Parked)
+    }
+
+    pub(crate) fn persistence_done(
+        &mut self,
+        nsid: u32,
+        status: Status,
+        actions: &mut Vec<Action>,
+    ) {
+        let persisting = &mut self.reservation_notices.persisting;
+        if let Some(cid) = persisting.remove(&nsid) {
+            actions.push(Action::Complete {
+                cntlid: self.cntlid,
+                completion: Completion {
+                    cid,
+                    status,
+                    result: 0,
+                },
+            });
+        }
+    }
+
+    pub(crate) fn notify_of_reservation(
+        &mut self,
+        nsid: u32,
+        notices: &[(HostId, Notice)],
+        actions: &mut Vec<Action>,
+    ) {
+        let own = notices.iter().filter(|(host, _)| *host == self.host.id);
+        let own: Vec<Notice> = own.map(|(_, notice)| *notice).collect();
+        for notice in own {
+            self.note_reservation(nsid, notice, actions);
+        }
+    }
+
+    fn note_reservation(&mut self, nsid: u32, notice: Notice, actions: &mut Vec<Action>) {
+        let notices = &mut self.reservation_notices;
+        let mask = notices.masks.get(&nsid).copied().unwrap_or(0);
+        let masked = mask >> notice as u32 & 1 != 0;
+        if masked || !self.seen.contains(nsid) || !self.is_ready() {
+            return;
+        }
+        let notices = &mut self.reservation_notices;
+        notices.count += 1;
+        if notices.unread.len() == NOTIFICATIONS_MAX {
+            notices.unread.pop_front();
+        }
+        notices.unread.push_back((notices.count, nsid, notice));
+        self.raise(AsyncEvent::RESERVATION_LOG_AVAILABLE, actions);
+    }
+}
+
+impl crate::namespace::Namespaces {
+    fn reservable(
+        &self,
+        nsid: u32,
+        seen: &NsidSet,
+    ) -> Result<&crate::namespace::Namespace, Status> {
+        let namespace = self.seen(nsid, seen);
+        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        if namespace.reservable {
+            Ok(namespace)
+        } else {
+            Err(Status::INVALID_FIELD)
+        }
+    }
+}
+
+fn in_nsid(status: Status) -> Refusal {
+    Refusal::new(status).at(byte::NSID)
+}

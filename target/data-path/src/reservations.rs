@@ -1,0 +1,194 @@
+//! Reservations of a namespace: the answered state, the state in force at the reactors, and the
+//! commands that change it, one at a time.
+//!
+//! A change is in force at all reactors, and answered once no disk has
+//! a command that it forbids. Reports show answered changes only.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cairn_base::panics;
+use nvme_proto::reservation::{Change, HostId, Notice, Outcome, Reservations};
+use nvme_proto::wire::Status;
+
+/// Waiting changes of one controller and namespace.
+const WAITING_MAX: usize = 8;
+
+/// Command with a change of reservations.
+pub struct Wish {
+    /// Association that the limit of waiting changes counts for.
+    pub owner: u64,
+    pub host: HostId,
+    pub change: Change,
+    /// Returns false if the command must no longer be executed, because its association has ended.
+    pub is_live: Box<dyn Fn() -> bool + Send>,
+    pub done: Box<dyn FnOnce(Result<(), Status>) + Send>,
+}
+
+impl fmt::Debug for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wish({:?})", self.change)
+    }
+}
+
+#[derive(Debug)]
+struct Pending {
+    next: Arc<Reservations>,
+    outcome: Outcome,
+    wish: Wish,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    answered: Arc<Reservations>,
+    in_force: Option<Arc<Reservations>>,
+    busy: bool,
+    pending: Option<Pending>,
+    waiting: VecDeque<Wish>,
+}
+
+/// Part of a change that commands at disks must agree with.
+#[derive(Debug)]
+pub struct Restriction {
+    pub(crate) reserving: Arc<Reserving>,
+    pub(crate) next: Option<Arc<Reservations>>,
+    pub(crate) aborted: Vec<HostId>,
+}
+
+/// Result of an ended change.
+pub struct Ended {
+    pub persist: bool,
+    pub notices: Vec<(HostId, Notice)>,
+    pub(crate) done: Box<dyn FnOnce(Result<(), Status>) + Send>,
+}
+
+#[derive(Debug, Default)]
+pub struct Reserving {
+    can_persist: bool,
+    state: Mutex<State>,
+}
+
+fn held(reservations: &Arc<Reservations>) -> Option<Arc<Reservations>> {
+    reservations.rtype().map(|_| Arc::clone(reservations))
+}
+
+impl Reserving {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        panics::intact(self.state.lock(), "the reservations of a namespace")
+    }
+
+    pub fn can_persist(&self) -> bool {
+        self.can_persist
+    }
+
+    pub fn answered(&self) -> Arc<Reservations> {
+        Arc::clone(&self.lock().answered)
+    }
+
+    /// Reservation for decisions on commands; `None` if none is held.
+    pub(crate) fn in_force(&self) -> Option<Arc<Reservations>> {
+        self.lock().in_force.clone()
+    }
+
+    /// Executes a change, or queues it behind others. Returns true if a change began that the control plane must carry
+    /// out.
+    pub(crate) fn submit(&self, wish: Wish) -> bool {
+        let mut state = self.lock();
+        if !state.busy {
+            state.busy = true;
+            drop(state);
+            return self.begin(wish) || self.go_on();
+        }
+        let of_owner = state.waiting.iter().filter(|one| one.owner == wish.owner);
+        if of_owner.count() < WAITING_MAX {
+            state.waiting.push_back(wish);
+            return false;
+        }
+        drop(state);
+        (wish.done)(Err(Status::COMMAND_INTERRUPTED));
+        false
+    }
+
+    /// Begins the next waiting change, if any; see [`Self::submit`].
+    pub(crate) fn go_on(&self) -> bool {
+        loop {
+            let mut state = self.lock();
+            let Some(wish) = state.waiting.pop_front() else {
+                state.busy = false;
+                return false;
+            };
+            drop(state);
+            if self.begin(wish) {
+                return true;
+            }
+        }
+    }
+
+    fn begin(&self, wish: Wish) -> bool {
+        if !(wish.is_live)() {
+            return false;
+        }
+        let mut state = self.lock();
+        let executed = state
+            .answered
+            .execute(&wish.host, &wish.change, self.can_persist);
+        match executed {
+            Ok(mut outcome) if outcome.next != *state.answered || !outcome.aborted.is_empty() => {
+                let next = Arc::new(std::mem::take(&mut outcome.next));
+                state.pending = Some(Pending {
+                    next,
+                    outcome,
+                    wish,
+                });
+                true
+            }
+            other => {
+                drop(state);
+                (wish.done)(other.map(drop));
+                false
+            }
+        }
+    }
+
+    /// Drops all changes: the subsystem was removed.
+    pub fn abandon(&self) {
+        let mut state = self.lock();
+        let gone = (state.pending.take(), std::mem::take(&mut state.waiting));
+        state.busy = false;
+        drop(state);
+        drop(gone);
+    }
+
+    /// Puts the pending change in force: reactors read it when they receive the restriction.
+    pub fn enforce(self: &Arc<Self>) -> Restriction {
+        let mut state = self.lock();
+        let pending = state.pending.as_ref();
+        let (next, aborted) = match pending {
+            Some(pending) => (held(&pending.next), pending.outcome.aborted.clone()),
+            None => (held(&state.answered), Vec::new()),
+        };
+        state.in_force.clone_from(&next);
+        Restriction {
+            reserving: Arc::clone(self),
+            next,
+            aborted,
+        }
+    }
+
+    /// Ends the pending change, which takes effect if it was `settled`.
+    pub(crate) fn end(&self, settled: bool) -> Option<Ended> {
+        let mut state = self.lock();
+        let pending = state.pending.take()?;
+        let mut notices = Vec::new();
+        if settled {
+            state.answered = pending.next;
+            notices = pending.outcome.notices;
+        }
+        Some(Ended {
+            persist: state.answered.is_persistent(),
+            notices,
+            done: pending.wish.done,
+        })
+    }
+}
