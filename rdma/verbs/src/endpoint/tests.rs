@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 
 use cairn_base::ScopedAddr;
-use cairn_rdma::{Operation, PrivateData, SgeList, WorkStatus};
+use cairn_rdma::{Access, Mapping, Operation, PrivateData, SgeList, WorkStatus};
 
 use crate::cm::Id;
 use crate::fake::{Fake, state};
@@ -264,4 +264,14 @@ fn an_iwarp_adapter_is_refused_with_a_remedy() {
     for part in ["fake", "iWARP", "RoCE", "--provider soft"] {
         assert!(refusal.contains(part), "{part} is not in: {refusal}");
     }
+}
+
+#[test]
+fn memory_is_registered_for_data_in_any_order() {
+    let fixture = Fixture::new();
+    let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+    let device = Arc::clone(&fixture.device) as Arc<dyn Device>;
+    drop(device.register(mapping, Access::LOCAL_WRITE).unwrap());
+    let wanted = sys::IBV_ACCESS_RELAXED_ORDERING | sys::IBV_ACCESS_LOCAL_WRITE;
+    assert_eq!(state().registered, [wanted]);
 }

@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) reused: u32,
     /// Opcode and inline flag of the sends.
     pub(crate) opcodes: Vec<(sys::ibv_wr_opcode, bool)>,
+    /// Access flags of the memory regions.
+    pub(crate) registered: Vec<sys::ibv_access_flags>,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) shared: VecDeque<Receive>,
     pub(super) completions: VecDeque<sys::ibv_wc>,
