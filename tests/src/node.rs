@@ -59,7 +59,7 @@ impl Node {
         })
     }
 
-    /// Polls completions and events into the node's queues. Returns true if there were any.
+    /// Returns true if there were completions or events.
     ///
     /// # Errors
     /// A completion or event for a queue pair arrived after its `Closed`.

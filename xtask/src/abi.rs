@@ -69,7 +69,6 @@ struct Bindings<'a> {
 struct Type<'a> {
     /// `struct` or `union`.
     keyword: &'a str,
-    /// Name and Rust type of each member.
     members: Vec<(&'a str, &'a str)>,
     offsets: BTreeMap<&'a str, usize>,
     size: usize,
@@ -152,7 +151,6 @@ impl<'a> Bindings<'a> {
         text
     }
 
-    /// Returns the path of each member as C writes it, with its offset.
     fn places(&self, of: &Type<'a>) -> Vec<(String, usize)> {
         let mut places = Vec::new();
         for (member, inner) in &of.members {

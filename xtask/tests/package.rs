@@ -257,7 +257,7 @@ struct Release {
 
 impl Release {
     /// Returns the first release whose packages mmdebstrap finds: Debian stable, or this machine's
-    /// release from its mirrors. The error has the reason for each.
+    /// release from its mirrors.
     fn choose() -> Result<Self, String> {
         let stable = Self {
             name: "stable".to_owned(),

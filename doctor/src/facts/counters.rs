@@ -10,8 +10,6 @@ pub type Counters = BTreeMap<String, u64>;
 /// Name of the file with the time for which the driver caches the counters.
 const LIFESPAN: &str = "lifespan";
 
-/// Reads all files of a directory that contain a number.
-///
 /// Unreadable files are skipped, because some devices refuse to read counters that they list.
 pub(super) fn read(source: &dyn Source, directory: &str) -> Result<Counters, Unknown> {
     let names = source.list(directory)?;

@@ -58,8 +58,7 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     )
 }
 
-/// Reports a port with a smaller MTU than fits its netdev. A device adopts a new MTU only at the
-/// netdev's next event, or after a restart.
+/// A device adopts a new MTU only at the netdev's next event, or after a restart.
 fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Option<Finding> {
     let active = port.mtu.get()?.active;
     let fits = fitting(mtu)?;

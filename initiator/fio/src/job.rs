@@ -90,8 +90,6 @@ impl Job {
         drop(self.provided);
     }
 
-    /// Submits an I/O, or appends it to the backlog while the queue is full.
-    ///
     /// # Safety
     /// fio passed `unit` to the engine's `queue`.
     pub(crate) unsafe fn queue(&mut self, unit: *mut IoUnit) -> Queued {
@@ -110,8 +108,6 @@ impl Job {
         }
     }
 
-    /// Submits an I/O, if the queue has room.
-    ///
     /// # Safety
     /// fio passed `unit` to the engine's `queue`, and the I/O has not ended.
     unsafe fn begin(&mut self, unit: *mut IoUnit) -> Result<(), Refused> {

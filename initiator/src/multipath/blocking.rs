@@ -39,8 +39,7 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // The loop ends, because controllers limit the duration of each step. A path that is still
-        // connecting after `patience` may join later.
+        // The loop ends, because controllers limit the duration of each step.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {

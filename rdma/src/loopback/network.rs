@@ -353,8 +353,8 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Executes the sends of a queue pair. Stops when the queue is empty, an error occurs, the peer
-    /// has no receive, or the peer's device delays the work.
+    /// Stops when the queue is empty, an error occurs, the peer has no receive, or the peer's
+    /// device delays the work.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {

@@ -208,8 +208,6 @@ impl Peer {
         self.say_all(qp, &[capsule])
     }
 
-    /// Posts a chain of capsules.
-    ///
     /// Each capsule uses the next of [`CAPSULES`] slots, so earlier capsules may be overwritten.
     pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {
         assert!(capsules.len() <= CAPSULES, "too much at a time");

@@ -13,8 +13,6 @@ struct InFlight {
     write: bool,
 }
 
-/// Random verified I/O with full queues.
-///
 /// A lane is one of the `depth` outstanding commands of a queue, with its own block.
 struct Storm<'a> {
     host: &'a mut Host,

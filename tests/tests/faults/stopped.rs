@@ -17,10 +17,8 @@ fn in_progress(target: &TargetProcess) -> u64 {
     target.scrape().count("cairn_namespace_in_progress", &[])
 }
 
-/// Suspends a target with some changes at the disk and others waiting.
-///
-/// The waiting changes must not reach the disk later, because the host may have written on another
-/// path.
+/// Changes that wait in the target must not reach the disk later, because the host may have written
+/// on another path.
 fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;

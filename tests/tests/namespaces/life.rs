@@ -98,8 +98,6 @@ enum Trial {
 }
 
 impl Trial {
-    /// Returns the changes to test.
-    ///
     /// Each change takes a connection timeout, so only one cable type runs all. RoCE v1 runs no
     /// address changes, because it addresses peers by MAC.
     fn of(cable: &Cable) -> Vec<Self> {

@@ -153,8 +153,7 @@ impl Rig {
 
     /// Connects the first host, with all queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // The target assigns a queue to the first reactor with the fewest queues of its type. Admin
-        // queues of fillers alternate between reactors; fillers on reactor 1 leave again.
+        // The target assigns a queue to the first reactor with the fewest queues of its type.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {

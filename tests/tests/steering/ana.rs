@@ -341,8 +341,7 @@ fn ana_states_go_with_their_subsystems() {
         }
     }
     let (code, _, notes) = say(&["export", "nvmet"], &file);
-    // Exit code 1 warns that nvmet would admit the hosts without keys. An export cannot contain the
-    // keys, which are in files.
+    // Exit code 1 warns that nvmet would admit the hosts without keys.
     assert_eq!(code, Some(1));
     assert!(
         notes.contains("subsystem nqn.2024-01.com.example:a: its ana is left out"),

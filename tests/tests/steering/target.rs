@@ -43,7 +43,6 @@ impl Steered {
         Self::start_as(more, &[], |_, _| String::new())
     }
 
-    /// Starts a target; `last` returns the last lines of its configuration for its folder and address.
     pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         Self::start_as("", &[], last)
     }

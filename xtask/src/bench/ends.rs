@@ -40,8 +40,6 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Creates the environment in a new folder.
-    ///
     /// `device` is the address of an RDMA device. Without a device, this process uses its own
     /// loopback addresses, because user-space RoCE occupies a UDP port of each.
     pub(super) fn new(

@@ -138,7 +138,6 @@ fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program to `folder` without its symbols, which go below `usr/lib/debug` for gdb.
 fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
     let name = from.file_name().context("a program has a name")?;
     let to = &tree.join(folder).join(name);

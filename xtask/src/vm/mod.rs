@@ -224,8 +224,7 @@ fn judge(
     Ok(verdict)
 }
 
-/// Runs the machine, and boots it again if it dies before the scenario starts. An emulated kernel
-/// sometimes fails to boot on a busy machine.
+/// An emulated kernel sometimes fails to boot on a busy machine.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

@@ -295,8 +295,8 @@ impl Profile {
         }
     }
 
-    /// Returns arguments for cargo. In the profile `dev`, the build includes a test, so that it can
-    /// reuse dependencies compiled for tests.
+    /// In the profile `dev`, the build includes a test, so that it can reuse dependencies compiled
+    /// for tests.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

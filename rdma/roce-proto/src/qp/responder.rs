@@ -415,8 +415,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues a READ or atomic response. If `responder_resources` such responses are queued, drops
-    /// the oldest first, because a duplicated old request has caused the excess.
+    /// If `responder_resources` such responses are queued, drops the oldest first, because a
+    /// duplicated old request has caused the excess.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();

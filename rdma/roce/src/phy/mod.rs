@@ -135,7 +135,6 @@ impl Network {
         }
     }
 
-    /// Returns the network without fault injection.
     #[must_use]
     pub(crate) fn good(&self) -> &Self {
         match self {

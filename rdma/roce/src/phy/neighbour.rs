@@ -86,7 +86,6 @@ impl Neighbours {
     }
 }
 
-/// Makes the kernel resolve an IP address, without waiting.
 pub(crate) fn solicit(address: ScopedAddr) {
     let any: IpAddr = match address.ip() {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

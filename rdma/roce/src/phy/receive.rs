@@ -130,7 +130,7 @@ impl Receiver {
         }
     }
 
-    /// Receives datagrams, each with one or several packets. Returns the number of datagrams.
+    /// Returns the number of datagrams.
     ///
     /// # Errors
     /// The socket returned an error. An empty socket is no error.

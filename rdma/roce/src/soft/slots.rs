@@ -124,8 +124,8 @@ impl Slots {
         }
     }
 
-    /// Returns a free id and its queue pair number. After new numbers were drawn, `admit` receives
-    /// the sorted list of all numbers that packets may have.
+    /// After new numbers were drawn, `admit` receives the sorted list of all numbers that packets
+    /// may have.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

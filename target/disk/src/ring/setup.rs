@@ -43,8 +43,8 @@ where
     }
 }
 
-/// Creates a ring. From Linux 6.1 on, completion work waits for the thread's next call; older
-/// kernels interrupt the thread. With `polled`, completions must be polled.
+/// From Linux 6.1 on, completion work waits for the thread's next call; older kernels interrupt the
+/// thread. With `polled`, completions must be polled.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

@@ -78,7 +78,6 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     })
 }
 
-/// Names the hash function and group that nvmet chose for a host, unless they are its defaults.
 fn note_policy(notes: &Notes, group: &Fields<'_>) {
     for (key, usual) in [("hash", "hmac(sha256)"), ("dhgroup", "null")] {
         if let Some(value) = group.text(key).filter(|value| value != usual) {
@@ -165,7 +164,6 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
     })
 }
 
-/// Sets `in_capsule_data` to the largest `inline_data_size` of the ports.
 fn set_in_capsule_data(draft: &mut Draft, notes: &Notes, ports: &[Port]) {
     let sizes = ports
         .iter()

@@ -20,8 +20,7 @@ pub(super) fn set_max_subsystems(params: Params) -> Answer {
     Ok(json!(true))
 }
 
-/// Returns those values of `all` that are also in the client's list, in the order of `all`. Returns
-/// `None` if the client gave no list.
+/// Returns `None` if the client gave no list.
 pub(crate) fn listed(
     key: &str,
     list: Option<&[String]>,

@@ -130,7 +130,7 @@ pub(crate) fn keyring(config: &Config) -> Value {
         .collect()
 }
 
-/// Returns the requests of the NVMe-oF target. The bdevs must exist before these requests.
+/// The bdevs must exist before the returned requests run.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", dhchap(&config.dhchap)),

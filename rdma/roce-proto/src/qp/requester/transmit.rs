@@ -144,8 +144,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if a packet must request an acknowledgement. Requests are made at regular intervals,
-    /// and when sending pauses while work awaits its completion.
+    /// Acknowledgements are requested at regular intervals, and when sending pauses while work awaits
+    /// its completion.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
