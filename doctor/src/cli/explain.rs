@@ -55,10 +55,13 @@ impl Explained {
     fn text(&self) -> String {
         let causes = self.causes.iter().enumerate();
         let causes = causes.map(|(index, cause)| format!("  likely ({}): {cause}\n", index + 1));
+        let code = match self.table {
+            trouble::OF_STATUSES => format!("{:#x}", self.code),
+            _ => self.code.to_string(),
+        };
         format!(
-            "{} ({}; {})\n  what: {}\n{}  next: {}\n",
+            "{} ({code}; {})\n  what: {}\n{}  next: {}\n",
             self.name,
-            self.code,
             self.table,
             self.what,
             causes.collect::<String>(),

@@ -163,7 +163,8 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 7] {
 const OF_COMPLETIONS: &str = "work that completes with an error";
 const OF_CM_REJECTS: &str = "connections that a machine refuses";
 const OF_NVME_REJECTS: &str = "connections that a target refuses";
-const OF_STATUSES: &str = "statuses of NVMe commands";
+/// Title of the table whose numbers are SCT and SC, in hexadecimal.
+pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 

@@ -20,7 +20,6 @@ pub struct Found {
 
 const DNR: u16 = 1 << 14;
 const SC_SCT: u16 = 0x7ff;
-/// SCT and SC with CRD, M and DNR.
 const STATUS_BITS: u16 = 0x7fff;
 
 /// Returns the entries for a pasted line: its fixed words, and the numbers in it. Empty if the text
@@ -88,8 +87,7 @@ fn push(all: &mut Vec<Found>, table: &'static str, code: u16, trouble: &'static 
     }
 }
 
-/// Adds the statuses in the notations of Linux (`sct 0x3 / sc 0x70`, `status=0x4184`), of nvme-cli
-/// (`(0x4184)`) and of Cairn (`1/84h`).
+/// Adds the statuses: `sct 0x3 / sc 0x70`, `status=0x4184`, `(0x4184)`, `1/84h`.
 fn statuses(text: &str, all: &mut Vec<Found>) {
     let pair = after(text, "sct ")
         .and_then(number)

@@ -2,14 +2,11 @@
 
 use cairn_config::{Config, GROUP_PREFIX, Nqn, host_doubt, is_slip};
 
-/// Maximum warnings of one request.
 const WARNINGS_MAX: usize = 32;
 
-/// Maximum comparisons of one request, a few milliseconds. The work does not depend on the number
-/// of hosts, keys and subsystems beyond it.
+/// Maximum comparisons of one request, which take a few milliseconds.
 const LOOKS_MAX: usize = 1 << 16;
 
-/// Work and warnings of one request.
 struct Examination<'c> {
     config: &'c Config,
     /// Hosts and subsystems of refused Connects.
@@ -20,8 +17,6 @@ struct Examination<'c> {
     warnings: Vec<String>,
 }
 
-/// Returns warnings about the hosts: names that look mistyped, and hosts without a key beside hosts
-/// with one.
 pub(super) fn doubts(config: &Config, refused: &[(Nqn, Nqn)], hosts: &[String]) -> Vec<String> {
     Examination::of(config, refused, hosts).warnings
 }
@@ -79,7 +74,6 @@ impl<'c> Examination<'c> {
         true
     }
 
-    /// Compares the hosts with the keys of each subsystem in one pass.
     fn keys(&mut self) -> bool {
         for subsystem in &self.config.subsystems {
             let keys = &subsystem.authentication;

@@ -31,6 +31,7 @@ use crate::logging::LogFilter;
 use crate::panics::{Part, confine_part};
 use crate::server::{Handle, Snapshot};
 use cairn_data_path::audit::Event;
+use cairn_data_path::registry::RefusedFor;
 
 pub(super) const METHODS: Declared = &[
     ("cairn_config_get", Reads),
@@ -376,6 +377,7 @@ impl Methods {
     async fn doubts(&self, hosts: &[String]) -> Result<Vec<String>, Error> {
         let snapshot = self.snapshot().await?;
         let refused = snapshot.refused.iter();
+        let refused = refused.filter(|(one, _, _)| one.reason == RefusedFor::Host);
         let refused: Vec<_> = refused
             .map(|(one, _, _)| (one.host, one.subsystem))
             .collect();

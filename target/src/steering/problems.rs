@@ -308,6 +308,7 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
     });
     let mut all: Vec<Problem> = odd.collect();
     let recent = refused.iter().filter(|one| one.last_s < RECENT.as_secs());
+    let recent = recent.filter(|one| one.admit.is_some());
     for one in recent.take(HOSTS_MAX) {
         let config = snapshot.config.subsystems.iter();
         let own = config.filter(|subsystem| subsystem.nqn.raw() == one.nqn);
@@ -316,7 +317,7 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
             let what = format!("host {host} in the list of {}", one.nqn);
             let why = format!("it is almost the refused host {}", shown(&one.host));
             let remedy = "if it is mistyped, correct it; compare /etc/nvme/hostnqn of the host";
-            all.push(problem("host", what, None, why, remedy));
+            all.push(problem(Problem::REFUSED, what, None, why, remedy));
         }
     }
     all.truncate(HOSTS_MAX);

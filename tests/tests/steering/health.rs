@@ -179,6 +179,10 @@ fn a_mistyped_host_is_named_at_once_and_stays_a_problem() {
         assert_problem(&target, &[&format!("host {host} in the list of {NQN}")]);
     }
     assert_problem(&target, &["it is almost the refused host", refused.raw()]);
+    let near = problems(&target)
+        .into_iter()
+        .find(|one| one.to_string().contains("it is almost the refused host"));
+    assert_eq!(near.unwrap()["kind"], "refused", "strangers choose names");
     let good = ["host", "add", NQN, "nqn.2024-01.com.example:web"];
     assert_eq!(target.command(&good).stderr, b"");
 }
