@@ -115,6 +115,8 @@ pub struct Target {
     pub queue_depth: u16,
     /// Maximum I/O queues of a controller.
     pub io_queues: u16,
+    /// Directory for reservations that persist through power loss.
+    pub state_directory: Option<PathBuf>,
     /// NQN of the discovery service, well-known or unique.
     pub discovery_nqn: Nqn,
     /// RoCE version of soft listeners that set none.

@@ -95,6 +95,8 @@ pub(crate) struct TargetTable {
     /// adapters that do it wrongly.
     #[schemars(extend("default" = "auto", "enum" = ["auto", "never"]))]
     pub(crate) send_with_invalidate: Option<String>,
+    /// Absolute path of a directory for reservations that persist through power loss.
+    pub(crate) state_directory: Option<String>,
     /// VID of the 802.1Q tag that RoCE v1 writes itself; 0 is a tag with only a priority.
     #[schemars(range(min = 0, max = 4094))]
     pub(crate) vlan: Option<i64>,

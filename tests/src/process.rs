@@ -38,6 +38,7 @@ pub fn signal(child: &Child, signal: Signal) {
 #[derive(Debug)]
 pub struct TargetProcess {
     address: Ipv4Addr,
+    keys: String,
     port_id: u16,
     controller_ids: Option<(u16, u16)>,
     namespaces: String,
@@ -53,20 +54,32 @@ impl TargetProcess {
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
-        Self::start_as(port_id, Some(controller_ids), namespaces)
+        Self::start_as("", port_id, Some(controller_ids), namespaces)
     }
 
     /// Starts a single target, with the default range of CNTLIDs.
     #[must_use]
     pub fn start_alone(namespaces: &str) -> Self {
-        Self::start_as(1, None, namespaces)
+        Self::start_with("", namespaces)
     }
 
-    fn start_as(port_id: u16, controller_ids: Option<(u16, u16)>, namespaces: &str) -> Self {
+    /// Like [`Self::start_alone`], with keys of the table `[target]`.
+    #[must_use]
+    pub fn start_with(keys: &str, namespaces: &str) -> Self {
+        Self::start_as(keys, 1, None, namespaces)
+    }
+
+    fn start_as(
+        keys: &str,
+        port_id: u16,
+        controller_ids: Option<(u16, u16)>,
+        namespaces: &str,
+    ) -> Self {
         let address = own_loopback_address();
         let config = std::env::temp_dir().join(format!("cairn-{address}.toml"));
         let mut process = Self {
             address,
+            keys: keys.to_owned(),
             port_id,
             controller_ids,
             namespaces: namespaces.to_owned(),
@@ -85,7 +98,10 @@ impl TargetProcess {
         let controller_ids = self.controller_ids.map_or(String::new(), |(first, last)| {
             format!("controller_ids = \"{first}-{last}\"")
         });
-        let mut toml = String::from("[target]\nreactors = 1\nprovider = \"soft\"\n");
+        let mut toml = format!(
+            "[target]\nreactors = 1\nprovider = \"soft\"\n{}\n",
+            self.keys
+        );
         // Each target needs its own socket path, because only one target can listen at the default
         // path.
         let socket = self.config.with_extension("sock");

@@ -1,4 +1,5 @@
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cairn_rdma::Roce;
@@ -71,6 +72,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable)
         max_transfer_bytes: max_transfer_bytes as u32,
         queue_depth: queue_depth as u16,
         io_queues: io_queues as u16,
+        state_directory: state_directory(check, place, table),
         discovery_nqn: discovery_nqn(check, place, table),
         roce: roce(check, place, table.roce.as_deref(), table.vlan, Roce::V2),
         congestion_control: on_off(
@@ -94,6 +96,18 @@ pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable)
             .unwrap_or(true),
         log: log(check, place, table),
     }
+}
+
+fn state_directory(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Option<PathBuf> {
+    let text = table.state_directory.as_deref()?;
+    if Path::new(text).is_absolute() && !text.contains('\0') {
+        return Some(PathBuf::from(text));
+    }
+    let message = format!("\"{}\" is not an absolute path", text.escape_debug());
+    check
+        .wrong(&place.key("state_directory"), message)
+        .help("write a path such as /var/lib/cairn");
+    None
 }
 
 fn discovery_nqn(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Nqn {

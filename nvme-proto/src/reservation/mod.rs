@@ -7,6 +7,7 @@
 mod access;
 mod change;
 mod request;
+mod stored;
 
 use alloc::vec::Vec;
 use zerocopy::{FromZeros, IntoBytes};
@@ -14,6 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub use access::{Access, Role};
 pub use change::{Change, Notice, Outcome};
 pub use request::Request;
+pub use stored::StoredError;
 
 use crate::wire::reservation::{RegisteredControllerExtended, ReservationStatusExtended};
 
@@ -127,6 +129,33 @@ pub struct Reservations {
 }
 
 impl Reservations {
+    /// Restores a state; `None` if it cannot have come about: too many, repeated or unordered registrants, a key of 0,
+    /// or a holder that is not registered.
+    ///
+    /// `holder` is the index of the holder, ignored for types with all registrants as holders.
+    fn restore(
+        generation: u32,
+        persistent: bool,
+        registrants: Vec<Registrant>,
+        held: Option<(ReservationType, usize)>,
+    ) -> Option<Self> {
+        let ascend = registrants.windows(2).all(|two| two[0].host < two[1].host);
+        let keyed = registrants.iter().all(|one| one.key != 0);
+        if !ascend || !keyed || registrants.len() > REGISTRANTS_MAX {
+            return None;
+        }
+        let held = match held {
+            None => None,
+            Some((rtype, holder)) => Some(Held::by(rtype, &registrants.get(holder)?.host)),
+        };
+        Some(Self {
+            generation,
+            persistent,
+            registrants,
+            held,
+        })
+    }
+
     /// GEN.
     #[must_use]
     pub fn generation(&self) -> u32 {

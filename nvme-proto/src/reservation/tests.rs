@@ -379,6 +379,36 @@ fn the_model_finds_planted_bugs() {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_stored_state_is_restored_and_a_damaged_or_foreign_one_is_refused(
+        steps in prop::collection::vec(step(), 0..60),
+        bit in any::<prop::sample::Index>(),
+    ) {
+        let mut state = Reservations::default();
+        for step in steps {
+            if let Ok(outcome) = state.execute(&id(step.host()), &step.change(), true) {
+                state = outcome.next;
+            }
+        }
+        state.persistent = true;
+        let bytes = state.encode(&[7; 16], "nqn");
+        prop_assert_eq!(Reservations::decode(&bytes, &[7; 16], "nqn"), Ok(state));
+        for (uuid, subnqn) in [([8; 16], "nqn"), ([7; 16], "nqx")] {
+            let foreign = Reservations::decode(&bytes, &uuid, subnqn);
+            prop_assert_eq!(foreign, Err(StoredError::Foreign));
+        }
+        let bit = bit.index(bytes.len() * 8);
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let short = &bytes[..bit / 8];
+        for damaged in [&flipped, short] {
+            let error = Reservations::decode(damaged, &[7; 16], "nqn");
+            prop_assert_eq!(error, Err(StoredError::Damaged));
+        }
+    }
+}
+
 fn register(host: HostId, state: &Reservations) -> Result<Outcome, Status> {
     let change = Change::Register {
         fields: RegisterCdw10(0),
@@ -421,4 +451,30 @@ fn a_preempt_and_abort_names_the_hosts_whose_commands_end() {
     let abort = preempt(AcquireCdw10::PREEMPT_AND_ABORT);
     let outcome = state.execute(&id(1), &abort, false);
     assert_eq!(outcome.unwrap().aborted, [id(2)]);
+}
+
+#[test]
+fn a_state_that_cannot_come_about_is_not_restored() {
+    let registrants = |hosts: &[u8]| -> Vec<Registrant> {
+        let one = |host: &u8| Registrant {
+            host: id(*host),
+            key: 1,
+        };
+        hosts.iter().map(one).collect()
+    };
+    let held = Some((ReservationType::ExclusiveAccess, 1));
+    let state = Reservations::restore(7, true, registrants(&[1, 2]), held).unwrap();
+    assert!(state.is_holder(&id(2)) && !state.is_holder(&id(1)));
+    let many: Vec<u8> = (0..129).collect();
+    for hosts in [&[2, 1][..], &[1, 1], &[1], &many] {
+        assert_eq!(
+            Reservations::restore(7, true, registrants(hosts), held),
+            None
+        );
+    }
+    let keyless = Registrant {
+        host: id(1),
+        key: 0,
+    };
+    assert_eq!(Reservations::restore(7, true, vec![keyless], None), None);
 }

@@ -23,6 +23,7 @@ pub mod reactor;
 pub mod regions;
 pub mod registry;
 pub mod request;
+pub mod reservation_file;
 pub mod reservations;
 pub mod usage;
 pub mod work_id;

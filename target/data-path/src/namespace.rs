@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -7,6 +8,8 @@ use cairn_config::Uuid;
 use cairn_disk::{Backend, OpenError, Scope};
 use cairn_rdma::{Device, FabricError, Region};
 use nvme_proto::io::NamespaceView;
+use nvme_proto::reservation::Reservations;
+use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::WriteProtectionState;
 
 use crate::depth::Depth;
@@ -15,6 +18,7 @@ use crate::metrics::NamespaceCounters;
 use crate::order::{DiskKey, DiskOrder, DiskOrders};
 use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
+use crate::reservation_file::ReservationFile;
 use crate::reservations::Reserving;
 
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub struct Namespace {
     regions: Option<Arc<Regions>>,
     /// False for a disk of several targets, which do not know each other's reservations.
     reservable: bool,
+    pub reservation_file: Option<ReservationFile>,
+    stored: Reservations,
     reserving: OnceLock<Arc<Reserving>>,
 }
 
@@ -53,6 +59,7 @@ impl Namespace {
         backing: String,
         reactors: usize,
         orders: &Arc<DiskOrders>,
+        kept_in: Option<(&Path, Nqn)>,
     ) -> Result<Self, OpenError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let uuid = match config.uuid {
@@ -83,6 +90,12 @@ impl Namespace {
         let protection = protection_file
             .as_ref()
             .map_or(WriteProtectionState::NONE, read_protection);
+        let kept_in = kept_in.filter(|_| !config.shared);
+        let reservation_file = kept_in.map(|(folder, nqn)| ReservationFile::new(folder, uuid, nqn));
+        let stored = match &reservation_file {
+            Some(file) => read_reservations(file)?,
+            None => Reservations::default(),
+        };
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             nsid: config.nsid,
@@ -104,6 +117,8 @@ impl Namespace {
             protection: AtomicU8::new(protection.0),
             regions,
             reservable: !config.shared,
+            reservation_file,
+            stored,
             reserving: OnceLock::new(),
         })
     }
@@ -161,7 +176,10 @@ impl Namespace {
     }
 
     pub fn reserving(&self) -> &Arc<Reserving> {
-        self.reserving.get_or_init(Arc::default)
+        self.reserving.get_or_init(|| {
+            let can_persist = self.reservation_file.is_some();
+            Arc::new(Reserving::new(can_persist, self.stored.clone()))
+        })
     }
 
     /// Inherits the reservations of the same disk under this NSID. Must be called before the export.
@@ -209,6 +227,17 @@ impl Namespace {
             regions.forget(device);
         }
     }
+}
+
+/// A damaged or foreign file must not open the disk to hosts that the reservation kept away.
+fn read_reservations(file: &ReservationFile) -> Result<Reservations, OpenError> {
+    file.read().map_err(|error| {
+        OpenError::new(format!(
+            "cannot read its reservations in {}: {error}; restore the file, or stop all hosts of \
+             the disk and remove the file",
+            file.path().display()
+        ))
+    })
 }
 
 fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
@@ -300,7 +329,8 @@ mod tests {
                 limits: cairn_config::Limits::default(),
             };
             let orders = Arc::default();
-            let namespace = Namespace::new(&config, backend, String::new(), 1, &orders).unwrap();
+            let namespace =
+                Namespace::new(&config, backend, String::new(), 1, &orders, None).unwrap();
             (Arc::new(namespace).entry(), disk)
         };
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();

@@ -1,7 +1,7 @@
 //! Reservations of a namespace: the answered state, the state in force at the reactors, and the
 //! commands that change it, one at a time.
 //!
-//! A change is in force at all reactors, and answered once no disk has
+//! A change is stored if it persists, then in force at all reactors, and answered once no disk has
 //! a command that it forbids. Reports show answered changes only.
 
 use std::collections::VecDeque;
@@ -74,6 +74,19 @@ fn held(reservations: &Arc<Reservations>) -> Option<Arc<Reservations>> {
 }
 
 impl Reserving {
+    /// Creates a state that was stored, or an empty one.
+    pub fn new(can_persist: bool, stored: Reservations) -> Self {
+        let answered = Arc::new(stored);
+        Self {
+            can_persist,
+            state: Mutex::new(State {
+                in_force: held(&answered),
+                answered,
+                ..State::default()
+            }),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         panics::intact(self.state.lock(), "the reservations of a namespace")
     }
@@ -158,6 +171,14 @@ impl Reserving {
         state.busy = false;
         drop(state);
         drop(gone);
+    }
+
+    /// State to store before the pending change is in force; `None` if neither it nor the former one persists.
+    pub fn to_store(&self) -> Option<Arc<Reservations>> {
+        let state = self.lock();
+        let next = &state.pending.as_ref()?.next;
+        let persists = next.is_persistent() || state.answered.is_persistent();
+        persists.then(|| Arc::clone(next))
     }
 
     /// Puts the pending change in force: reactors read it when they receive the restriction.

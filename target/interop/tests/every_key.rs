@@ -240,6 +240,7 @@ const KEYS: &[Key] = &[
     ("target.receives", "512", &[], ""),
     ("target.roce", "'v1'", &[], ""),
     ("target.segmentation_offload", "'off'", &[], ""),
+    ("target.state_directory", "'/var/lib/s'", &[], ""),
     ("target.send_with_invalidate", "'never'", &[], ""),
     ("target.vlan", "7", &[("target.roce", "'v1'")], ""),
 ];

@@ -132,7 +132,7 @@ impl ControlPlane {
         let observed = Arc::new(Observed::new(
             &registry, counters, providers, panics, health, &mailboxes, &audit,
         ));
-        let exports = Exports::new(registry, parts, config.target.poll_drives);
+        let exports = Exports::new(registry, parts, &config.target);
         let service = Service {
             fixed: Fixed::new(&config),
             discovery: Discovery::new(&exports, &config),

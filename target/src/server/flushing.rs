@@ -22,8 +22,8 @@ use cairn_data_path::registry::{ControlMessage, Mailbox, Scope, SubsystemShared,
 pub(super) struct Flushes {
     under_way: Vec<UnderWay>,
     waits: Waits<Self>,
-    jobs: Arc<Jobs>,
-    control: UnboundedSender<ControlMessage>,
+    pub(super) jobs: Arc<Jobs>,
+    pub(super) control: UnboundedSender<ControlMessage>,
 }
 
 struct UnderWay {

@@ -160,6 +160,7 @@ impl Openings {
                     (Some(known), None) => Call::Measure(Arc::clone(known)),
                     (None, _) => Call::Open(Box::new(exports.opener(
                         &config.control,
+                        place.0,
                         namespace,
                         &formers,
                     ))),
@@ -182,6 +183,7 @@ impl Openings {
             if let Some((_, namespace)) = at_place(config, place) {
                 let call = Call::Open(Box::new(exports.opener(
                     &config.control,
+                    place.0,
                     namespace,
                     &Arc::default(),
                 )));
@@ -205,6 +207,7 @@ impl Openings {
                 if places.contains(&place) {
                     let call = Call::Open(Box::new(exports.opener(
                         &config.control,
+                        place.0,
                         namespace,
                         &Arc::default(),
                     )));

@@ -1,13 +1,15 @@
-//! Changes of reservations: enforced at all reactors, then answered.
+//! Changes of reservations: stored, then enforced at all reactors, then answered.
 
 use std::sync::Arc;
 
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::peer_line;
+use nvme_proto::reservation::Reservations;
 
 use super::flushing::Flushes;
+use crate::panics::Part;
 use cairn_data_path::namespace::Namespace;
-use cairn_data_path::registry::{ReservationStep, Scope, SubsystemShared};
+use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, SubsystemShared};
 
 impl Flushes {
     pub(super) fn reserve(
@@ -17,12 +19,33 @@ impl Flushes {
         step: ReservationStep,
     ) {
         match step {
-            ReservationStep::Begun => self.enforce(subsystem, namespace),
+            ReservationStep::Begun => self.store(subsystem, namespace),
+            ReservationStep::Stored(true) => self.enforce(subsystem, namespace),
+            ReservationStep::Stored(false) => subsystem.reservation_ended(&namespace, false),
             ReservationStep::Persist {
                 controller,
                 persistent,
             } => subsystem.persist_reservations(&namespace, controller, persistent),
         }
+    }
+
+    /// Stores the change if it persists. The change is not in force before: a crash must not undo it.
+    fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
+        let Some(state) = namespace.reserving().to_store() else {
+            return self.enforce(subsystem, namespace);
+        };
+        let (control, subsystem) = (self.control.clone(), subsystem.id);
+        let panics = Arc::clone(self.jobs.panics());
+        self.jobs.run(Box::new(move || {
+            let store = || keep(&namespace, &state);
+            let stored = panics.confine(Part::Flush, store).unwrap_or(false);
+            // Sending fails only after the control plane has ended.
+            let _ = control.send(ControlMessage::Reservation {
+                subsystem,
+                namespace,
+                step: ReservationStep::Stored(stored),
+            });
+        }));
     }
 
     /// Waits as long as disks hold commands that the change forbids: its answer promises that they have ended.
@@ -46,4 +69,21 @@ impl Flushes {
             flushes.enforce(subsystem, namespace);
         });
     }
+}
+
+fn keep(namespace: &Namespace, state: &Reservations) -> bool {
+    let Some(file) = &namespace.reservation_file else {
+        return false;
+    };
+    let Err(error) = file.write(state) else {
+        return true;
+    };
+    if let Some(line) = LogLine::about(Topic::Disk) {
+        let (nsid, file) = (namespace.nsid, file.path().display());
+        peer_line!(error, line, nsid, %file, %error,
+            "cannot store the reservations of a namespace, which stay unchanged; check \
+             state_directory"
+        );
+    }
+    false
 }

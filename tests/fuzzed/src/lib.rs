@@ -10,13 +10,14 @@ mod input;
 mod nvme;
 mod packets;
 mod queue_pair;
+mod reservations;
 mod text;
 
 /// Entry point of a fuzz target.
 pub type Target = fn(&[u8]);
 
 /// Fuzz targets by name; `fuzz/fuzz_targets` has a program for each.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("authentication", authentication::run),
     ("configuration", text::configuration),
     ("connections", packets::connections),
@@ -26,6 +27,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("nvme", nvme::run),
     ("packets", packets::run),
     ("queue_pair", queue_pair::run),
+    ("reservations", reservations::run),
 ];
 
 /// Runs the fuzz target `name` with an input.

@@ -7,9 +7,13 @@ use cairn_initiator::reservation::{Notice as Told, Registrant, ReservationType a
 use cairn_initiator::wire::reservation::{
     AcquireCdw10, NotificationLog, RegisterCdw10, ReleaseCdw10,
 };
-use cairn_initiator::{Data, Host, HostError, Namespace, Notice, Response, command};
+use cairn_initiator::{
+    Data, Host, HostError, HostOptions, Namespace, Notice, Recovery, ReservationReport, Response,
+    command,
+};
 use cairn_roce::Soft;
-use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
+use cairn_tests::process::TargetProcess;
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::feature::{Feature, Select};
 use nvme_proto::wire::log::LogPage;
@@ -345,4 +349,133 @@ fn a_host_keeps_its_reservation_when_it_connects_again_and_after_a_reload() {
     target.reload(&toml(""));
     assert_eq!((one.access(), two.access()), ((true, true), (false, false)));
     target.stop();
+}
+
+struct Cluster {
+    target: TargetProcess,
+    soft: Soft,
+    folder: tempfile::TempDir,
+    _disk: Scratch,
+}
+
+impl Cluster {
+    fn new(name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Scratch::new(name, 1 << 20);
+        let keys = format!("state_directory = \"{}\"", folder.path().display());
+        Self {
+            target: TargetProcess::start_with(&keys, &namespace(1, &disk.export(512))),
+            soft: Soft::default(),
+            folder,
+            _disk: disk,
+        }
+    }
+
+    fn host(&self, name: &str) -> Host {
+        let options = HostOptions {
+            recovery: Recovery::NONE,
+            kato_ms: 0,
+            ..self.target.options(name)
+        };
+        Host::connect(&self.soft, options).unwrap()
+    }
+
+    fn member(&self, name: &str, key: u64) -> Member {
+        let mut host = self.host(name);
+        let namespace = host.open_namespace(1).unwrap();
+        Member {
+            host,
+            namespace,
+            key,
+        }
+    }
+
+    fn members(&self) -> [Member; 2] {
+        [self.member("a", 1), self.member("b", 2)]
+    }
+
+    fn restart(&mut self) {
+        self.target.kill();
+        self.target.restart();
+    }
+}
+
+impl Member {
+    fn report(&mut self) -> ReservationReport {
+        self.namespace.reservations(&mut self.host).unwrap()
+    }
+
+    fn register_persistently(&mut self) {
+        let set = KEEP.with_cptpl(RegisterCdw10::CPTPL_SET);
+        self.namespace
+            .register(&mut self.host, set, 0, self.key)
+            .unwrap();
+    }
+}
+
+/// Every step: a report that was answered is the report after a kill.
+#[test]
+fn reservations_that_persist_outlast_a_target_that_is_killed() {
+    const RTYPE: Type = Type::WriteExclusive;
+    let mut cluster = Cluster::new("persistent-reservation");
+    let steps: [fn(&mut [Member; 2]); 6] = [
+        |[a, b]| {
+            a.register().unwrap();
+            b.register().unwrap();
+        },
+        |[a, _]| a.acquire(RTYPE).unwrap(),
+        |[a, b]| {
+            let abort = AcquireCdw10::PREEMPT_AND_ABORT;
+            b.preempt(abort, RTYPE, a.key).unwrap();
+        },
+        |[a, _]| a.register().unwrap(),
+        |[_, b]| b.release(ReleaseCdw10::RELEASE, RTYPE).unwrap(),
+        |[_, b]| b.acquire(Type::ExclusiveAccessAllRegistrants).unwrap(),
+    ];
+    let mut members = cluster.members();
+    assert_eq!(members[0].host.namespace(1).unwrap().rescap, 0xff);
+    members[0].register_persistently();
+    for (number, step) in steps.iter().enumerate() {
+        step(&mut members);
+        let before = members[0].report();
+        assert!(before.persistent);
+        drop(members);
+        cluster.restart();
+        members = cluster.members();
+        assert_eq!(members[1].report(), before, "step {number}");
+        if before.rtype == Some(RTYPE) {
+            let may = [0, 1].map(|one: usize| members[one].may(command::write(1, 0, 1)));
+            assert_ne!(may[0], may[1], "step {number}");
+        }
+    }
+    let [a, _] = &mut members;
+    assert_eq!(a.feature(Feature::RESERVATION_PERSISTENCE), 1);
+    a.set_feature(Feature::RESERVATION_PERSISTENCE, 0).unwrap();
+    drop(members);
+    cluster.restart();
+    assert_eq!(cluster.member("a", 1).report().registrants, []);
+}
+
+#[test]
+fn a_damaged_file_closes_the_disk_and_a_lost_directory_refuses_changes() {
+    let mut cluster = Cluster::new("damaged-reservation");
+    cluster.member("a", 1).register_persistently();
+    let mut files = std::fs::read_dir(cluster.folder.path()).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    let good = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &good[1..]).unwrap();
+    cluster.restart();
+    let mut host = cluster.host("a");
+    assert_eq!(host.active_namespaces().unwrap(), [0; 0]);
+    host.shutdown().unwrap();
+    std::fs::write(&file, &good).unwrap();
+    cluster.restart();
+    let mut a = cluster.member("a", 1);
+    assert_eq!(a.report().registrants.len(), 1);
+    // What cannot be stored is not answered, and not in force.
+    std::fs::remove_dir_all(cluster.folder.path()).unwrap();
+    let refused = status(a.acquire(Type::WriteExclusive));
+    assert_eq!(refused.code(), Status::INTERNAL_ERROR);
+    assert_eq!(a.report().rtype, None);
+    assert!(cluster.member("b", 2).may(command::write(1, 0, 1)));
 }

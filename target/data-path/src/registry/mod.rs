@@ -80,8 +80,9 @@ pub enum ControlMessage {
 /// Step of a change of reservations.
 #[derive(Debug)]
 pub enum ReservationStep {
-    /// Enforce the change, and report its end to the subsystem.
+    /// Store the change, enforce it, and report its end to the subsystem.
     Begun,
+    Stored(bool),
     /// Execute Set Features of Reservation Persistence.
     Persist {
         controller: Arc<ControllerShared>,

@@ -13,7 +13,8 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    pub(super) fn new(what: impl Into<String>) -> Self {
+    /// Creates an error with a reason and its remedy.
+    pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
             is_not_admitted: false,

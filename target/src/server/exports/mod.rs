@@ -7,9 +7,10 @@ mod replacing;
 mod subsystem;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use cairn_config::{Backing, Config, ControlSettings};
+use cairn_config::{Backing, Config, ControlSettings, Target};
 use cairn_disk::{Formers, OpenError};
 use cairn_rdma::Device;
 use nvme_proto::controller::Termination;
@@ -42,17 +43,19 @@ pub(crate) struct Exports {
     next_id: u32,
     devices: Vec<Arc<dyn Device>>,
     polls_drives: bool,
+    state_directory: Option<PathBuf>,
 }
 
 impl Exports {
-    pub(crate) fn new(registry: Arc<Registry>, parts: Parts, polls_drives: bool) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, parts: Parts, target: &Target) -> Self {
         Self {
             all: HashMap::new(),
             registry,
             parts,
             next_id: 1,
             devices: Vec::new(),
-            polls_drives,
+            polls_drives: target.poll_drives,
+            state_directory: target.state_directory.clone(),
         }
     }
 
@@ -207,6 +210,7 @@ impl Exports {
     pub(crate) fn opener(
         &self,
         control: &ControlSettings,
+        nqn: Nqn,
         config: &cairn_config::Namespace,
         formers: &Arc<Formers>,
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
@@ -215,10 +219,13 @@ impl Exports {
         let transfer_bytes = self.parts.limits.transfer_bytes();
         let (messages, formers) = (self.parts.control.clone(), Arc::clone(formers));
         let orders = Arc::clone(self.registry.orders());
+        let state_directory = self.state_directory.clone();
         move || {
             let backend = open_backend((&control, &config), transfer_bytes, messages, &formers)?;
             let backing = describe(&config.backing);
-            Namespace::new(&config, backend, backing, reactors, &orders).map(Arc::new)
+            let kept_in = state_directory.as_deref().map(|folder| (folder, nqn));
+            let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in);
+            opened.map(Arc::new)
         }
     }
 
@@ -229,7 +236,10 @@ impl Exports {
         config: &cairn_config::Namespace,
         disk: Option<Arc<Namespace>>,
     ) -> Result<Arc<Namespace>, StartError> {
-        let opened = disk.map_or_else(self.opener(control, config, &Arc::default()), Ok);
+        let opened = disk.map_or_else(
+            self.opener(control, subsystem.nqn, config, &Arc::default()),
+            Ok,
+        );
         let namespace = opened.map_err(|source| StartError::Export {
             nqn: subsystem.nqn.to_string(),
             nsid: config.nsid,
