@@ -277,6 +277,10 @@ fn known_io() -> Vec<u8> {
         NvmOpcode::WRITE_UNCORRECTABLE,
         NvmOpcode::DATASET_MANAGEMENT,
         NvmOpcode::VERIFY,
+        NvmOpcode::RESERVATION_REGISTER,
+        NvmOpcode::RESERVATION_REPORT,
+        NvmOpcode::RESERVATION_ACQUIRE,
+        NvmOpcode::RESERVATION_RELEASE,
         NvmOpcode::FABRICS,
     ];
     codes.map(|code| code.0).to_vec()
