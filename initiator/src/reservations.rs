@@ -27,7 +27,7 @@ pub struct ReservationReport {
     pub persistent: bool,
     /// Registrants.
     pub registrants: Vec<Registrant>,
-    /// Hosts that hold the reservation.
+    /// Identifiers of the hosts with the reservation: one, all registrants, or none.
     pub holders: Vec<HostId>,
 }
 

@@ -59,7 +59,7 @@ pub struct Address {
 /// Attributes of an RDMA device, as in `ibv_devinfo -v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// True if the device speaks iWARP.
+    /// True for an iWARP device.
     pub iwarp: bool,
     /// Maximum queue pairs.
     pub max_qp: u32,

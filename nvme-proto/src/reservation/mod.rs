@@ -47,7 +47,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// All types, by code.
+    /// The six types of the specification, ordered by code.
     pub const ALL: [Self; 6] = [
         Self::WriteExclusive,
         Self::ExclusiveAccess,

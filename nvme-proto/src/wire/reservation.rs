@@ -143,7 +143,7 @@ assert_size!(ReservationStatus = 24);
 )]
 #[repr(C)]
 pub struct ReservationStatusExtended {
-    /// Fields of both formats.
+    /// Fields that the regular format has, too.
     pub status: ReservationStatus,
     /// Reserved.
     pub reserved24: [u8; 40],

@@ -29,7 +29,7 @@ pub struct PortMtu {
 /// Attributes of a device that matter to Cairn: those of `ibv_devinfo -v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceAttributes {
-    /// True if the device speaks iWARP.
+    /// True for an iWARP device.
     pub is_iwarp: bool,
     /// Maximum queue pairs.
     pub max_qp: u32,

@@ -472,7 +472,7 @@ fn a_damaged_file_closes_the_disk_and_a_lost_directory_refuses_changes() {
     cluster.restart();
     let mut a = cluster.member("a", 1);
     assert_eq!(a.report().registrants.len(), 1);
-    // What cannot be stored is not answered, and not in force.
+    // A change that cannot be stored is neither in force nor answered with success.
     std::fs::remove_dir_all(cluster.folder.path()).unwrap();
     let refused = status(a.acquire(Type::WriteExclusive));
     assert_eq!(refused.code(), Status::INTERNAL_ERROR);

@@ -1,4 +1,4 @@
-//! Facts that only libibverbs reports.
+//! Attributes of RDMA devices and MTUs of their ports, which libibverbs alone reports.
 
 use std::io;
 

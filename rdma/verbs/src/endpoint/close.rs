@@ -9,9 +9,9 @@
 //! If the work does not complete in time, or the move to the error state fails, the queue pair is
 //! destroyed before its work completes, and the completion queue is then polled until empty. Until
 //! the destruction, the device may use the buffers of outstanding work. A driver may flush
-//! receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`): those of an own queue come back
-//! all the same. Those of a shared queue cannot be named, so the endpoint is replaced before many
-//! are missing.
+//! receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). Receives of a queue pair's own
+//! queue come back when the queue pair is destroyed. Unreported receives of a shared queue cannot
+//! be identified, so the endpoint is replaced before many are missing.
 //!
 //! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
 //! the error state. Its flush shows that all earlier work has ended.

@@ -120,7 +120,8 @@ impl VerbsEndpoint {
         options.receives.min(self.limits.send_work)
     }
 
-    /// Posts the first receives to a queue pair of its own queue, before the peer can send.
+    /// Posts the first receives to a queue pair without a shared receive queue. Must be called before
+    /// the peer can send.
     pub(super) fn supply(
         &mut self,
         id: QpId,

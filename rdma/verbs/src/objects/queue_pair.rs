@@ -83,7 +83,7 @@ impl Drop for SharedReceiveQueue {
 #[derive(Clone)]
 pub(crate) enum Receives {
     Shared(Rc<SharedReceiveQueue>),
-    /// Queue of the queue pair alone, with this many receives.
+    /// Receive queue that only this queue pair uses, with its number of receives.
     Own(u32),
 }
 

@@ -1,7 +1,7 @@
 //! Behaviour of adapters and drivers, as test profiles.
 //!
-//! Sources are rdma-core's providers and the kernel's drivers; docs/roce/adapters.md says what is
-//! proven.
+//! The profiles follow rdma-core's providers and the kernel's drivers; docs/roce/adapters.md lists
+//! the proofs.
 
 #[cfg(feature = "quirks")]
 pub(crate) mod layer;
@@ -60,7 +60,7 @@ impl Quirks {
         control_verb: Duration::ZERO,
     };
 
-    /// All profiles.
+    /// Profiles of the tests; the first has no quirks.
     pub const ALL: [Self; 10] = [
         Self::NONE,
         Self {
