@@ -23,6 +23,21 @@ enum Holder {
     Owner,
 }
 
+/// Receive at a device. A completion of an earlier posting of the slot has another turn: a driver
+/// may report it after the destruction of its queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Posting {
+    pub(crate) slot: u32,
+    pub(crate) turn: u16,
+}
+
+impl Posting {
+    /// Posting to a shared queue, whose completions are matched by queue pair number instead.
+    pub(crate) fn shared(slot: u32) -> Self {
+        Self { slot, turn: 0 }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Quota {
     qp: QpId,
@@ -42,6 +57,8 @@ impl Quota {
 pub(crate) struct ReceiveQuotas {
     /// By receive slot.
     holders: Box<[Holder]>,
+    /// Number of postings of each slot, modulo 65536.
+    turns: Box<[u16]>,
     spare: VecDeque<u32>,
     /// Queue pair of each receive at the owner, by the owner's id of the receive.
     lent: HashMap<u64, QpId, BuildHasherDefault<NumberHasher>>,
@@ -57,6 +74,7 @@ impl ReceiveQuotas {
         let receives = receives as usize;
         Self {
             holders: vec![Holder::Owner; receives].into(),
+            turns: vec![0; receives].into(),
             spare: VecDeque::with_capacity(receives),
             // Twice the maximum: the map then reuses removed entries without an allocation.
             lent: HashMap::with_capacity_and_hasher(2 * receives, BuildHasherDefault::default()),
@@ -117,13 +135,15 @@ impl ReceiveQuotas {
     }
 
     /// Moves a spare receive to a queue pair that is below its quota.
-    pub(crate) fn take(&mut self, qp: QpId) -> Option<u32> {
+    pub(crate) fn take(&mut self, qp: QpId) -> Option<Posting> {
         let slot = self.spare.pop_front()?;
         self.holders[slot as usize] = Holder::Posted(qp);
         let quota = self.quota(qp).expect("an open queue pair has a quota");
         (quota.used, quota.posted) = (quota.used + 1, quota.posted + 1);
         self.wanted -= 1;
-        Some(slot)
+        let turn = &mut self.turns[slot as usize];
+        *turn = turn.wrapping_add(1);
+        Some(Posting { slot, turn: *turn })
     }
 
     /// Records the need of a queue pair that is below its quota.
@@ -149,8 +169,8 @@ impl ReceiveQuotas {
     }
 
     /// Lends a completed receive to the owner; `None` if it is not posted.
-    pub(crate) fn completed(&mut self, slot: u32, id: u64) -> Option<QpId> {
-        let qp = self.leave(slot, |_| Holder::Owner)?;
+    pub(crate) fn completed(&mut self, posting: Posting, id: u64) -> Option<QpId> {
+        let qp = self.leave(posting, |_| Holder::Owner)?;
         // Owners may use an id twice: the older receive is then no longer counted.
         if let Some(older) = self.lent.insert(id, qp) {
             self.give_back(older);
@@ -158,12 +178,16 @@ impl ReceiveQuotas {
         Some(qp)
     }
 
-    pub(crate) fn flushed(&mut self, slot: u32) -> Option<QpId> {
-        self.leave(slot, Holder::Flushed)
+    pub(crate) fn flushed(&mut self, posting: Posting) -> Option<QpId> {
+        self.leave(posting, Holder::Flushed)
     }
 
-    fn leave(&mut self, slot: u32, to: impl Fn(QpId) -> Holder) -> Option<QpId> {
-        let holder = self.holders.get_mut(slot as usize)?;
+    fn leave(&mut self, posting: Posting, to: impl Fn(QpId) -> Holder) -> Option<QpId> {
+        let slot = posting.slot as usize;
+        if *self.turns.get(slot)? != posting.turn {
+            return None;
+        }
+        let holder = &mut self.holders[slot];
         let Holder::Posted(qp) = *holder else {
             return None;
         };
@@ -234,10 +258,23 @@ mod tests {
         quotas
     }
 
+    fn latest(quotas: &ReceiveQuotas, slot: u32) -> Posting {
+        let turn = quotas.turns[slot as usize];
+        Posting { slot, turn }
+    }
+
+    fn completed(quotas: &mut ReceiveQuotas, slot: u32, id: u64) -> Option<QpId> {
+        quotas.completed(latest(quotas, slot), id)
+    }
+
+    fn flushed(quotas: &mut ReceiveQuotas, slot: u32) -> Option<QpId> {
+        quotas.flushed(latest(quotas, slot))
+    }
+
     fn serve(quotas: &mut ReceiveQuotas) -> Vec<(u16, Vec<u32>)> {
         let mut served = Vec::new();
         while let Some((qp, count)) = quotas.next() {
-            let slots = (0..count).map(|_| quotas.take(qp).unwrap()).collect();
+            let slots = (0..count).map(|_| quotas.take(qp).unwrap().slot).collect();
             quotas.note_need(qp);
             served.push((qp.slot() as u16, slots));
         }
@@ -251,9 +288,9 @@ mod tests {
         quotas.open(one, 2);
         quotas.open(two, 2);
         assert_eq!(serve(&mut quotas), [(0, vec![0, 1]), (1, vec![2, 3])]);
-        assert_eq!(quotas.completed(0, 0), Some(one));
-        assert_eq!(quotas.completed(0, 0), None, "completed once");
-        assert_eq!(quotas.completed(2, 2), Some(two));
+        assert_eq!(completed(&mut quotas, 0, 0), Some(one));
+        assert_eq!(completed(&mut quotas, 0, 0), None, "completed once");
+        assert_eq!(completed(&mut quotas, 2, 2), Some(two));
         // The second queue pair gets back its own, not the first.
         quotas.add(2, 2);
         assert_eq!(serve(&mut quotas), [(1, vec![2])]);
@@ -267,9 +304,9 @@ mod tests {
         let first = QpId::new(0, 0);
         assert_eq!(quotas.open(first, 4), 4);
         serve(&mut quotas);
-        assert_eq!(quotas.flushed(1), Some(first));
-        assert_eq!(quotas.flushed(1), None, "flushed once");
-        quotas.completed(3, 3);
+        assert_eq!(flushed(&mut quotas, 1), Some(first));
+        assert_eq!(flushed(&mut quotas, 1), None, "flushed once");
+        completed(&mut quotas, 3, 3);
         quotas.stop(first);
         assert_eq!(quotas.posted(first), 2);
         assert!(serve(&mut quotas).is_empty());
@@ -306,11 +343,25 @@ mod tests {
         quotas.add(0, 7);
         quotas.add(1, 7);
         serve(&mut quotas);
-        quotas.completed(0, 7);
-        quotas.completed(1, 7);
+        completed(&mut quotas, 0, 7);
+        completed(&mut quotas, 1, 7);
         quotas.add(0, 7);
         quotas.add(1, 7);
         serve(&mut quotas);
         assert_eq!(quotas.posted(qp), 2);
+    }
+
+    #[test]
+    fn a_completion_for_a_destroyed_queue_pair_is_not_its_successors() {
+        let mut quotas = quotas(1);
+        let (first, second) = (QpId::new(0, 0), QpId::new(0, 1));
+        quotas.open(first, 1);
+        let late = quotas.take(first).unwrap();
+        quotas.close(first);
+        quotas.open(second, 1);
+        let posted = quotas.take(second).unwrap();
+        assert_eq!(quotas.completed(late, 0), None);
+        assert_eq!(quotas.flushed(late), None);
+        assert_eq!(quotas.completed(posted, 0), Some(second));
     }
 }

@@ -128,7 +128,7 @@ impl VerbsEndpoint {
     fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
         let status = WorkStatus::of_code(wc.status);
         let completion = match WorkId::from_raw(wc.wr_id).owner() {
-            Owner::Receive(slot) => self.received(slot, wc, status)?,
+            Owner::Receive(posting) => self.received(posting, wc, status)?,
             Owner::Send {
                 slot,
                 generation,

@@ -12,7 +12,7 @@ use cairn_rdma::{
 use crate::chain::ReceiveChain;
 use crate::device::VerbsDevice;
 use crate::objects::{ProtectionDomain, QueuePair, Receives, Serial, SharedReceiveQueue};
-use crate::receive_quotas::ReceiveQuotas;
+use crate::receive_quotas::{Posting, ReceiveQuotas};
 use crate::receives::ReceiveSlots;
 use crate::sys::{self, inline};
 
@@ -85,7 +85,8 @@ impl VerbsEndpoint {
         self.receive_chain.clear();
         for (work, slot) in batch.iter().zip(&mut slots) {
             *slot = self.slots.insert(work);
-            self.receive_chain.push(work, WorkId::receive(*slot).raw());
+            self.receive_chain
+                .push(work, WorkId::receive(Posting::shared(*slot)).raw());
         }
         let Err(refusal) = queue.post(&mut self.receive_chain) else {
             return Ok(());
@@ -180,10 +181,11 @@ impl VerbsEndpoint {
 
     pub(super) fn received(
         &mut self,
-        slot: u32,
+        posting: Posting,
         wc: &sys::ibv_wc,
         status: WorkStatus,
     ) -> Option<Completion> {
+        let slot = posting.slot;
         let (work, qp) = match &mut self.receive_queues {
             ReceiveQueues::Shared(_) => {
                 let work = self.slots.take(slot)?;
@@ -196,12 +198,12 @@ impl VerbsEndpoint {
                 (work, qp)
             }
             ReceiveQueues::ByQueuePair(quotas) if status == WorkStatus::Flushed => {
-                let qp = quotas.flushed(slot)?;
+                let qp = quotas.flushed(posting)?;
                 self.break_down(qp);
                 return None;
             }
             ReceiveQueues::ByQueuePair(quotas) => {
-                let qp = quotas.completed(slot, self.slots.get(slot)?.id)?;
+                let qp = quotas.completed(posting, self.slots.get(slot)?.id)?;
                 (self.slots.take(slot)?, qp)
             }
         };
@@ -231,13 +233,13 @@ fn post_own(
         let mut length = 0;
         chain.clear();
         while length < left.min(RECEIVE_BATCH)
-            && let Some(slot) = quotas.take(id)
+            && let Some(posting) = quotas.take(id)
         {
             let work = slots
-                .get(slot)
+                .get(posting.slot)
                 .expect("a spare receive has its work request");
-            chain.push(work, WorkId::receive(slot).raw());
-            batch[length] = slot;
+            chain.push(work, WorkId::receive(posting).raw());
+            batch[length] = posting.slot;
             length += 1;
         }
         if length == 0 {

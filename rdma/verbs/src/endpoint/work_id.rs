@@ -1,11 +1,13 @@
 //! Work request ids: numbers passed to the device and returned in completions.
 //!
 //! ```text
-//! receive  1 ........................... slot:32
+//! receive  1 ............... turn:16 slot:32
 //! send     0 generation:15 slot:16 sequence:32
 //! ```
 
 use cairn_rdma::QpId;
+
+use crate::receive_quotas::Posting;
 
 const RECEIVE: u64 = 1 << 63;
 
@@ -16,7 +18,7 @@ pub(super) struct WorkId(u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    Receive(u32),
+    Receive(Posting),
     Send {
         slot: u16,
         generation: u16,
@@ -25,8 +27,8 @@ pub(super) enum Owner {
 }
 
 impl WorkId {
-    pub(super) fn receive(slot: u32) -> Self {
-        Self(RECEIVE | u64::from(slot))
+    pub(super) fn receive(posting: Posting) -> Self {
+        Self(RECEIVE | u64::from(posting.turn) << 32 | u64::from(posting.slot))
     }
 
     pub(super) fn send(qp: QpId, sequence: u32) -> Self {
@@ -44,7 +46,10 @@ impl WorkId {
 
     pub(super) fn owner(self) -> Owner {
         if self.0 & RECEIVE != 0 {
-            return Owner::Receive(self.0 as u32);
+            return Owner::Receive(Posting {
+                slot: self.0 as u32,
+                turn: (self.0 >> 32) as u16,
+            });
         }
         Owner::Send {
             slot: (self.0 >> 32) as u16,
@@ -64,7 +69,9 @@ mod tests {
 
     #[test]
     fn work_finds_its_way_back() {
-        assert_eq!(WorkId::receive(7).owner(), Owner::Receive(7));
+        let (slot, turn) = (7, u16::MAX);
+        let posting = Posting { slot, turn };
+        assert_eq!(WorkId::receive(posting).owner(), Owner::Receive(posting));
         let qp = QpId::new(3, 0x8005);
         let Owner::Send {
             slot,
