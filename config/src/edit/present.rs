@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cairn_base::Trid;
+use cairn_base::shell::shell_word;
 use toml_edit::{ArrayOfTables, Item, Table, Value};
 use uuid::Uuid;
 
@@ -132,10 +133,7 @@ impl Object<'_> {
     /// present list.
     fn remedy(&self, key: &str, new: &[String], all: &[String]) -> String {
         let option = format!("--{}", key.replace('_', "-"));
-        let word = |text: &String| {
-            let quoted = shlex::try_quote(text).ok();
-            quoted.map_or_else(String::new, std::borrow::Cow::into_owned)
-        };
+        let word = |text: &String| shell_word(text, "VALUE");
         let first = new.first().map(word).unwrap_or_default();
         let each = |option: &str| {
             let words = all.iter().map(|one| format!(" {option} {}", word(one)));

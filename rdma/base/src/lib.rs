@@ -31,6 +31,8 @@ pub mod peer_limit;
 pub mod permission;
 #[cfg(feature = "std")]
 pub mod scope;
+#[cfg(feature = "std")]
+pub mod shell;
 pub mod slab;
 #[cfg(feature = "std")]
 pub mod sync;

@@ -2,6 +2,8 @@
 
 use cairn_config::{Config, GROUP_PREFIX, Nqn, host_doubt, is_slip};
 
+use super::problems::word;
+
 const WARNINGS_MAX: usize = 32;
 
 /// Maximum comparisons of one request, which take a few milliseconds.
@@ -94,11 +96,13 @@ impl<'c> Examination<'c> {
                 !has_key && subsystem.allowed_hosts.hosts.contains(*host)
             });
             let nqn = subsystem.nqn;
+            let of = word(nqn.raw());
             let warnings = keyless.map(|(host, _)| {
                 format!(
                     "{host} connects without a key, although other hosts of {nqn} have one: \
-                     cairn-target host key set {nqn} {host} --key FILE, or: \
-                     cairn-target subsystem set {nqn} --require-key on"
+                     cairn-target host key set {of} {} --key FILE, or: \
+                     cairn-target subsystem set {of} --require-key on",
+                    word(host.raw())
                 )
             });
             let left = WARNINGS_MAX - self.warnings.len();

@@ -1,9 +1,9 @@
 //! Problems of a running target, with their remedies, for `status`.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use cairn_base::shell::shell_word;
 use cairn_config::{Config, Nqn, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
 use nvme_proto::wire::Quoted;
@@ -326,10 +326,12 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
 
 /// Quotes a name for a shell, because strangers choose names and administrators paste commands.
 /// Returns NQN for a name with characters that terminals may misinterpret.
-fn word(name: &str) -> String {
-    let quoted = shlex::try_quote(name).ok();
-    let quoted = quoted.filter(|_| shown(name) == name);
-    quoted.map_or_else(|| "NQN".to_owned(), Cow::into_owned)
+pub(super) fn word(name: &str) -> String {
+    if shown(name) == name {
+        shell_word(name, "NQN")
+    } else {
+        "NQN".to_owned()
+    }
 }
 
 /// Escapes a name that a stranger may have chosen.

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cairn_base::permission::permission_for_root;
+use cairn_base::shell::shell_word;
 use rustix::fs::{Access, AtFlags, CWD, accessat, fstatfs};
 
 /// `f_type` of file systems in memory (statfs(2)).
@@ -94,10 +95,8 @@ fn name(table: &str, kind: &str, id: u32) -> String {
     found.map_or_else(|| format!("{kind} {id}"), |name| format!("{kind} {name}"))
 }
 
-/// Returns the quoted path, or PATH if the path has a null byte.
 fn word(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    shlex::try_quote(&text).map_or_else(|_| "PATH".to_owned(), |word| word.into_owned())
+    shell_word(&path.to_string_lossy(), "PATH")
 }
 
 pub(super) fn warn_of_memory(path: &Path, file: &File) {

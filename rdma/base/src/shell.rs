@@ -1,0 +1,23 @@
+//! Words of commands that users paste into a shell.
+
+/// Quotes a word for a shell, because others may have chosen it. Returns `placeholder` for a word
+/// with a null byte, which no shell can have.
+#[must_use]
+pub fn shell_word(text: &str, placeholder: &str) -> String {
+    shlex::try_quote(text).map_or_else(|_| placeholder.to_owned(), |word| word.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn a_word_stays_one_word() {
+        assert_eq!(
+            shell_word("nqn.2024-01.com.example:a", "NQN"),
+            "nqn.2024-01.com.example:a"
+        );
+        assert_eq!(shell_word("a b;c", "NQN"), "'a b;c'");
+        assert_eq!(shell_word("a\0b", "NQN"), "NQN");
+    }
+}
