@@ -230,10 +230,20 @@ impl Target {
                         self.subsystem
                             .protection_done(nsid, change, true, &mut actions);
                     }
-                    Action::PersistReservations { cntlid, nsid, .. } => {
+                    Action::PersistReservations {
+                        cntlid,
+                        nsid,
+                        change,
+                        ..
+                    } => {
                         let refused = Status::INVALID_FIELD;
-                        self.subsystem
-                            .persistence_done(cntlid, nsid, refused, &mut actions);
+                        self.subsystem.persistence_done(
+                            cntlid,
+                            nsid,
+                            change,
+                            refused,
+                            &mut actions,
+                        );
                     }
                     // The disk has no cache, and every host may use the namespace.
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}

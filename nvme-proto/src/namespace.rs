@@ -376,6 +376,11 @@ impl Namespaces {
         seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
+    pub(crate) fn next_change(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
     /// Returns the number of a change that the target must carry out and end by [`Self::end_change`], or `None` if
     /// nothing changes.
     pub(crate) fn protect(
@@ -407,8 +412,8 @@ impl Namespaces {
         if namespace.is_protected() == was_protected && !is_kept {
             return Ok(None);
         }
-        self.changes += 1;
-        let number = self.changes;
+        let number = self.next_change();
+        let attached = self.by_nsid.get_mut(&nsid).expect("it was found");
         attached.change = Some(Change { number, before });
         Ok(Some(number))
     }

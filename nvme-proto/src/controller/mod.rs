@@ -175,6 +175,8 @@ pub enum Action {
         cntlid: u16,
         /// NSID of the namespace.
         nsid: u32,
+        /// Number of this change in the subsystem.
+        change: u64,
         /// New state: true if reservations persist through power loss.
         persistent: bool,
     },

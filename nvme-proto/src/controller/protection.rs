@@ -64,14 +64,18 @@ impl Controller {
 
     pub(crate) fn protection_done(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
         if let Some(cid) = self.protecting.remove(&nsid) {
-            actions.push(Action::Complete {
-                cntlid: self.cntlid,
-                completion: Completion {
-                    cid,
-                    status,
-                    result: 0,
-                },
-            });
+            self.complete_parked(cid, status, actions);
         }
+    }
+
+    pub(super) fn complete_parked(&self, cid: u16, status: Status, actions: &mut Vec<Action>) {
+        actions.push(Action::Complete {
+            cntlid: self.cntlid,
+            completion: Completion {
+                cid,
+                status,
+                result: 0,
+            },
+        });
     }
 }

@@ -17,7 +17,7 @@ use crate::wire::{NSID_ALL, Status};
 
 use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
-use super::{Action, Completion, Controller, Outcome, Refusal};
+use super::{Action, Controller, Outcome, Refusal};
 
 /// Unread notifications; the oldest is lost first.
 const NOTIFICATIONS_MAX: usize = 256;
@@ -30,8 +30,8 @@ pub(super) struct ReservationNotices {
     count: u64,
     unread: VecDeque<(u64, u32, Notice)>,
     masks: BTreeMap<u32, u32>,
-    /// CIDs of Set Features commands that change the PTPL state, by NSID.
-    persisting: BTreeMap<u32, u16>,
+    /// Numbers and CIDs of Set Features commands that change the PTPL state, by NSID.
+    persisting: BTreeMap<u32, (u64, u16)>,
 }
 
 impl ReservationNotices {
@@ -58,8 +58,8 @@ impl ReservationNotices {
         };
     }
 
-    fn set_mask(&mut self, nsid: u32, mask: u32) {
-        self.masks.insert(nsid, mask);
+    fn mask(&self, nsid: u32) -> u32 {
+        self.masks.get(&nsid).copied().unwrap_or(0)
     }
 }
 
@@ -73,10 +73,7 @@ impl Controller {
         let namespace = namespace.map_err(in_nsid)?;
         Ok(match get.fid {
             Feature::RESERVATION_PERSISTENCE => namespace.reservations_persist.into(),
-            _ => {
-                let masks = &self.reservation_notices.masks;
-                masks.get(&get.nsid).copied().unwrap_or(0)
-            }
+            _ => self.reservation_notices.mask(get.nsid),
         })
     }
 
@@ -91,12 +88,13 @@ impl Controller {
         if set.nsid != NSID_ALL {
             let namespace = common.namespaces.reservable(set.nsid, &self.seen);
             namespace.map_err(in_nsid)?;
-            self.reservation_notices.set_mask(set.nsid, set.cdw11);
+            self.reservation_notices.masks.insert(set.nsid, set.cdw11);
             return Ok(());
         }
         for namespace in common.namespaces.iter() {
             if namespace.reservable && self.seen.contains(namespace.nsid) {
-                self.reservation_notices.set_mask(namespace.nsid, set.cdw11);
+                let masks = &mut self.reservation_notices.masks;
+                masks.insert(namespace.nsid, set.cdw11);
             }
         }
         Ok(())
@@ -105,7 +103,7 @@ impl Controller {
     /// Set Features of Reservation Persistence completes after `Action::PersistReservations`.
     pub(super) fn set_persistence(
         &mut self,
-        common: &Common,
+        common: &mut Common,
         cid: u16,
         set: &SetFeatures,
         actions: &mut Vec<Action>,
@@ -120,31 +118,35 @@ impl Controller {
         if persisting.contains_key(&set.nsid) {
             return Err(Refusal::transient(Status::COMMAND_INTERRUPTED));
         }
-        persisting.insert(set.nsid, cid);
+        let change = common.namespaces.next_change();
+        persisting.insert(set.nsid, (change, cid));
         actions.push(Action::PersistReservations {
             cntlid: self.cntlid,
             nsid: set.nsid,
+            change,
             persistent: set.cdw11 == 1,
         });
         Ok(Outcome::Parked)
     }
 
+    /// Ends the command of this change. Another command may wait for the same NSID, because a
+    /// removed namespace ends the wait of the earlier one.
     pub(crate) fn persistence_done(
         &mut self,
         nsid: u32,
+        change: u64,
         status: Status,
         actions: &mut Vec<Action>,
     ) {
-        let persisting = &mut self.reservation_notices.persisting;
-        if let Some(cid) = persisting.remove(&nsid) {
-            actions.push(Action::Complete {
-                cntlid: self.cntlid,
-                completion: Completion {
-                    cid,
-                    status,
-                    result: 0,
-                },
-            });
+        let persisting = &self.reservation_notices.persisting;
+        if persisting.get(&nsid).is_some_and(|(of, _)| *of == change) {
+            self.end_persisting(nsid, status, actions);
+        }
+    }
+
+    pub(crate) fn end_persisting(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
+        if let Some((_, cid)) = self.reservation_notices.persisting.remove(&nsid) {
+            self.complete_parked(cid, status, actions);
         }
     }
 
@@ -154,17 +156,15 @@ impl Controller {
         notices: &[(HostId, Notice)],
         actions: &mut Vec<Action>,
     ) {
-        let own = notices.iter().filter(|(host, _)| *host == self.host.id);
-        let own: Vec<Notice> = own.map(|(_, notice)| *notice).collect();
-        for notice in own {
-            self.note_reservation(nsid, notice, actions);
+        for (host, notice) in notices {
+            if *host == self.host.id {
+                self.note_reservation(nsid, *notice, actions);
+            }
         }
     }
 
     fn note_reservation(&mut self, nsid: u32, notice: Notice, actions: &mut Vec<Action>) {
-        let notices = &mut self.reservation_notices;
-        let mask = notices.masks.get(&nsid).copied().unwrap_or(0);
-        let masked = mask >> notice as u32 & 1 != 0;
+        let masked = self.reservation_notices.mask(nsid) >> notice as u32 & 1 != 0;
         if masked || !self.seen.contains(nsid) || !self.is_ready() {
             return;
         }

@@ -70,10 +70,12 @@ impl Reservations {
     /// Role of a host.
     #[must_use]
     pub fn role(&self, host: &HostId) -> Role {
-        match (self.is_holder(host), self.find(host)) {
-            (true, _) => Role::Holder,
-            (false, Some(_)) => Role::Registrant,
-            (false, None) => Role::Neither,
+        if self.is_holder(host) {
+            Role::Holder
+        } else if self.find(host).is_some() {
+            Role::Registrant
+        } else {
+            Role::Neither
         }
     }
 

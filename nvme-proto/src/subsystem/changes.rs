@@ -77,7 +77,7 @@ impl Subsystem {
         let removed = self.common.namespaces.remove(nsid)?;
         self.end_protecting(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
         for controller in self.controllers.values_mut() {
-            controller.persistence_done(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
+            controller.end_persisting(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
         }
         self.show_to(&removed, &HostAccess::only([]), actions);
         Ok(removed)
@@ -139,11 +139,12 @@ impl Subsystem {
         &mut self,
         cntlid: u16,
         nsid: u32,
+        change: u64,
         status: Status,
         actions: &mut Vec<Action>,
     ) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.persistence_done(nsid, status, actions);
+            controller.persistence_done(nsid, change, status, actions);
         }
     }
 

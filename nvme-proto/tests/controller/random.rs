@@ -150,10 +150,20 @@ impl Account {
                         rig.subsystem
                             .protection_done(nsid, change, intact, &mut rig.actions);
                     }
-                    Action::PersistReservations { cntlid, nsid, .. } => {
+                    Action::PersistReservations {
+                        cntlid,
+                        nsid,
+                        change,
+                        ..
+                    } => {
                         let done = Status::SUCCESS;
-                        rig.subsystem
-                            .persistence_done(cntlid, nsid, done, &mut rig.actions);
+                        rig.subsystem.persistence_done(
+                            cntlid,
+                            nsid,
+                            change,
+                            done,
+                            &mut rig.actions,
+                        );
                     }
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }

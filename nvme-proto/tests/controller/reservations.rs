@@ -61,7 +61,15 @@ fn a_change_of_persistence_is_answered_by_the_target_or_by_the_removal() {
     for removed in [false, true] {
         assert_eq!(rig.send(set(1), &[]).0, Outcome::Parked);
         let actions = rig.take_actions();
-        let [Action::PersistReservations { cntlid, nsid, .. }] = actions[..] else {
+        let [
+            Action::PersistReservations {
+                cntlid,
+                nsid,
+                change,
+                ..
+            },
+        ] = actions[..]
+        else {
             panic!("{actions:?}");
         };
         assert_eq!(rig.fail(set(0)), Status::COMMAND_INTERRUPTED);
@@ -72,7 +80,7 @@ fn a_change_of_persistence_is_answered_by_the_target_or_by_the_removal() {
         } else {
             let done = Status::SUCCESS;
             rig.subsystem
-                .persistence_done(cntlid, nsid, done, &mut rig.actions);
+                .persistence_done(cntlid, nsid, change, done, &mut rig.actions);
         }
         let completed = rig
             .take_actions()
@@ -81,4 +89,33 @@ fn a_change_of_persistence_is_answered_by_the_target_or_by_the_removal() {
             .count();
         assert_eq!(completed, 1, "removed: {removed}");
     }
+}
+
+#[test]
+fn the_end_of_an_earlier_change_does_not_answer_a_later_command() {
+    let mut rig = Rig::ready();
+    let set = of(1, set_features(PERSISTENCE, 1));
+    let park = |rig: &mut Rig| {
+        assert_eq!(rig.send(set, &[]).0, Outcome::Parked);
+        let actions = rig.take_actions();
+        let [Action::PersistReservations { cntlid, change, .. }] = actions[..] else {
+            panic!("{actions:?}");
+        };
+        (cntlid, change)
+    };
+    let (cntlid, earlier) = park(&mut rig);
+    rig.subsystem.remove_namespace(1, &mut rig.actions).unwrap();
+    let other = namespace(1);
+    rig.subsystem
+        .add_namespace(other, &mut rig.actions)
+        .unwrap();
+    rig.take_actions();
+    let (_, later) = park(&mut rig);
+    let mut completions = |change| {
+        let mut actions = Vec::new();
+        rig.subsystem
+            .persistence_done(cntlid, 1, change, Status::SUCCESS, &mut actions);
+        actions.len()
+    };
+    assert_eq!([completions(earlier), completions(later)], [0, 1]);
 }

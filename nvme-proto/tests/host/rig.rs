@@ -325,10 +325,16 @@ impl Rig {
                     self.target.protection_done(nsid, change, true, &mut more);
                     self.carry_out(more);
                 }
-                TargetAction::PersistReservations { cntlid, nsid, .. } => {
+                TargetAction::PersistReservations {
+                    cntlid,
+                    nsid,
+                    change,
+                    ..
+                } => {
                     let mut more = Vec::new();
                     let done = Status::SUCCESS;
-                    self.target.persistence_done(cntlid, nsid, done, &mut more);
+                    self.target
+                        .persistence_done(cntlid, nsid, change, done, &mut more);
                     self.carry_out(more);
                 }
                 TargetAction::SetWriteCache { .. } | TargetAction::SetSeen { .. } => {}

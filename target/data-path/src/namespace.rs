@@ -184,7 +184,8 @@ impl Namespace {
 
     /// Inherits the reservations of the same disk under this NSID. Must be called before the export.
     pub fn stays_reserved(&self, reserving: &Arc<Reserving>) {
-        if self.reservable {
+        // A shared disk had no reservations, and the file of this one counts.
+        if self.reservable && reserving.can_persist() == self.reservation_file.is_some() {
             self.reserving.get_or_init(|| Arc::clone(reserving));
         }
     }

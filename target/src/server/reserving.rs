@@ -24,8 +24,9 @@ impl Flushes {
             ReservationStep::Stored(false) => subsystem.reservation_ended(&namespace, false),
             ReservationStep::Persist {
                 controller,
+                change,
                 persistent,
-            } => subsystem.persist_reservations(&namespace, controller, persistent),
+            } => subsystem.persist_reservations(&namespace, controller, change, persistent),
         }
     }
 
@@ -78,6 +79,8 @@ fn keep(namespace: &Namespace, state: &Reservations) -> bool {
     let Err(error) = file.write(state) else {
         return true;
     };
+    // The refused state may be in the file, if the sync of its folder failed.
+    let _ = file.write(&namespace.reserving().answered());
     if let Some(line) = LogLine::about(Topic::Disk) {
         let (nsid, file) = (namespace.nsid, file.path().display());
         peer_line!(error, line, nsid, %file, %error,

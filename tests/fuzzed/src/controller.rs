@@ -207,9 +207,15 @@ impl Rig {
             Action::SetProtection { nsid, change, .. } => {
                 self.subsystem.protection_done(nsid, change, true, actions);
             }
-            Action::PersistReservations { cntlid, nsid, .. } => {
+            Action::PersistReservations {
+                cntlid,
+                nsid,
+                change,
+                ..
+            } => {
                 let done = Status::SUCCESS;
-                self.subsystem.persistence_done(cntlid, nsid, done, actions);
+                self.subsystem
+                    .persistence_done(cntlid, nsid, change, done, actions);
             }
             Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
         }

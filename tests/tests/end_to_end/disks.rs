@@ -12,7 +12,7 @@ use nvme_proto::wire::property::{Cc, Csts, offset};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::log_pages::page;
-use crate::verified::{Disk, Transfer, bytes};
+use crate::verified::{Disk, Transfer, bytes, wait_until};
 
 const SIZE: u64 = 1 << 20;
 
@@ -194,14 +194,6 @@ fn status<T>(result: Result<T, HostError>) -> Result<(), Status> {
 fn warning(host: &mut Host) -> u8 {
     let smart: SmartLog = page(host, LogPage::SMART);
     smart.critical_warning
-}
-
-fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !reached() {
-        assert!(Instant::now() < end, "{what}: never");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Without direct I/O, the page cache would hide writes of other targets.

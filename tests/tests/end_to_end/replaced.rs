@@ -8,7 +8,7 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::{AsyncEventConfig, Feature, Select, WriteProtectionState};
 
-use crate::verified::{Disk, Transfer, bytes, next_notice, status};
+use crate::verified::{Disk, Transfer, bytes, next_notice, status, wait_until};
 
 const SIZE: u64 = 1 << 20;
 const LENGTH: usize = 8192;
@@ -46,14 +46,6 @@ fn read(host: &mut Host, nsid: u32) -> Vec<u8> {
 fn is_free(disk: &Scratch) -> bool {
     let file = File::open(disk.path()).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
-}
-
-fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
-    let end = Instant::now() + BOUND;
-    while !reached() {
-        assert!(Instant::now() < end, "{what}: never");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use nvme_proto::wire::feature::{Feature, Select};
 use nvme_proto::wire::log::LogPage;
 use nvme_proto::wire::{FromBytes, Sqe, Status};
 
-use crate::verified::{next_notice, status};
+use crate::verified::{next_notice, status, wait_until};
 
 const KEEP: RegisterCdw10 = RegisterCdw10(0);
 
@@ -355,7 +355,7 @@ struct Cluster {
     target: TargetProcess,
     soft: Soft,
     folder: tempfile::TempDir,
-    _disk: Scratch,
+    disk: Scratch,
 }
 
 impl Cluster {
@@ -367,7 +367,7 @@ impl Cluster {
             target: TargetProcess::start_with(&keys, &namespace(1, &disk.export(512))),
             soft: Soft::default(),
             folder,
-            _disk: disk,
+            disk,
         }
     }
 
@@ -392,6 +392,17 @@ impl Cluster {
 
     fn members(&self) -> [Member; 2] {
         [self.member("a", 1), self.member("b", 2)]
+    }
+
+    /// Reloads the namespace with further keys, and waits until its RESCAP is as expected.
+    fn reload(&mut self, more: &str, rescap: u8) {
+        let export = format!("{}{more}", self.disk.export(512));
+        self.target.reload(&namespace(1, &export));
+        let mut host = self.host("watcher");
+        wait_until("the namespace is replaced", || {
+            host.namespace(1).is_ok_and(|one| one.rescap == rescap)
+        });
+        host.shutdown().unwrap();
     }
 
     fn restart(&mut self) {
@@ -454,6 +465,19 @@ fn reservations_that_persist_outlast_a_target_that_is_killed() {
     drop(members);
     cluster.restart();
     assert_eq!(cluster.member("a", 1).report().registrants, []);
+}
+
+#[test]
+fn a_disk_that_is_no_longer_shared_has_its_stored_reservations() {
+    let mut cluster = Cluster::new("shared-meanwhile");
+    let mut a = cluster.member("a", 1);
+    a.register_persistently();
+    a.acquire(Type::ExclusiveAccess).unwrap();
+    drop(a);
+    cluster.reload("\nshared = true", 0);
+    cluster.reload("", 0xff);
+    assert!(!cluster.member("b", 2).may(command::read(1, 0, 1)));
+    assert_eq!(cluster.member("a", 1).report().registrants.len(), 1);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use cairn_initiator::{Buffer, Data, Event, Host, HostError, IoQueue, Notice, Response, command};
 use cairn_sim::Random;
 use nvme_proto::wire::Status;
@@ -101,5 +103,13 @@ pub(crate) fn status<T: std::fmt::Debug>(result: Result<T, HostError>) -> Status
     match result {
         Err(HostError::Status { status, .. }) => status,
         other => panic!("expected a status, got {other:?}"),
+    }
+}
+
+pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !reached() {
+        assert!(Instant::now() < end, "{what}: never");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

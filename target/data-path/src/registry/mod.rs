@@ -86,6 +86,7 @@ pub enum ReservationStep {
     /// Execute Set Features of Reservation Persistence.
     Persist {
         controller: Arc<ControllerShared>,
+        change: u64,
         persistent: bool,
     },
 }

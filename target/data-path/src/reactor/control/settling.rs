@@ -69,6 +69,11 @@ impl Reactor {
     pub(in crate::reactor) fn settle(&mut self, settling: Arc<Settling>) {
         if let Scope::Reservation(restriction) = &settling.scope {
             self.io.disks.restrict(restriction);
+            // The control plane waits for its latest attempt only.
+            self.control.unsettled.retain(|earlier| {
+                !matches!(&earlier.settling.scope, Scope::Reservation(of)
+                    if Arc::ptr_eq(&of.reserving, &restriction.reserving))
+            });
         }
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });

@@ -74,8 +74,11 @@ impl SubsystemShared {
             Action::SetWriteCache { enabled, .. } => controller.shared.set_write_cache(enabled),
             Action::SetProtection { .. } => {}
             Action::PersistReservations {
-                nsid, persistent, ..
-            } => self.request_persistence(state, &controller.shared, nsid, persistent),
+                nsid,
+                change,
+                persistent,
+                ..
+            } => self.request_persistence(state, &controller.shared, nsid, change, persistent),
             Action::SetSeen { .. } => {
                 if let Some(of_protocol) = state.subsystem.controller(cntlid) {
                     controller.shared.seen.set(of_protocol.seen());

@@ -52,6 +52,7 @@ impl SubsystemShared {
         state: &SubsystemState,
         controller: &Arc<ControllerShared>,
         nsid: u32,
+        change: u64,
         persistent: bool,
     ) {
         if let Some(entry) = state.namespaces.get(nsid) {
@@ -60,6 +61,7 @@ impl SubsystemShared {
                 &entry.namespace,
                 ReservationStep::Persist {
                     controller,
+                    change,
                     persistent,
                 },
             );
@@ -71,6 +73,7 @@ impl SubsystemShared {
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         controller: Arc<ControllerShared>,
+        change: u64,
         persistent: bool,
     ) {
         let (subsystem, nsid) = (Arc::clone(self), namespace.nsid);
@@ -86,7 +89,7 @@ impl SubsystemShared {
                 done: Box::new(move |result| {
                     let status = result.err().unwrap_or(Status::SUCCESS);
                     answering.administer(|subsystem, actions| {
-                        subsystem.persistence_done(cntlid, nsid, status, actions);
+                        subsystem.persistence_done(cntlid, nsid, change, status, actions);
                     });
                 }),
             },
@@ -112,10 +115,15 @@ impl SubsystemShared {
         let Some(ended) = namespace.reserving().end(settled) else {
             return;
         };
-        self.administer(|subsystem, actions| {
-            let (nsid, notices) = (namespace.nsid, &ended.notices);
-            subsystem.reservations_changed(nsid, ended.persist, notices, actions);
-        });
+        let nsid = namespace.nsid;
+        let exported = self.namespaces();
+        let exported = exported.get(nsid).map(|entry| entry.namespace.reserving());
+        // A reload may have given the NSID to another disk.
+        if exported.is_some_and(|of| Arc::ptr_eq(of, namespace.reserving())) {
+            self.administer(|subsystem, actions| {
+                subsystem.reservations_changed(nsid, ended.persist, &ended.notices, actions);
+            });
+        }
         (ended.done)(match settled {
             true => Ok(()),
             false => Err(Status::INTERNAL_ERROR),
