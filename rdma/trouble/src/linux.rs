@@ -259,8 +259,14 @@ pub const LINUX_LINES: [Trouble; 33] = [
         26,
         "Bogus remote invalidation",
         "the target invalidated a memory key that the host did not give",
-        &["a defect of the target"],
-        Next::Report,
+        &[
+            "the target's adapter invalidates the wrong key",
+            "a defect of the target",
+        ],
+        Next::Own {
+            host: "at the target: send_with_invalidate = \"never\" in [target], then a restart",
+            target: "send_with_invalidate = \"never\" in [target], then a restart",
+        },
     ),
     line(
         27,

@@ -48,18 +48,15 @@ pub(super) fn explain(text: &str) -> Vec<Found> {
     for (before, title, table) in [
         ("connect rejected: status ", OF_CM_REJECTS, &CM_REJECTS[..]),
         ("nvme status ", OF_NVME_REJECTS, &NVME_REJECTS),
-        ("error wo/dnr bit: ", "", &[]),
     ] {
-        let number = after(&text, before).and_then(decimal);
-        match number {
-            Some(number) if table.is_empty() => status(number & STATUS_BITS, &mut all),
-            Some(number) => {
-                if let Some(trouble) = of(table, number.into()) {
-                    push(&mut all, title, number, trouble);
-                }
-            }
-            None => {}
+        if let Some(number) = after(&text, before).and_then(decimal)
+            && let Some(trouble) = of(table, number.into())
+        {
+            push(&mut all, title, number, trouble);
         }
+    }
+    if let Some(number) = after(&text, "error wo/dnr bit: ").and_then(decimal) {
+        status(number & STATUS_BITS, &mut all);
     }
     if text.contains(" for cqe 0x")
         && let Some(number) = after(&text, "failed with status ").and_then(in_parentheses)
