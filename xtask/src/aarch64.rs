@@ -47,6 +47,8 @@ pub(crate) fn run() -> Result<ExitCode> {
 }
 
 fn require() -> Result<()> {
+    let mut nextest = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cairn_skips::probe(nextest.args(["nextest", "--version"])).map_err(anyhow::Error::msg)?;
     host::require_programs(&PROGRAMS)?;
     let mut add = Command::new("rustup");
     cairn_skips::probe(add.args(["target", "add", PLATFORM])).map_err(anyhow::Error::msg)?;
