@@ -352,7 +352,6 @@ pub(crate) struct DeviceHandle<'a> {
 }
 
 impl DeviceHandle<'_> {
-    /// True for adapters that speak iWARP instead of RoCE.
     pub(crate) fn is_iwarp(&self) -> bool {
         // SAFETY: the handle's identifier keeps the device's structure alive.
         let (transport, node) = unsafe { ((*self.raw).transport_type, (*self.raw).node_type) };

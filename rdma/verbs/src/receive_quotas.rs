@@ -146,7 +146,6 @@ impl ReceiveQuotas {
         Some(Posting { slot, turn: *turn })
     }
 
-    /// Records the need of a queue pair that is below its quota.
     pub(crate) fn note_need(&mut self, qp: QpId) {
         if let Some(quota) = self.quota(qp)
             && quota.deficit() > 0
@@ -156,7 +155,6 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Takes back a receive that the device has refused.
     pub(crate) fn refused(&mut self, slot: u32) {
         if let Holder::Posted(qp) = self.holders[slot as usize] {
             self.holders[slot as usize] = Holder::Spare;
@@ -196,7 +194,6 @@ impl ReceiveQuotas {
         Some(qp)
     }
 
-    /// Ends the supply of a queue pair.
     pub(crate) fn stop(&mut self, qp: QpId) {
         if let Some(quota) = self.quota(qp) {
             let deficit = quota.deficit();
@@ -221,7 +218,6 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Returns the receives of a queue pair that the device has not reported.
     pub(crate) fn posted(&self, qp: QpId) -> u32 {
         let quota = self.quotas.get(qp.slot()).copied().flatten();
         quota
@@ -314,7 +310,6 @@ mod tests {
         let second = QpId::new(0, 1);
         quotas.open(second, 4);
         assert_eq!(serve(&mut quotas), [(0, vec![0, 1, 2])]);
-        // The receive lent by the first queue pair serves the second.
         quotas.add(3, 3);
         assert_eq!(serve(&mut quotas), [(0, vec![3])]);
         assert_eq!(quotas.posted(second), 4);

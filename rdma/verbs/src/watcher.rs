@@ -24,7 +24,6 @@ pub(crate) enum DeviceEvent {
     Removed,
     /// Queue pair by number and serial.
     QueuePair(sys::ibv_event_type, u32, Serial),
-    /// A queue of the endpoint with this serial has failed.
     QueueBroken(Serial),
     Notice(String),
 }

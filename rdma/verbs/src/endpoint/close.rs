@@ -103,7 +103,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Handles the device's report of an error of the queue pair.
     pub(super) fn failed(&mut self, id: QpId) {
         self.end_connection(id, DisconnectReason::Transport);
         if let Some(qp) = self.table.get_mut(id) {

@@ -100,7 +100,6 @@ impl Pair {
         self.ring.push(work)
     }
 
-    /// Forgets the last `count` requests, which the device has refused.
     pub(super) fn unpush(&mut self, count: u32) {
         self.ring.unpush(count);
     }
@@ -119,7 +118,6 @@ impl Pair {
         self.ring.complete_oldest()
     }
 
-    /// Destroys the queue pair, and returns the work that was outstanding.
     pub(super) fn destroy(self) -> impl Iterator<Item = SendEntry> {
         let Self { queue, mut ring } = self;
         drop(queue);

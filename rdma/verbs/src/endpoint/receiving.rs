@@ -51,7 +51,6 @@ impl ReceiveQueues {
         matches!(self, Self::Shared(_))
     }
 
-    /// Returns the receive queue of a new queue pair with this quota.
     pub(super) fn of_pair(&self, quota: u32) -> Receives {
         match self {
             Self::Shared(queue) => Receives::Shared(Rc::clone(queue)),
@@ -138,14 +137,12 @@ impl VerbsEndpoint {
         post_own(quotas, slots, chain, (id, queue), count).map_err(FabricError::os("ibv_post_recv"))
     }
 
-    /// Ends the supply of a queue pair that closes.
     pub(super) fn stop_supply(&mut self, id: QpId) {
         if let ReceiveQueues::ByQueuePair(quotas) = &mut self.receive_queues {
             quotas.stop(id);
         }
     }
 
-    /// Gives the receives of a destroyed queue pair to the others.
     pub(super) fn reclaim(&mut self, id: QpId) {
         if let ReceiveQueues::ByQueuePair(quotas) = &mut self.receive_queues {
             quotas.close(id);
@@ -153,7 +150,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Counts a receive that a destroyed queue pair may have taken without a report.
     pub(super) fn receive_may_be_missing(&mut self) {
         if !self.device.loses_receives() || !self.receive_queues.are_shared() {
             return;
@@ -168,7 +164,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if all receives of a closing queue pair have been polled.
     pub(super) fn receives_have_ended(&self, id: QpId, qp: &Qp) -> bool {
         if let Some(round) = qp.receives_end {
             return self.staged.rounds() >= round;

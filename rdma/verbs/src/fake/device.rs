@@ -43,7 +43,6 @@ pub(crate) struct State {
     pub(crate) reused: u32,
     /// Opcode and inline flag of the sends.
     pub(crate) opcodes: Vec<(sys::ibv_wr_opcode, bool)>,
-    /// Access flags of the memory regions.
     pub(crate) registered: Vec<sys::ibv_access_flags>,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) shared: VecDeque<Receive>,
@@ -62,7 +61,6 @@ impl State {
         self.quirks.unwrap_or(Quirks::NONE)
     }
 
-    /// Receives that the device has, in all queues.
     pub(crate) fn posted(&self) -> usize {
         let own = self.pairs.iter().map(|pair| pair.receives.len());
         self.shared.len() + own.sum::<usize>()
@@ -103,7 +101,6 @@ impl State {
         true
     }
 
-    /// Moves a queue pair to the error state. The failing send has this status.
     pub(crate) fn fail(&mut self, raw: usize, status: sys::ibv_wc_status) {
         let (drains, quirks) = (self.drains, self.quirks());
         let Some(pair) = self.at(raw) else { return };
@@ -146,7 +143,6 @@ impl State {
         }
     }
 
-    /// Queues receives of a queue pair, or of the shared queue.
     pub(super) fn queue_receives(&mut self, pair: Option<usize>, mut wr: *mut sys::ibv_recv_wr) {
         while !wr.is_null() {
             // SAFETY: the chain is valid in the call.

@@ -12,7 +12,6 @@ use super::{CompletionQueue, ProtectionDomain, Serial, errno, some};
 use crate::chain::{ReceiveChain, SendChain};
 use crate::sys::{self, inline};
 
-/// Refusal of a chain of work requests by the device.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     /// Number of accepted requests before the refused one.
@@ -79,7 +78,6 @@ impl Drop for SharedReceiveQueue {
     }
 }
 
-/// Receive queue of a queue pair.
 #[derive(Clone)]
 pub(crate) enum Receives {
     Shared(Rc<SharedReceiveQueue>),
@@ -210,7 +208,6 @@ impl QueuePair {
         self.modify(&mut attributes, sys::IBV_QP_STATE)
     }
 
-    /// Posts receives to the queue pair's own queue.
     pub(crate) fn post_receives(&mut self, chain: &mut ReceiveChain) -> Result<(), Refusal> {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is live and the chain is linked. The device checks the SGEs

@@ -31,8 +31,6 @@ pub(crate) fn invalidated_rkey(wc: &ibv_wc) -> Option<u32> {
     (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(rkey)
 }
 
-/// Requests one event at the next completion.
-///
 /// # Safety
 /// `cq` is a live CQ.
 pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
@@ -43,8 +41,6 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-/// Posts a chain of send work requests; on failure, `bad` is the first refused request.
-///
 /// # Safety
 /// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The
 /// memory of the SGEs stays registered until the completions.
@@ -60,8 +56,6 @@ pub(crate) unsafe fn post_send(
     }
 }
 
-/// Posts a chain of receives; on failure, `bad` is the first refused receive.
-///
 /// # Safety
 /// As [`post_send`], with `srq` in place of `qp`.
 pub(crate) unsafe fn post_srq_recv(
@@ -76,9 +70,6 @@ pub(crate) unsafe fn post_srq_recv(
     }
 }
 
-/// Posts a chain of receives to the queue pair's own queue; on failure, `bad` is the first refused
-/// receive.
-///
 /// # Safety
 /// As [`post_send`].
 pub(crate) unsafe fn post_recv(

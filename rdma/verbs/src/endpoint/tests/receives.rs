@@ -25,7 +25,6 @@ fn receive(id: u64) -> RecvWork {
 }
 
 impl Fixture {
-    /// Opens an endpoint with all receives posted, on a device that drains.
     fn supplied(quirks: Quirks) -> Self {
         let mut fixture = Self::with(quirks);
         state().drains = true;
