@@ -18,7 +18,7 @@ pub(crate) struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses `text`. After syntax errors, the document has the valid parts.
+    /// After syntax errors, the document has the valid parts.
     pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);

@@ -218,8 +218,8 @@ impl Flags {
         }
     }
 
-    /// Returns an NQN made from machine, first listener and first export. The NQN differs between
-    /// targets, so that hosts do not combine disks of two targets as paths to one.
+    /// The NQN differs between targets, so that hosts do not combine disks of two targets as paths
+    /// to one.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener

@@ -23,8 +23,7 @@ impl Config {
             .collect()
     }
 
-    /// Returns a warning for each referral to a listener of this target. Such a referral is valid
-    /// if targets share a file.
+    /// Returns a warning for each referral to a listener of this target.
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();

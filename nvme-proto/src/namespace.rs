@@ -80,7 +80,7 @@ pub struct Atomic {
     pub boundary: u32,
     /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: like `boundary`, but for writes during a power failure; 0 for no boundary.
+    /// NABSPF: like `boundary`, but for writes during a power failure.
     pub boundary_power_fail: u32,
 }
 

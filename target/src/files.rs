@@ -157,7 +157,7 @@ async fn call_within<T: Send + 'static>(
 }
 
 /// Blocks until `calls` has ended. The start and subcommands use this function, because they have
-/// no runtime. Fails if no runtime can be created.
+/// no runtime.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

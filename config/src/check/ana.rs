@@ -130,7 +130,6 @@ fn overridden(
     Some(at)
 }
 
-/// Returns the port ID of each listener: the configured one, or the lowest unused one.
 pub(super) fn port_ids(
     check: &mut Check<'_>,
     place: &KeyPath,

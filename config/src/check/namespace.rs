@@ -45,8 +45,6 @@ pub(super) fn check(
     namespaces
 }
 
-/// Checks the number of memory namespaces, and the highest NSID against `nsid_max`, which depends
-/// on the transfer size.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
     place: &KeyPath,

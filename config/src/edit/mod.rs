@@ -132,7 +132,6 @@ impl NewCeph {
     }
 }
 
-/// Sets the keys that have a value.
 fn set_given<V: Into<Value>, const N: usize>(table: &mut Table, given: [(&str, Option<V>); N]) {
     for (key, given) in given {
         if let Some(given) = given {

@@ -218,7 +218,6 @@ fn compare(
     Ok(true)
 }
 
-/// Returns the entries of a value, each in one notation.
 fn values(key: &str, value: &Value) -> Vec<String> {
     let Some(array) = value.as_array() else {
         return vec![plain(key, value)];

@@ -102,8 +102,6 @@ impl Controller {
 
     /// Returns a visible namespace; `None` for an inactive NSID, whose data is zeroes (Base,
     /// 5.17.2.1).
-    ///
-    /// An NSID above NN is an error.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
             Ok(common.namespaces.seen(nsid, &self.seen))

@@ -2,9 +2,6 @@
 //!
 //! The association ends if no command arrives on any queue for KATO (CTRATT.TBKAS). After KATO and
 //! CQT without contact, a host may assume that its commands are no longer executed.
-//!
-//! The timer runs only while the controller is ready; otherwise the association ends after
-//! [`limits::IDLE_ASSOCIATION_MS`] without a command.
 
 use core::time::Duration;
 

@@ -50,7 +50,6 @@ impl ReservationNotices {
         self.unread.pop_front();
     }
 
-    /// Discards everything except the number of the last notification.
     pub(super) fn reset(&mut self) {
         *self = Self {
             count: self.count,

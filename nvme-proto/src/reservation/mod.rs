@@ -129,8 +129,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Restores a state; `None` if it cannot have come about: too many, repeated or unordered registrants, a key of 0,
-    /// or a holder that is not registered.
+    /// Restores a state; `None` if it cannot have come about.
     ///
     /// `holder` is the index of the holder, ignored for types with all registrants as holders.
     fn restore(

@@ -358,7 +358,6 @@ fn of_two_claims_to_one_thing_the_first_one_that_is_proven_has_it() {
     let controllers = [0, 1].map(|_| claim(&rig.subsystem, &admin(), 77).unwrap());
     assert_eq!([77; 2], controllers.map(|claim| claim.cntlid()));
     rig.subsystem.join(&controllers[0], &arrival(&ana)).unwrap();
-    // DNR is not set, so the host may retry.
     let late = rig.subsystem.join(&controllers[1], &arrival(&ana));
     assert_eq!(late.unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
 }

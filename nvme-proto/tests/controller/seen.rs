@@ -284,7 +284,6 @@ fn what_is_withheld_can_be_hidden_and_removed() {
     let mut rig = rig();
     replace_second(&mut rig, 0xa1, &HostAccess::Any);
     rig.identify(Cns::ACTIVE_NAMESPACES, 0);
-    // A second replacement before the next read requires two more reads.
     replace_second(&mut rig, 0xa2, &HostAccess::Any);
     assert_sees_once_missed(&mut rig);
     replace_second(&mut rig, 0xa3, &HostAccess::Any);

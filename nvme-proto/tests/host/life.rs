@@ -98,7 +98,6 @@ fn a_quiet_host_keeps_alive_and_a_busy_one_need_not() {
     // With TBKAS, Keep Alives are sent at intervals of KATO / 4.
     rig.pass(Duration::from_millis(5000));
     assert_eq!(words(&mut rig), ["Keep Alive"; 4]);
-    // A completed user command replaces one Keep Alive.
     rig.host.note_traffic();
     rig.pass(Duration::from_millis(2500));
     assert_eq!(words(&mut rig), ["Keep Alive"]);

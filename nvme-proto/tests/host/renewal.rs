@@ -99,7 +99,6 @@ fn a_controller_that_does_not_answer_or_cannot_prove_itself_is_lost() {
         } else {
             rig.host.authenticate(Next::Receive(4096), rig.now);
             sent(&mut rig);
-            // Responses to Keep Alives count as traffic.
             rig.host.note_traffic();
             rig.host.tick(rig.now + Duration::from_secs(10));
             Cause::TooSlow {

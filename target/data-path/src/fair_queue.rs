@@ -405,7 +405,6 @@ mod tests {
             }
         }
 
-        /// Key 0 always waits; key 3 waits and is always refused.
         #[test]
         fn no_key_starves(claims in any::<bool>(), steps in steps()) {
             let mut fair = new(claims);

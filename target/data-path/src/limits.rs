@@ -3,8 +3,7 @@
 //! A token is one nanosecond; at 1000 commands per second, each costs a million. A bucket stores
 //! the time up to which tokens are taken: at most the waiting commands' costs ahead of the clock,
 //! and at most the burst behind it. Reactors take slices of at least `SLICE_NS` into their
-//! `Tokens`, which pay for commands. A slice taken in advance is usable once the clock has reached
-//! its end.
+//! `Tokens`, which pay for commands.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

@@ -29,8 +29,6 @@ impl ProtectionFile {
         Self { path, uuid }
     }
 
-    /// Reads the file, and blocks meanwhile. Returns [`State::NONE`] if no file exists. Fails if
-    /// the file is unreadable or belongs to another disk.
     pub(crate) fn read(&self) -> io::Result<State> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),

@@ -36,7 +36,6 @@ impl ReservationFile {
         &self.path
     }
 
-    /// Reads the file, and blocks meanwhile. Without a file, no host is registered.
     pub(crate) fn read(&self) -> io::Result<Reservations> {
         let bytes = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {

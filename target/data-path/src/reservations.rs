@@ -56,7 +56,6 @@ pub struct Restriction {
     pub(crate) aborted: Vec<HostId>,
 }
 
-/// Result of an ended change.
 pub struct Ended {
     pub persist: bool,
     pub notices: Vec<(HostId, Notice)>,
@@ -74,7 +73,6 @@ fn held(reservations: &Arc<Reservations>) -> Option<Arc<Reservations>> {
 }
 
 impl Reserving {
-    /// Creates a state that was stored, or an empty one.
     pub fn new(can_persist: bool, stored: Reservations) -> Self {
         let answered = Arc::new(stored);
         Self {

@@ -84,8 +84,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reactors, and blocks until each makes progress, at most for `patience`. Returns
-    /// true if all make progress.
+    /// Wakes the reactors, and blocks until each makes progress, at most for `patience`.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

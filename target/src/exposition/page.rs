@@ -202,8 +202,7 @@ impl Family {
         Ok(())
     }
 
-    /// Returns a family's type. A gauge with a name in `_total` is a counter in seconds, recorded
-    /// as a gauge because the façade's counters are integers.
+    /// A gauge with a name in `_total` is a counter in seconds.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

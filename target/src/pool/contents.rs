@@ -243,8 +243,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Finds and admits a directory. The error has a reason, and a flag that is true if the directory
-/// counts as empty.
+/// The error has a reason, and a flag that is true if the directory counts as empty.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

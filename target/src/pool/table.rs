@@ -208,8 +208,7 @@ impl Table {
     }
 }
 
-/// Returns an NSID for each file: the NSID derived from the file, or the next free one. Stops when
-/// no NSID is free.
+/// Returns an NSID for each file: the NSID derived from the file, or the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();

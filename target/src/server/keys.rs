@@ -23,8 +23,7 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Loads the keys of all subsystems. Fails if a key is unusable, or if its file system does not
-/// answer in time.
+/// Fails if a key is unusable, or if its file system does not answer in time.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {

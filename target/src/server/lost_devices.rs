@@ -3,7 +3,6 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 
-/// RDMA devices that were removed, by name.
 #[derive(Debug, Default)]
 pub(super) struct LostDevices(Vec<(String, Instant)>);
 
@@ -15,7 +14,6 @@ impl LostDevices {
         self.0.push((name, now));
     }
 
-    /// Returns the devices that are not back, with the time since their removal.
     pub(super) fn present(&self, now: Instant) -> Vec<(String, Duration)> {
         let lost = self.0.iter().filter(|(name, _)| !is_back(name));
         let lost = lost.map(|(name, at)| (name.clone(), now.saturating_duration_since(*at)));

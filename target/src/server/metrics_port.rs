@@ -27,8 +27,7 @@ impl MetricsPort {
         self.server.as_ref().map(MetricsServer::address)
     }
 
-    /// Closes the open port, and serves metrics at `listen`, if given. A port that cannot be opened
-    /// becomes a missing part.
+    /// A port that cannot be opened becomes a missing part.
     pub(super) fn serve(&mut self, listen: Option<SocketAddr>, missing: &mut MissingParts) {
         self.server = None;
         let Some(address) = listen else {

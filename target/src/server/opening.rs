@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// Makes the call. After a panic, the disk is closed and the outcome is an error.
+    /// After a panic, the disk is closed and the outcome is an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {

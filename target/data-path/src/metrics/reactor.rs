@@ -31,7 +31,7 @@ pub struct ReactorCounters {
     pub sleeps: Counter,
     pub capsules: Counter,
     pub panics: Counter,
-    /// Time of the last panic, in seconds since 1970.
+    /// Seconds since 1970.
     last_panic_s: Gauge,
     pub orphans: Gauge,
     pub queue_pairs: Gauge,
@@ -60,7 +60,6 @@ impl ReactorCounters {
         self.last_panic_s.set(now.map_or(0, |now| now.as_secs()));
     }
 
-    /// Returns the time of the last panic, if any.
     pub fn last_panic(&self) -> Option<SystemTime> {
         let at = UNIX_EPOCH + Duration::from_secs(self.last_panic_s.get());
         (self.panics.get() > 0).then_some(at)

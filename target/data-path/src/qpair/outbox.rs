@@ -12,8 +12,7 @@ use crate::work_id::{WorkId, WorkKind};
 /// comes directly after its data, because such data fills whole batches.
 ///
 /// The last response of a post is signaled: its completion also completes the unsignaled
-/// ("covered") responses before it. Earlier responses are signaled too if the covered ones would
-/// otherwise hold many credits or much memory.
+/// ("covered") responses before it.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -79,9 +78,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Decides whether the response of `request` is signaled. Must be called between adding its
-    /// `bytes` of data and its response. Returns the earlier response that completes with this one,
-    /// and whether this one is signaled.
+    /// Must be called between adding the data and the response of `request`. Returns the earlier
+    /// response that completes with this one, and whether this one is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -262,8 +260,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// For each length of data, adds the data and a response. Returns the earlier response that
-    /// completes with each, and whether each is signaled.
+    /// Returns the earlier response that completes with each response, and whether each is
+    /// signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

@@ -67,7 +67,6 @@ impl Disk {
         })
     }
 
-    /// Checks the ANA state (Base, 8.1.3).
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))

@@ -17,7 +17,6 @@ const ATTEMPTS: usize = 3;
 pub(super) struct Failures {
     sender: Sender<Failure>,
     receiver: Receiver<Failure>,
-    /// Failures displaced by newer failures.
     left_out: AtomicU64,
 }
 

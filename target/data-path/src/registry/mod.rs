@@ -77,7 +77,6 @@ pub enum ControlMessage {
     Drained,
 }
 
-/// Step of a change of reservations.
 #[derive(Debug)]
 pub enum ReservationStep {
     /// Store the change, enforce it, and report its end to the subsystem.

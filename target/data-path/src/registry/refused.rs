@@ -9,7 +9,6 @@ use cairn_base::address::Payer;
 use nvme_auth::Reason;
 use nvme_proto::wire::Nqn;
 
-/// Maximum number of recorded hosts.
 const REFUSED_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

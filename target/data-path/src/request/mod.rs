@@ -59,7 +59,6 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// A Connect waits for the census of older queues.
     AwaitingCensus,
     AwaitingAuthentication,
     /// The device owns the request: its RDMA READ is posted, or will be in this round.

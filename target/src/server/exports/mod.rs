@@ -161,8 +161,7 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports disks that were missing before. Returns the exported namespaces, and the errors of
-    /// disks that cannot be exported.
+    /// Exports disks that were missing before.
     pub(crate) fn add_found(
         &mut self,
         config: &Config,
@@ -267,7 +266,6 @@ impl Exports {
         self.devices.push(Arc::clone(device));
     }
 
-    /// Returns the name of the device, if it was known.
     pub(crate) fn forget_device(&mut self, device: u64) -> Option<String> {
         let known = self.devices.iter().position(|known| known.id() == device);
         let known = known.map(|at| self.devices.remove(at).name().to_owned());

@@ -76,8 +76,7 @@ pub(crate) fn check_images(
     Ok(())
 }
 
-/// True if a namespace can stay open. At most its name, ANA group, hosts, limits, write protection
-/// or null size may differ.
+/// True if a namespace can stay open.
 pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,

@@ -223,7 +223,6 @@ impl Reactor {
     }
 }
 
-/// Returns the entries of a queue: its maximum outstanding commands.
 fn entries(cm: &RequestData) -> u32 {
     u32::from(cm.hsqsize.get()) + 1
 }

@@ -115,7 +115,6 @@ impl CapsuleQueues {
         of_qpair.any(|(_, capsules)| capsules.iter().any(|capsule| capsule.seen_ns <= ns))
     }
 
-    /// Removes the capsules of a queue pair, and returns their receive slots.
     pub(in crate::reactor) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
         self.take_out(
