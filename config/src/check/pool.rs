@@ -47,8 +47,7 @@ pub(super) fn directory(
     None
 }
 
-/// Separates pools from namespaces. `all` is sorted by NSID; a pool gets the NSIDs up to the next
-/// configured one, or to `last`.
+/// `all` is sorted by NSID; a pool gets the NSIDs up to the next configured one, or to `last`.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
     let (mut namespaces, mut pools) = (Vec::new(), Vec::new());

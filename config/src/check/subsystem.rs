@@ -222,8 +222,6 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> O
     }
 }
 
-/// Returns the hosts that may connect.
-///
 /// A missing list is an error, so that a forgotten list does not open a disk to all hosts. With
 /// `allow_any_host` the list is kept, because its hosts may have keys.
 fn allowed_hosts(

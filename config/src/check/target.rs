@@ -143,8 +143,7 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// Returns the RoCE version of the soft provider, according to `version` and `vlan`. Without
-/// `version`, the version of `otherwise` applies.
+/// Without `version`, the version of `otherwise` applies.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

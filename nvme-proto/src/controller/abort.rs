@@ -57,8 +57,8 @@ impl Aborts {
 }
 
 impl Controller {
-    /// The target aborts commands of I/O queues. On the admin queue, only Asynchronous Event Requests can be aborted:
-    /// other commands complete at once, except pending changes of write protection.
+    /// On the admin queue, only Asynchronous Event Requests can be aborted: other commands complete
+    /// at once, except pending changes of write protection.
     pub(super) fn abort(
         &mut self,
         abort_cid: u16,

@@ -26,7 +26,7 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Maximum number of connections. A new connection beyond this limit closes the oldest.
+/// A new connection beyond this limit closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum size of a request with headers, in bytes. hyper accepts no smaller limit.
 const REQUEST_MAX_BYTES: usize = 8 << 10;

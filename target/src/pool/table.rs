@@ -38,7 +38,7 @@ struct Row {
     name: String,
 }
 
-/// Identity of a file. Contains the name only if the file system has no creation time.
+/// Contains the name only if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,

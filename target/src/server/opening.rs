@@ -27,7 +27,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which the log names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of concurrent calls. Calls past their deadline do not count.
+/// Calls past their deadline do not count.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;

@@ -3,8 +3,7 @@
 //! A queue pair is destroyed when all its send work has completed, the device uses no more receives
 //! for it ("last WQE reached"), and the completion queue was then polled until empty. An earlier
 //! destruction would lose receives of the shared queue, because some drivers discard completions of
-//! a destroyed queue pair. The receives of a queue pair's own queue end when each is reported as
-//! flushed.
+//! a destroyed queue pair.
 //!
 //! If the work does not complete in time, or the move to the error state fails, the queue pair is
 //! destroyed before its work completes, and the completion queue is then polled until empty. Until
@@ -156,7 +155,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Destroys a queue pair that has not drained in time, and ends its work.
     fn destroy_early(&mut self, id: QpId) {
         let Some(pair) = self.table.take_pair(id) else {
             return;

@@ -136,7 +136,6 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Ends the connection whose work the device has refused.
     #[cold]
     fn report_refusal(&mut self, id: QpId, call: &str, error: &std::io::Error) {
         let Some(qp) = self.table.get(id) else { return };

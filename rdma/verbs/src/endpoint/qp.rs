@@ -18,8 +18,7 @@ pub(super) struct Qp {
     /// True if the device has reported an error of the queue pair. Some drivers then do not report
     /// the end of its receives.
     pub(super) failed: bool,
-    /// Value of `Staged::rounds` from which all receives of the queue pair have been polled. It is
-    /// set when the device uses no more of them.
+    /// Value of `Staged::rounds` from which all receives of the queue pair have been polled.
     pub(super) receives_end: Option<u64>,
 }
 

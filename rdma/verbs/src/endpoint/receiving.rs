@@ -74,8 +74,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Posts up to `RECEIVE_BATCH` receives to the shared queue. If the device refuses one, the
-    /// receives before it stay posted.
+    /// If the device refuses a receive, the receives before it stay posted.
     fn post_shared(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let ReceiveQueues::Shared(queue) = &self.receive_queues else {
             return Err(PostError::Broken);
@@ -97,7 +96,6 @@ impl VerbsEndpoint {
         Err(PostError::Broken)
     }
 
-    /// Posts spare receives to the queue pairs that are below their quotas.
     fn hand_out(&mut self) {
         while !self.dead
             && let ReceiveQueues::ByQueuePair(quotas) = &mut self.receive_queues

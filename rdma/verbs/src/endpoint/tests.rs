@@ -75,8 +75,7 @@ impl Fixture {
         events
     }
 
-    /// Polls until the queue pair is closed, and returns its flushed work with the number of queue
-    /// pairs destroyed before each completion.
+    /// Returns the flushed work with the number of queue pairs destroyed before each completion.
     fn close(&mut self, qp: QpId) -> Vec<(u64, u32)> {
         let give_up = Instant::now() + std::time::Duration::from_secs(20);
         let mut flushed = Vec::new();

@@ -76,7 +76,6 @@ impl State {
         self.completions.push_back(*wc);
     }
 
-    /// Begins a message to the queue pair: takes a receive of the shared queue.
     pub(crate) fn begin_message(&mut self, raw: usize) {
         let receive = self.shared.pop_front().expect("a receive is posted");
         let pair = self.at(raw).expect("a live queue pair");

@@ -12,10 +12,8 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum event kinds of one address that get their own line in a period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Maximum event kinds of all addresses that get their own line in a period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]

@@ -66,7 +66,6 @@ pub(crate) enum Stage {
     InBackend,
     AwaitingTurn,
     AwaitingRetry,
-    /// Waits for an older change ([`crate::order`]).
     AwaitingOlder,
     AwaitingSend,
     /// The device owns the request: its response is posted, or will be in this round.

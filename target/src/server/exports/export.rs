@@ -123,7 +123,7 @@ impl Export {
         }
     }
 
-    /// Removes namespaces and returns their protocol state. Hosts are notified before I/O fails.
+    /// Hosts are notified before I/O fails.
     pub(crate) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
         let mut gone = Vec::new();
         if nsids.is_empty() {
@@ -179,8 +179,7 @@ impl Export {
         );
     }
 
-    /// Sets the hosts with access to a namespace. Hosts are notified before they lose access and
-    /// after they gain it.
+    /// Hosts are notified before they lose access and after they gain it.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;

@@ -254,8 +254,7 @@ impl Exports {
         Ok(namespace)
     }
 
-    /// Registers the memory of namespaces with a new device. Reactors must not call this function,
-    /// because it is slow.
+    /// Reactors must not call this function, because it is slow.
     pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
         if self.devices.iter().any(|known| known.id() == device.id()) {
             return;

@@ -272,8 +272,7 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends a drain: hosts can connect again, and connected hosts stay. Returns the number of
-    /// matching listeners.
+    /// Ends a drain: hosts can connect again, and connected hosts stay.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();

@@ -20,8 +20,8 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections, and returns whether there were any. While commands are in
-    /// progress, does so once per [`CHECK_INTERVAL`].
+    /// Accepts a few connections. While commands are in progress, does so once per
+    /// [`CHECK_INTERVAL`].
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {

@@ -548,8 +548,7 @@ pub(in crate::reactor) fn older_ended(queues: &mut Queues, io: &mut Io, now: &No
     }
 }
 
-/// Starts requests that waited too long for older changes not yet at the disk. Returns whether
-/// there were any.
+/// Starts requests that waited too long for older changes not yet at the disk.
 pub(in crate::reactor) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {

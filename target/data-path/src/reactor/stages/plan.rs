@@ -32,7 +32,7 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     }
 }
 
-/// Plans the command. Returns true if the command may wait for a limit or is ordered.
+/// Returns true if the command may wait for a limit or is ordered.
 #[inline(always)]
 fn plan(
     request: &mut Request,
