@@ -2,11 +2,14 @@
 //! device over it are one disk with two names.
 
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 
 use super::claim::Claim;
+use super::closing::Place;
 use super::lock::Lock;
 
 /// Maximum devices between an exported one and a loop device: partitions, volumes, RAIDs.
@@ -61,5 +64,59 @@ fn add(device: &Path, levels: usize, found: &mut Vec<PathBuf>) {
         if let Ok(folder) = fs::canonicalize(device.path()) {
             add(&folder, levels - 1, found);
         }
+    }
+}
+
+/// Returns a loop device over the file that is mounted, swap, or part of another device.
+pub(super) fn used_over(file: Place) -> Option<PathBuf> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let over = devices.filter(|device| {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file"));
+        backing.is_ok_and(|path| is_at(path.trim_end_matches('\n'), file))
+    });
+    let mut over = over.map(|device| Path::new("/dev").join(device.file_name()));
+    over.find(|device| is_used(device))
+}
+
+fn is_at(path: &str, file: Place) -> bool {
+    // Without DONT_SYNC, a loop device over a file of a lost NFS server would delay every disk.
+    let statx = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
+    statx.is_ok_and(|statx| {
+        let device = rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor);
+        (device, statx.stx_ino) == file
+    })
+}
+
+fn is_used(device: &Path) -> bool {
+    let mut options = File::options();
+    match options.read(true).custom_flags(libc::O_EXCL).open(device) {
+        Ok(_) => false,
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => true,
+        // Without access to the device, only the system's lists show its users.
+        Err(_) => ["/proc/self/mountinfo", "/proc/swaps"].iter().any(|list| {
+            let list = fs::read_to_string(list);
+            list.is_ok_and(|list| is_listed(&list, &device.display().to_string()))
+        }),
+    }
+}
+
+fn is_listed(list: &str, device: &str) -> bool {
+    let mut words = list.split_ascii_whitespace();
+    words.any(|word| {
+        let part = word.strip_prefix(device);
+        part.is_some_and(|part| part.is_empty() || part.starts_with('p'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_listed_by_its_name_or_by_a_partition() {
+        let list =
+            "36 1 7:1 / /a rw - ext4 /dev/loop1 rw\n37 1 7:3 / /b rw - xfs /dev/loop30p2 rw\n";
+        assert!(is_listed(list, "/dev/loop1") && is_listed(list, "/dev/loop30"));
+        assert!(!is_listed(list, "/dev/loop3") && !is_listed(list, "/dev/loop10"));
     }
 }

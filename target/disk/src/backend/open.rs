@@ -117,6 +117,12 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };
+    if !is_device
+        && !claim.read_only
+        && let Some(device) = loops::used_over(place)
+    {
+        return Err(Refusal::InUse(used_by_loop(path, &device)));
+    }
     Ok(Opened {
         direct: is_direct(&file),
         file: OpenFile::new(file, guard, place),
@@ -288,6 +294,14 @@ fn locked(path: &Path) -> OpenError {
          shared = true on both, for two paths to one namespace); a process that was killed keeps \
          it until its disk has ended what it had: the kernel's log shows a disk that hangs",
         path.display()
+    ))
+}
+
+fn used_by_loop(path: &Path, device: &Path) -> OpenError {
+    let (shown, device) = (path.display(), device.display());
+    OpenError::new(format!(
+        "{shown} is the disk of {device}, which is mounted, or part of a RAID or volume group: a \
+         host would write over its data; `lsblk {device}` shows by whom"
     ))
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Why `unsafe` here: the loop control device has no safe wrapper.
 
+use std::os::unix::fs::OpenOptionsExt as _;
+
 use super::*;
 
 /// Requires root.
@@ -276,9 +278,41 @@ fn a_device_takes_its_own_place_and_nothing_else_gets_it() {
 }
 
 #[test]
-fn a_device_that_is_held_is_not_shared() {
-    use std::os::unix::fs::OpenOptionsExt as _;
+fn a_file_whose_loop_device_is_held_is_only_read() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let file = image(folder.path());
+    let link = folder.path().join("link");
+    std::fs::hard_link(&file, &link).unwrap();
+    let Some(device) = Loop::new(&file) else {
+        return;
+    };
+    // The kernel claims a device that it mounts as O_EXCL does.
+    let mut options = std::fs::File::options();
+    let options = options.read(true).custom_flags(libc::O_EXCL);
+    let held = options.open(&device.0).unwrap();
+    let open = |path: &Path, read_only, shared| {
+        let claim = Claim {
+            read_only,
+            shared,
+            trial_until: Some(std::time::Instant::now()),
+            ..Claim::default()
+        };
+        Backend::open_file(path, Some(4096), claim).map(drop)
+    };
+    for path in [&file, &link] {
+        for shared in [false, true] {
+            let error = open(path, false, shared).unwrap_err().to_string();
+            assert!(error.contains(&device.0), "{error}");
+            assert!(error.contains("is mounted"), "{error}");
+        }
+        open(path, true, false).unwrap();
+    }
+    drop(held);
+    open(&file, false, false).unwrap();
+}
 
+#[test]
+fn a_device_that_is_held_is_not_shared() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let Some(device) = Loop::new(&image(folder.path())) else {
         return;
