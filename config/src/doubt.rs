@@ -20,24 +20,49 @@ pub fn host_doubt(host: &Nqn) -> Option<String> {
     }
     let around = USUAL_PREFIX.len() - SLIP_MAX..=USUAL_PREFIX.len() + SLIP_MAX;
     let mut starts = around.filter_map(|end| text.get(..end));
-    let is_near = starts.any(|start| start.ends_with(':') && is_slip(start, USUAL_PREFIX));
+    let is_near = starts.any(|start| start.ends_with(':') && is_near(start, USUAL_PREFIX));
     is_near.then(|| format!("its prefix is almost \"{USUAL_PREFIX}\""))
 }
 
-/// Returns true if one slip of the keyboard makes one text of the other: they differ in case only,
-/// or in at most two adjacent characters.
+/// Returns true if one slip of the keyboard makes one name of the other: they differ in case only,
+/// or in at most two adjacent characters, but not like counted names (host1, host2; hosta, hostb).
 #[must_use]
 pub fn is_slip(one: &str, other: &str) -> bool {
-    if one == other || one.eq_ignore_ascii_case(other) {
-        return one != other;
-    }
-    let pairs = || one.bytes().zip(other.bytes());
+    one != other && is_near(one, other) && !are_counted(one, other)
+}
+
+fn is_near(one: &str, other: &str) -> bool {
+    let same: usize = common_ends(one, other).into_iter().sum();
+    one.eq_ignore_ascii_case(other) || one.len().max(other.len()) - same <= SLIP_MAX
+}
+
+/// Returns the lengths of the common prefix and, in the rest, of the common suffix.
+fn common_ends(one: &str, other: &str) -> [usize; 2] {
     let shorter = one.len().min(other.len());
-    let start = pairs().take_while(|(a, b)| a == b).count();
-    let backwards = one.bytes().rev().zip(other.bytes().rev());
-    let end = backwards.take(shorter - start).take_while(|(a, b)| a == b);
-    let same = start + end.count();
-    one.len().max(other.len()) - same <= SLIP_MAX
+    let start = one.bytes().zip(other.bytes());
+    let start = start.take_while(|(a, b)| a == b).count();
+    let end = one.bytes().rev().zip(other.bytes().rev());
+    let end = end.take(shorter - start).take_while(|(a, b)| a == b);
+    [start, end.count()]
+}
+
+/// Returns true if the texts differ in one number, or in one letter at the end of a word, as
+/// counters do. Only the part after the first colon counts; digits of UUIDs do not.
+fn are_counted(one: &str, other: &str) -> bool {
+    let [start, end] = common_ends(one, other);
+    if !one[..start].contains(':') || one[..start].contains(":uuid:") {
+        return false;
+    }
+    let [before, after] = [&one.as_bytes()[..start], &one.as_bytes()[one.len() - end..]];
+    let number_ends = [before.last(), after.first()].into_iter().flatten();
+    let borders_number = number_ends.clone().any(u8::is_ascii_digit);
+    let [a, b] = [one, other].map(|text| &text.as_bytes()[start..text.len() - end]);
+    if a.iter().chain(b).all(u8::is_ascii_digit) {
+        return borders_number || !a.is_empty() && !b.is_empty();
+    }
+    let counts = |letter: &u8| matches!(letter.to_ascii_lowercase(), b'a'..=b'h');
+    let is_end = after.first().is_none_or(|next| !next.is_ascii_alphanumeric());
+    matches!((a, b), ([a], [b]) if is_end && counts(a) && counts(b) && !a.eq_ignore_ascii_case(b))
 }
 
 #[cfg(test)]
@@ -48,9 +73,11 @@ mod tests {
     fn slips_are_one_place_of_two_characters() {
         let name = "nqn.2024-01.com.example:db1";
         for slip in [
-            "nqn.2024-01.com.example:db2",
+            "nqn.2024-01.com.example:dc1",
+            "nqn.2024-02.com.example:db1",
             "nqn.2024-01.com.exmaple:db1",
-            "nqn.2024-01.com.example:db11",
+            "nqn.2024-01.com.example:db",
+            "nqn.2024-01.com.example:dbq",
             "nqn.2024-01.com.exaple:db1",
             "NQN.2024-01.com.example:DB1",
         ] {
@@ -60,11 +87,37 @@ mod tests {
             name,
             "",
             "nqn.2024-01.com.example:web",
-            "nqn.2025-01.com.example:db2",
+            "nqn.2025-01.com.example:dc1",
+            "nqn.2024-01.com.example:db2",
+            "nqn.2024-01.com.example:db11",
+            "nqn.2024-01.com.example:db01",
         ] {
             assert!(!is_slip(name, other) && !is_slip(other, name), "{other}");
         }
         assert!(is_slip("aa", "aaa") && !is_slip("", ""));
+    }
+
+    #[test]
+    fn counted_names_are_no_slips() {
+        for (one, other, is) in [
+            ("hosta", "hostb", false),
+            ("hosta.rack", "hostb.rack", false),
+            ("host1", "host2", false),
+            ("host9", "host10", false),
+            ("esx01", "esx02", false),
+            ("esx01.rack", "esx19.rack", false),
+            ("hosta", "Hosta", true),
+            ("hosta", "hostA", true),
+            ("host", "host1", true),
+            ("hostl", "host1", true),
+            ("mail", "maik", true),
+            ("uuid:7f2b2c3a", "uuid:7f2b2c3b", true),
+            ("uuid:7f2b2c31", "uuid:7f2b2c32", true),
+        ] {
+            let [one, other] = [one, other].map(|name| format!("nqn.2024-01.com.example:{name}"));
+            assert_eq!(is_slip(&one, &other), is, "{one} {other}");
+            assert_eq!(is_slip(&other, &one), is, "{one} {other}");
+        }
     }
 
     #[test]
