@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cairn_base::{TraddrError, Trid};
 use cairn_rdma::PKey;
@@ -12,6 +12,9 @@ use crate::problem::{Excerpt, Problem};
 
 /// Number of NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
+
+/// Maximum links followed in a path, as in Linux.
+const LINKS_MAX: usize = 40;
 
 /// Command-line options. Lists add to the file; single values override it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,9 @@ pub struct Flags {
     /// The default is equal at each start: it derives from machine, first listener and first
     /// export.
     pub nqn: Option<String>,
+    /// First export as [`resolved_export`] returns it, so that the default NQN does not depend on
+    /// the spelling of its path.
+    pub first_export: Option<String>,
     /// `--provider auto|verbs|soft`: provider of every listener, also of the file's listeners.
     pub provider: Option<String>,
     /// `--roce v1|v2`.
@@ -226,7 +232,8 @@ impl Flags {
             .first()
             .map(|first| format!("{:?} {:?}", first.address, first.port))
             .unwrap_or_default();
-        let seed = format!("{} {listener} {}", identity::machine(), self.export[0]);
+        let export = self.first_export.as_ref().unwrap_or(&self.export[0]);
+        let seed = format!("{} {listener} {export}", identity::machine());
         let uuid = Uuid::new_v5(&identity::CAIRN, seed.as_bytes());
         format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")
     }
@@ -260,6 +267,37 @@ fn absolute(export: &str) -> String {
         .ok()
         .and_then(|path| path.to_str().map(str::to_owned))
         .unwrap_or_else(|| export.to_owned())
+}
+
+/// Returns an export with its absolute path, links followed. May block.
+///
+/// Links in /dev stay, because they are the lasting names of devices. A missing file, as on a disk
+/// that is mounted later, does not change the result.
+#[must_use]
+pub fn resolved_export(export: &str) -> String {
+    let export = absolute(export);
+    let (prefix, path) = match export.strip_prefix(DIRECTORY_PREFIX) {
+        Some(directory) => (DIRECTORY_PREFIX, directory),
+        None => ("", &*export),
+    };
+    if !path.starts_with('/') {
+        return export;
+    }
+    let mut path = PathBuf::from(path);
+    for _ in 0..LINKS_MAX {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            break;
+        };
+        if let Ok(folder) = folder.canonicalize() {
+            path = folder.join(name);
+        }
+        match path.read_link() {
+            Ok(link) if !path.starts_with("/dev") => path = path.with_file_name("").join(link),
+            _ => break,
+        }
+    }
+    let path = path.to_str();
+    path.map_or_else(|| export.clone(), |path| format!("{prefix}{path}"))
 }
 
 pub(crate) fn address_error(text: &str, error: &TraddrError) -> String {

@@ -72,7 +72,7 @@ pub use edit::{
     NewNamespace, NewSubsystem, Only, SubsystemSettings,
 };
 pub use exports::Exports;
-pub use flags::Flags;
+pub use flags::{Flags, resolved_export};
 pub use identity::machine;
 pub use limits::{BURST_DEFAULT, Limits};
 pub use nvme_proto::ana::AnaStates;
@@ -103,8 +103,10 @@ impl Config {
     /// # Errors
     /// All problems of the text and the flags, or only the syntax errors if there are any.
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
-        let (document, problems) = Document::parse(name, text);
+        let (document, mut problems) = Document::parse(name, text);
         if !problems.is_empty() {
+            // The parser reports the rest of a wrong line as further errors.
+            problems.dedup_by_key(|problem| problem.line_column().map(|(line, _)| line));
             // A syntax error hides keys, which the checks would report as missing.
             return Err(ConfigError::new(problems));
         }

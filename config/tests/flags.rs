@@ -1,6 +1,6 @@
 //! Command-line options, without a file and combined with one.
 
-use cairn_config::{Backing, Config, Flags, LogFormat, Provider, Roce};
+use cairn_config::{Backing, Config, Flags, LogFormat, Provider, Roce, resolved_export};
 
 const FILE: &str = include_str!("../examples/two-hosts.toml");
 
@@ -63,6 +63,49 @@ fn a_default_name_is_stable_and_no_other_targets() {
     assert_eq!(nqn, name("192.0.2.1", "mem:1GiB"));
     assert_ne!(nqn, name("192.0.2.1:4421", "mem:1GiB"));
     assert_ne!(nqn, name("192.0.2.1", "/dev/sdb"));
+}
+
+#[test]
+fn a_default_name_is_that_of_the_file_however_it_is_spelled() {
+    let name = |export: &str| {
+        let flags = Flags {
+            first_export: Some(resolved_export(export)),
+            ..serve(&["192.0.2.1"], &[export], None)
+        };
+        Config::from_flags(&flags).unwrap().subsystems[0].nqn
+    };
+    for plain in ["mem:1GiB", "/dev/sdb", "rbd:pool/image"] {
+        assert_eq!(resolved_export(plain), plain);
+    }
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let whole = folder.path().canonicalize().unwrap();
+    let here = std::env::current_dir().unwrap();
+    let near = whole.strip_prefix(&here).unwrap().display().to_string();
+    let whole = whole.display().to_string();
+    let link = |to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+    };
+    link("disk.img", "link");
+    link("link", "other");
+    link("/dev/disk/by-id/cairn-none", "device");
+    let all = ["disk.img", "link", "other", "../X/disk.img", "./disk.img"];
+    let nqn = name(&format!("{whole}/disk.img"));
+    for is_there in [false, true] {
+        if is_there {
+            std::fs::write(folder.path().join("disk.img"), "").unwrap();
+        }
+        for one in all.map(|one| one.replace('X', whole.rsplit('/').next().unwrap())) {
+            for folder in [&near, &format!("./{near}"), &whole] {
+                assert_eq!(name(&format!("{folder}/{one}")), nqn, "{folder}/{one}");
+            }
+        }
+    }
+    assert_ne!(name(&format!("{whole}/device")), nqn);
+    assert_eq!(
+        name(&format!("{whole}/device")),
+        name("/dev/disk/by-id/cairn-none")
+    );
+    assert_eq!(name(&format!("dir:{near}")), name(&format!("dir:{whole}/")));
 }
 
 #[test]

@@ -21,13 +21,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cairn_config::Flags;
+use cairn_config::{Flags, resolved_export};
 use cairn_doctor::cli::{Common, FabricArgs};
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::logging;
 use crate::steering::Source;
+use crate::{files, logging};
 use crate::top::{self, Top};
 use cairn_data_path::ending::CALLER;
 
@@ -176,6 +176,10 @@ impl Serve {
             listen: self.listen.clone(),
             export: self.export.clone(),
             nqn: self.nqn.clone(),
+            first_export: self.export.first().and_then(|export| {
+                let resolve = |export: &Path| export.to_str().map(resolved_export);
+                files::call_here(Path::new(export), resolve).ok()?
+            }),
             provider: self.provider.clone(),
             roce: self.roce.clone(),
             congestion_control: self.congestion_control.clone(),
