@@ -3,15 +3,18 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use cairn_base::Trid;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::config::PORT_DEFAULT;
 use crate::key_path::{KeyPath, Step};
 use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
 pub(crate) struct Document<'t> {
-    name: &'t str,
+    /// File of the text. Without one, excerpts name objects instead of lines.
+    name: Option<&'t str>,
     text: &'t str,
     shown: Cow<'t, str>,
     pub(crate) root: Spanned<DeTable<'t>>,
@@ -19,7 +22,7 @@ pub(crate) struct Document<'t> {
 
 impl<'t> Document<'t> {
     /// After syntax errors, the document has the valid parts.
-    pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
+    pub(crate) fn parse(name: Option<&'t str>, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);
         let document = Self {
@@ -40,6 +43,9 @@ impl<'t> Document<'t> {
 
     /// Returns an excerpt at `place`, or at the nearest enclosing value in the file.
     pub(crate) fn locate(&self, place: &KeyPath) -> Excerpt {
+        let Some(name) = self.name else {
+            return Excerpt::of_flag(&self.object(place));
+        };
         let mut place = place.clone();
         loop {
             if let Some(span) = self.span(&place) {
@@ -47,13 +53,15 @@ impl<'t> Document<'t> {
             }
             match place.parent() {
                 Some(parent) => place = parent,
-                None => return Excerpt::of_file(self.name),
+                None => return Excerpt::of_file(name),
             }
         }
     }
 
     pub(crate) fn locate_key(&self, place: &KeyPath) -> Excerpt {
-        let (Some(parent), Some(Step::Key(key))) = (place.parent(), place.steps().last()) else {
+        let (Some(parent), Some(Step::Key(key)), Some(_)) =
+            (place.parent(), place.steps().last(), self.name)
+        else {
             return self.locate(place);
         };
         match self
@@ -63,6 +71,36 @@ impl<'t> Document<'t> {
             Some((key, _)) => self.excerpt(key.span()),
             None => self.locate(place),
         }
+    }
+
+    /// Returns the name of the object at `place`, with the key unless the key is in the name:
+    /// "namespace 1 of subsystem NQN", "ana of listener 192.0.2.1:4420".
+    fn object(&self, place: &KeyPath) -> String {
+        let (mut at, mut names, mut keys) = (KeyPath::root(), Vec::new(), Vec::new());
+        for step in place.steps() {
+            match step {
+                Step::Key(key) => {
+                    at = at.key(key);
+                    keys.push(key.as_str());
+                }
+                Step::Index(index) => {
+                    at = at.index(*index);
+                    let kind = keys.last().copied().unwrap_or_default();
+                    if let Some(name) = self.table(&at).and_then(|table| named(kind, table)) {
+                        names.push(name);
+                        keys.clear();
+                    }
+                }
+            }
+        }
+        if !matches!(
+            keys[..],
+            [] | ["nqn" | "nsid" | "address" | "port" | "name"]
+        ) {
+            names.push(keys.join("."));
+        }
+        names.reverse();
+        names.join(" of ")
     }
 
     fn span(&self, place: &KeyPath) -> Option<Range<usize>> {
@@ -90,6 +128,9 @@ impl<'t> Document<'t> {
     }
 
     pub(crate) fn excerpt(&self, span: Range<usize>) -> Excerpt {
+        let Some(name) = self.name else {
+            return Excerpt::of_flag("the changed configuration");
+        };
         let start = floor_char_boundary(self.text, span.start);
         let line_start = self.text[..start]
             .rfind('\n')
@@ -102,13 +143,38 @@ impl<'t> Document<'t> {
         // secret.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
-            self.name,
+            name,
             index + 1,
             before.chars().count() + 1,
             line.trim_end_matches('\r'),
             marked.chars().count().max(1),
         )
     }
+}
+
+fn named(kind: &str, table: &DeTable<'_>) -> Option<String> {
+    let text = |key: &str| match table.get(key)?.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let [what, key] = match kind {
+        "subsystem" => ["subsystem", "nqn"],
+        "namespace" => ["namespace", "nsid"],
+        "host" => ["host", "nqn"],
+        "host_group" => ["host group", "name"],
+        "key" => ["key", "name"],
+        "referral" => ["referral", "address"],
+        "listener" => {
+            let (address, port) = (text("address")?, text("port"));
+            let port = port.map_or(Some(PORT_DEFAULT), |port| port.parse().ok())?;
+            let at = Trid::parse(&address, port).ok();
+            let at = at.map(|at| Trid::new(at.address, port).to_string());
+            return Some(format!("listener {}", at.unwrap_or(address)));
+        }
+        _ => return None,
+    };
+    Some(format!("{what} {}", text(key)?.escape_debug()))
 }
 
 fn floor_char_boundary(text: &str, at: usize) -> usize {

@@ -12,7 +12,9 @@ const SLIP_MAX: usize = 2;
 #[must_use]
 pub fn host_doubt(host: &Nqn) -> Option<String> {
     if let Some(why) = host.irregularity() {
-        return Some(format!("it is not an NQN: {why}"));
+        return Some(format!(
+            "no host has such a name: it is not an NQN: {why}: see /etc/nvme/hostnqn of the host"
+        ));
     }
     let text = host.raw();
     if text.starts_with(USUAL_PREFIX) {
@@ -61,7 +63,9 @@ fn are_counted(one: &str, other: &str) -> bool {
         return borders_number || !a.is_empty() && !b.is_empty();
     }
     let counts = |letter: &u8| matches!(letter.to_ascii_lowercase(), b'a'..=b'h');
-    let is_end = after.first().is_none_or(|next| !next.is_ascii_alphanumeric());
+    let is_end = after
+        .first()
+        .is_none_or(|next| !next.is_ascii_alphanumeric());
     matches!((a, b), ([a], [b]) if is_end && counts(a) && counts(b) && !a.eq_ignore_ascii_case(b))
 }
 
@@ -129,7 +133,7 @@ mod tests {
         assert!(
             doubt("iqn.2024-01.com.example:db1")
                 .unwrap()
-                .contains("not an NQN")
+                .starts_with("no host has such a name: it is not an NQN")
         );
         let near = doubt(&format!("nqn.2014-08.org.nvmexpres:uuid:{uuid}"));
         assert!(near.unwrap().contains("almost"));

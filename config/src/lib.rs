@@ -103,6 +103,15 @@ impl Config {
     /// # Errors
     /// All problems of the text and the flags, or only the syntax errors if there are any.
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
+        Self::parse_text(Some(name), text, flags)
+    }
+
+    /// Parses a text that is in no file, such as a draft. Its errors name objects instead of lines.
+    pub fn parse_draft(text: &str, flags: &Flags) -> Result<Self, ConfigError> {
+        Self::parse_text(None, text, flags)
+    }
+
+    fn parse_text(name: Option<&str>, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, mut problems) = Document::parse(name, text);
         if !problems.is_empty() {
             // The parser reports the rest of a wrong line as further errors.

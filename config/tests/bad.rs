@@ -92,3 +92,32 @@ proptest! {
         let _ = Config::from_flags(&flags);
     }
 }
+
+#[test]
+fn errors_of_a_draft_name_objects() {
+    let parts = [
+        "[[listener]]\naddress = \"192.0.2.1\"\nana = \"optimised\"\n",
+        "[[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallowed_hosts = [\"@nogroup\"]\n",
+        "[[subsystem.namespace]]\nnsid = 7\nexport = \"/a\"\n",
+        "[[subsystem.namespace]]\nnsid = 7\nexport = \"/b\"\n",
+        "[[subsystem.namespace]]\nnsid = 8\nexport = \"/c\"\nblock_size = 3\n",
+    ];
+    let error = Config::parse_draft(&parts.concat(), &Flags::default()).unwrap_err();
+    let text = error.to_string();
+    for part in [
+        "--> ana of listener 192.0.2.1:4420",
+        "--> allowed_hosts of subsystem nqn.2024-01.com.example:a",
+        "given twice, first by namespace 7 of subsystem nqn.2024-01.com.example:a",
+        "--> namespace 7 of subsystem nqn.2024-01.com.example:a",
+        "--> block_size of namespace 8 of subsystem nqn.2024-01.com.example:a",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("line "), "{text}");
+    assert!(
+        error
+            .problems()
+            .iter()
+            .all(|one| one.line_column().is_none())
+    );
+}

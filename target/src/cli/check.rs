@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cairn_config::{Config, Flags};
+use cairn_config::{Config, Flags, Problem};
 use cairn_doctor::cli::{Format, OutputArgs, print_finding};
 use cairn_doctor::rules::Severity;
 use clap::Args;
@@ -28,7 +28,18 @@ struct Report<'a> {
     verdict: &'static str,
     /// Advice on a configuration without an effect on the verdict.
     warnings: &'a [String],
-    findings: &'a [Finding],
+    findings: Vec<Located<'a>>,
+}
+
+/// Finding, with line and column from 1 if it is in the file.
+#[derive(Serialize)]
+struct Located<'a> {
+    #[serde(flatten)]
+    finding: &'a Finding,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
 }
 
 impl Check {
@@ -37,26 +48,48 @@ impl Check {
         let read = files::call_here(&self.file, |file| {
             Config::from_file(file, &Flags::default())
         });
-        let read = read.map_err(|error| format!("{}: {error}", self.file.display()));
-        match read.and_then(|read| read.map_err(|error| error.to_string())) {
-            Ok(config) => {
-                let warnings = config.warnings();
-                let findings = if self.offline {
-                    Vec::new()
-                } else {
-                    probe::probe(&config)
-                };
-                self.report(&announce::summary(&config), &warnings, &findings)
+        let config = match read {
+            Ok(Ok(config)) => config,
+            Ok(Err(error)) => {
+                let problems = error.problems().iter();
+                let places: Vec<_> = problems.clone().map(Problem::line_column).collect();
+                return self.refuse(problems.map(Problem::to_string), &places);
             }
-            Err(text) => {
-                let severity = Severity::Error;
-                let text = text.trim_start_matches("error: ").to_owned();
-                self.report("serve would not start", &[], &[Finding { severity, text }])
+            Err(error) => {
+                let text = format!("{}: {error}", self.file.display());
+                return self.refuse([text], &[]);
             }
-        }
+        };
+        let warnings = config.warnings();
+        let findings = if self.offline {
+            Vec::new()
+        } else {
+            probe::probe(&config)
+        };
+        self.report(&announce::summary(&config), &warnings, &findings, &[])
     }
 
-    fn report(&self, summary: &str, warnings: &[String], findings: &[Finding]) -> u8 {
+    fn refuse(
+        &self,
+        errors: impl IntoIterator<Item = String>,
+        places: &[Option<(usize, usize)>],
+    ) -> u8 {
+        let finding = |text: String| Finding {
+            severity: Severity::Error,
+            text: text.trim_start_matches("error: ").to_owned(),
+        };
+        let findings: Vec<Finding> = errors.into_iter().map(finding).collect();
+        self.report("serve would not start", &[], &findings, places)
+    }
+
+    /// Prints the report. `places` has line and column of each finding that is in the file.
+    fn report(
+        &self,
+        summary: &str,
+        warnings: &[String],
+        findings: &[Finding],
+        places: &[Option<(usize, usize)>],
+    ) -> u8 {
         let worst = probe::worst(findings);
         let verdict = match worst {
             Severity::Note => "ok",
@@ -64,10 +97,16 @@ impl Check {
             Severity::Error => "refused",
         };
         if self.output.format == Format::Json {
+            let places = places.iter().copied().chain(std::iter::repeat(None));
+            let located = findings.iter().zip(places).map(|(finding, place)| Located {
+                finding,
+                line: place.map(|(line, _)| line),
+                column: place.map(|(_, column)| column),
+            });
             let report = Report {
                 verdict,
                 warnings,
-                findings,
+                findings: located.collect(),
             };
             print_line(&serde_json::to_string_pretty(&report).expect("the report is JSON"));
             return worst.exit_code();

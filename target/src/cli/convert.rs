@@ -50,7 +50,7 @@ const PARTIAL: u8 = 4;
 /// Prints the converted configuration, and returns the exit code.
 pub(super) fn import(import: &Import) -> Result<u8, String> {
     let (file, converted) = match import {
-        Import::Nvmet { file } => (file, from_nvmet(&json(file)?)?),
+        Import::Nvmet { file } => (file, from_nvmet(&json(file)?, check_key)?),
         Import::Spdk { file } => (file, from_spdk(&json(file)?)?),
     };
     report(&converted.notes);
@@ -61,6 +61,11 @@ pub(super) fn import(import: &Import) -> Result<u8, String> {
         Ok(_) => verdict(&converted),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn check_key(text: &str) -> Result<(), String> {
+    let key = text.parse::<nvme_auth::Secret>();
+    key.map(drop).map_err(|error| error.to_string())
 }
 
 fn verdict(converted: &Converted) -> Result<u8, String> {

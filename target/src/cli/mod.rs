@@ -27,8 +27,8 @@ use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::steering::Source;
-use crate::{files, logging};
 use crate::top::{self, Top};
+use crate::{files, logging};
 use cairn_data_path::ending::CALLER;
 
 const PROGRAM: &str = CALLER.target;

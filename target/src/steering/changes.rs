@@ -375,7 +375,7 @@ impl ChangeQueue {
             let (config, scope) = match base.and_then(|base| step(base, &draft)) {
                 Some((config, step)) => (config, ReloadScope::Step(step)),
                 None => {
-                    let config = source.parse(&text);
+                    let config = source.parse_draft(&text);
                     let config = config
                         .map_err(|error| Refused::ByOne(Error::invalid(error.to_string())))?;
                     let scope = if rereads {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem};
+use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target};
 
 use crate::server::Snapshot;
 
@@ -80,8 +80,9 @@ fn differences(before: &Config, after: &Config) -> Vec<String> {
         named.collect()
     };
     all.extend(objects(&keys(before), &keys(after)));
+    let of_target = target_keys(&before.target, &after.target);
+    all.extend(of_target.map(|key| format!("[target] {key}: changed")));
     let sections = [
-        ("[target]", before.target != after.target),
         ("[metrics]", before.metrics != after.metrics),
         ("[audit]", before.audit != after.audit),
         ("[control]", before.control != after.control),
@@ -91,6 +92,66 @@ fn differences(before: &Config, after: &Config) -> Vec<String> {
     let changed = sections.iter().filter(|(_, is_changed)| *is_changed);
     all.extend(changed.map(|(name, _)| format!("{name}: changed")));
     all
+}
+
+fn target_keys(before: &Target, after: &Target) -> impl Iterator<Item = &'static str> {
+    // Without `..`, so that a new key is compared, too.
+    let Target {
+        reactors,
+        poll_idle,
+        poll_drives,
+        io_timeout,
+        data_buffers_bytes,
+        receives,
+        in_capsule_data_bytes,
+        max_transfer_bytes,
+        queue_depth,
+        io_queues,
+        state_directory,
+        discovery_nqn,
+        roce,
+        congestion_control,
+        segmentation_offload,
+        send_with_invalidate,
+        log,
+    } = before;
+    let keys = [
+        ("reactors, cores", *reactors != after.reactors),
+        ("poll_idle_us", *poll_idle != after.poll_idle),
+        ("poll_drives", *poll_drives != after.poll_drives),
+        ("io_timeout_s", *io_timeout != after.io_timeout),
+        (
+            "data_buffers",
+            *data_buffers_bytes != after.data_buffers_bytes,
+        ),
+        ("receives", *receives != after.receives),
+        (
+            "in_capsule_data",
+            *in_capsule_data_bytes != after.in_capsule_data_bytes,
+        ),
+        ("mdts", *max_transfer_bytes != after.max_transfer_bytes),
+        ("queue_depth", *queue_depth != after.queue_depth),
+        ("io_queues", *io_queues != after.io_queues),
+        ("state_directory", *state_directory != after.state_directory),
+        ("discovery_nqn", *discovery_nqn != after.discovery_nqn),
+        ("roce, vlan", *roce != after.roce),
+        (
+            "congestion_control",
+            *congestion_control != after.congestion_control,
+        ),
+        (
+            "segmentation_offload",
+            *segmentation_offload != after.segmentation_offload,
+        ),
+        (
+            "send_with_invalidate",
+            *send_with_invalidate != after.send_with_invalidate,
+        ),
+        ("log", log.filter != after.log.filter),
+        ("log_format", log.format != after.log.format),
+    ];
+    keys.into_iter()
+        .filter_map(|(key, is_changed)| is_changed.then_some(key))
 }
 
 fn objects<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Vec<String> {
@@ -325,7 +386,7 @@ mod tests {
                 "listener 192.0.2.1:4420: removed",
                 "listener 192.0.2.2:4420: added",
                 "host group dbs: added, with 1 hosts",
-                "[target]: changed",
+                "[target] io_queues: changed",
             ]
         );
     }

@@ -156,7 +156,7 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
                 "give this machine the address, which needs no reload, or: cairn-target listener \
                  remove {at}"
             ),
-            Thing::Metrics(_) => "free the port (ss -ltnp), or change [metrics] listen".to_owned(),
+            Thing::Metrics(_) => "free the port (ss -ltnp), give this machine the address, or change [metrics] listen".to_owned(),
             Thing::Audit(_) => "make the output of [audit] writable".to_owned(),
         };
         let what = one.thing.to_string();

@@ -9,8 +9,6 @@ use cairn_config::{
 use crate::files;
 use crate::pool::Pools;
 
-const NO_FILE: &str = "the configuration";
-
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     path: Option<PathBuf>,
@@ -61,17 +59,25 @@ impl Source {
         match &self.path {
             Some(path) => Config::parse(&path.display().to_string(), text, &self.flags),
             None if text.is_empty() => Config::from_flags(&self.flags),
-            None => Config::parse(NO_FILE, text, &self.flags),
+            None => Config::parse_draft(text, &self.flags),
         }
     }
 
     pub(super) fn parse(&self, text: &str) -> Result<Config, ConfigError> {
-        let mut config = self.check(text)?;
+        self.check(text).map(|config| self.completed(config))
+    }
+
+    /// Parses a text that is not in the file yet, as [`Config::parse_draft`].
+    pub(super) fn parse_draft(&self, text: &str) -> Result<Config, ConfigError> {
+        Config::parse_draft(text, &self.flags).map(|config| self.completed(config))
+    }
+
+    fn completed(&self, mut config: Config) -> Config {
         if let Some(reactors) = self.reactors {
             config.target.reactors = Reactors::Count(usize::from(reactors));
         }
         self.pools.expand(&mut config, true);
-        Ok(config)
+        config
     }
 
     pub(crate) fn spell_out(&mut self, config: &Config) -> Result<String, EditError> {

@@ -41,6 +41,8 @@ pub(crate) fn nvmet_addr(transport: &str, address: &str) -> Value {
     })
 }
 
+const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+
 fn nvmet_ports() -> Value {
     let referral = |address: &str, enable: u8, name: &str| json!({"addr": nvmet_addr("rdma", address), "enable": enable, "name": name});
     json!([
@@ -97,13 +99,13 @@ fn saved_by_nvmetcli() -> Value {
     };
     json!({
         "hosts": [
-            {"nqn": "nqn.2024-01.com.example:one", "dhchap_key": "DHHC-1:00:secret:"},
+            {"nqn": "nqn.2024-01.com.example:one", "dhchap_key": KEY},
             {"nqn": "nqn.2024-01.com.example:two"},
             {
                 "nqn": "nqn.2024-01.com.example:three",
                 "dhchap": {
                     "ctrl_key": "", "dhgroup": "null", "hash": "hmac(sha256)",
-                    "key": "DHHC-1:00:secret:",
+                    "key": KEY,
                 },
             },
         ],
@@ -184,7 +186,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
     }
-    assert!(!notes.contains("secret"), "{notes}");
+    assert!(!notes.contains("AAEC"), "{notes}");
     let [(host, keys)] = &disks.authentication.hosts[..] else {
         panic!("{text}")
     };
@@ -192,10 +194,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     let KeySource::Inline(key) = &keys.host else {
         panic!("{text}")
     };
-    assert_eq!(
-        (key.secret(), &keys.controller),
-        ("DHHC-1:00:secret:", &None)
-    );
+    assert_eq!((key.secret(), &keys.controller), (KEY, &None));
     assert_eq!(notes.lines().count(), 11, "{notes}");
     let lists = config.subsystems.iter().map(|one| one.listeners.as_ref());
     let lists: Vec<_> = lists.map(|own| own.map(Vec::len)).collect();
@@ -290,7 +289,7 @@ fn saved_by_spdk() -> Value {
         {"subsystem": "sock", "config": [request("sock_set_default_impl", json!({"impl_name": "posix"}))]},
         {"subsystem": "iobuf", "config": null},
         {"subsystem": "bdev", "config": [
-            request("bdev_set_options", json!({"bdev_io_pool_size": 65535})),
+            request("bdev_set_options", json!({"bdev_io_pool_size": 4096})),
             [
                 request("bdev_malloc_create", json!({
                     "name": "Malloc0", "num_blocks": 2048, "block_size": 4096, "md_size": 0,
@@ -308,7 +307,9 @@ fn saved_by_spdk() -> Value {
             request("keyring_file_add_key", json!({"name": "key1", "path": "/etc/spdk/key1"})),
         ]},
         {"subsystem": "nvmf", "config": [
-            request("nvmf_create_transport", json!({"trtype": "RDMA", "max_queue_depth": 128})),
+            request("nvmf_create_transport", json!({
+                "trtype": "RDMA", "max_queue_depth": 256, "io_unit_size": 8192,
+            })),
             request("nvmf_create_transport", json!({"trtype": "TCP"})),
             request("nvmf_create_subsystem", json!({
                 "nqn": nqn, "allow_any_host": false, "serial_number": "SPDK1",
@@ -362,12 +363,11 @@ fn what_spdk_saved_becomes_a_configuration() {
     let host = "nqn.2016-06.io.spdk:host1".parse().unwrap();
     assert!(list.hosts.iter().eq([&host]) && list.groups.is_empty());
     for part in [
-        "sock_set_default_impl has no counterpart",
         "bdev_set_options has no counterpart",
         "bdev_nvme_attach_controller has no counterpart",
-        "namespace Nvme0n1 of nqn.2016-06.io.spdk:cnode1 is left out",
+        "namespace 4 of nqn.2016-06.io.spdk:cnode1 (Nvme0n1) is left out",
         "nvmf_create_transport has no counterpart",
-        "nvmf_create_transport: max_queue_depth 128 is not carried over: [target] has queue_depth",
+        "nvmf_create_transport: max_queue_depth 256 is not carried over: [target] has queue_depth",
         "host nqn.2016-06.io.spdk:host2 is left out of nqn.2016-06.io.spdk:cnode1",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
@@ -378,7 +378,8 @@ fn what_spdk_saved_becomes_a_configuration() {
         text.contains("dhchap_key = \"key:key0\"\ndhchap_ctrl_key = \"key:key1\""),
         "{text}"
     );
-    assert_eq!(notes.lines().count(), 8, "{notes}");
+    assert_eq!(notes.lines().count(), 7, "{notes}");
+    assert!(notes.starts_with("note: namespace 4 of"), "{notes}");
     let hosts = &subsystem.allowed_hosts.hosts;
     assert!(hosts.iter().eq([&host]), "{text}");
 }
@@ -567,6 +568,23 @@ fn what_is_no_saved_configuration_is_refused() {
         let (code, _, error) = say(&["import", kind], &file);
         assert_eq!(code, Some(1), "{text}");
         assert!(error.contains("error: "), "{text}: {error}");
+    }
+    for (kind, saved, part) in [
+        (
+            "spdk",
+            saved_by_nvmetcli(),
+            "nvmet's: cairn-target import nvmet FILE",
+        ),
+        (
+            "nvmet",
+            saved_by_spdk(),
+            "SPDK's: cairn-target import spdk FILE",
+        ),
+    ] {
+        let file = written(&folder, "other.json", &saved.to_string());
+        let (code, _, error) = say(&["import", kind], &file);
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains(part), "{error}");
     }
     let (code, _, error) = say(&["import", "nvmet"], Path::new("/no/such/file"));
     assert_eq!(code, Some(1));

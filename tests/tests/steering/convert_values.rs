@@ -253,6 +253,85 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
     assert!(!settings(&text).contains(HOST), "{text}");
 }
 
+/// A lost key would let a host connect unauthenticated.
+#[test]
+fn a_host_of_nvmet_whose_key_is_lost_is_no_success() {
+    let good = json!({"nsid": 1, "enable": 1, "device": {"path": "/dev/sdx"}});
+    let attr = json!({"allow_any_host": "0"});
+    for (host, is_omitted) in [
+        (json!({"nqn": HOST, "dhchap_key": "DHHC-1:00:AAAA:"}), true),
+        (json!({"nqn": HOST, "dhchap_key": "secret"}), true),
+        (
+            json!({"nqn": HOST, "dhchap": {"key": "DHHC-1:00:AAAA:"}}),
+            true,
+        ),
+        (
+            json!({"nqn": HOST, "dhchap_ctrl_key": "DHHC-1:00:AAAA:"}),
+            true,
+        ),
+        (
+            json!({"nqn": HOST, "auth": {"first": ["DHHC-1:00:AAAA:"]}}),
+            false,
+        ),
+        (json!({"nqn": HOST, "secret": "AAAA"}), false),
+    ] {
+        let (code, text, notes) = import("nvmet", &nvmet(&good, &attr, &host));
+        assert_eq!(code, Some(1), "{host}: {notes}");
+        assert!(notes.contains(HOST) && !notes.contains("AAAA"), "{notes}");
+        assert_eq!(
+            !settings(&text).contains(HOST),
+            is_omitted,
+            "{host}: {text}"
+        );
+        assert!(!text.contains("AAAA"), "{text}");
+    }
+}
+
+#[test]
+fn defaults_of_spdk_have_no_notes() {
+    let usual = json!({
+        "trtype": "RDMA", "max_queue_depth": 128, "max_io_qpairs_per_ctrlr": 127,
+        "in_capsule_data_size": 4096, "max_io_size": 131072, "io_unit_size": 8192,
+        "max_aq_depth": 128, "num_shared_buffers": 4095, "buf_cache_size": 4294967295_u32,
+        "no_srq": false, "acceptor_backlog": 100,
+    });
+    let mut other = usual.clone();
+    other["io_unit_size"] = json!(16384);
+    other["num_cqe"] = json!(1);
+    for (params, named) in [(usual, &[][..]), (other, &["io_unit_size", "num_cqe"])] {
+        let max = json!({"max_subsystems": 1024});
+        let saved = spdk(&[
+            request("nvmf_set_max_subsystems", &max),
+            request("sock_set_default_impl", &json!({"impl_name": "posix"})),
+            request("nvmf_create_transport", &params),
+        ]);
+        let (code, _, notes) = import("spdk", &saved);
+        assert_eq!(
+            (code, notes.lines().count()),
+            (Some(0), named.len()),
+            "{notes}"
+        );
+        assert!(named.iter().all(|key| notes.contains(key)), "{notes}");
+    }
+}
+
+#[test]
+fn listeners_of_tcp_alone_are_said_to_be_none() {
+    let addr = json!({"trtype": "tcp", "traddr": "192.0.2.1", "trsvcid": "4420"});
+    let mut of_nvmet = nvmet(&json!({}), &json!({}), &json!({}));
+    of_nvmet["ports"][0]["addr"] = addr;
+    let mut of_spdk = spdk(&[]);
+    of_spdk["subsystems"][0]["config"][2]["params"]["listen_address"]["trtype"] = json!("TCP");
+    for (kind, saved) in [("nvmet", of_nvmet), ("spdk", of_spdk)] {
+        let (code, _, notes) = import(kind, &saved);
+        assert_eq!(code, Some(1), "{notes}");
+        assert!(
+            notes.contains("no listener is left, because none is RDMA"),
+            "{notes}"
+        );
+    }
+}
+
 #[test]
 fn a_file_below_dev_is_a_file() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -100,6 +100,11 @@ fn all_listeners_are_drained_by_a_command() {
     assert!(Host::connect(&Soft::default(), target.options("late")).is_err());
     let output = target.command(&["drain", "--undo"]);
     assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("the drain of all listeners is undone"),
+        "{said}"
+    );
     target.connect("late");
 }
 

@@ -52,6 +52,21 @@ fn the_last_line_and_the_exit_code_of_check_agree() {
     assert!(last.starts_with("degraded: "), "{last}");
     assert_eq!((code, verdict.as_str()), (Some(1), "degraded"));
 
+    let wrong = folder.path().join("wrong.toml");
+    let findings = |text: &str| {
+        std::fs::write(&wrong, text).unwrap();
+        let report = run(&["check", wrong.to_str().unwrap(), "-o", "json"]);
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        let place = |one: &Value| (one["line"].as_u64(), one["column"].as_u64());
+        findings.iter().map(place).collect::<Vec<_>>()
+    };
+    let two = "[target]\nreactor = 1\n[metrics]\nlisten = 7\n[[listener]]\naddress = \"::1\"\n";
+    let places = [(Some(2), Some(1)), (Some(4), Some(10))];
+    assert_eq!(findings(two), places);
+    let syntax = "[[subsystem]]\nnsid = = 1\n";
+    assert_eq!(findings(syntax), [(Some(2), Some(8))]);
+
     let refused = config(folder.path(), &at, "mem:no-size");
     let (last, code, verdict) = check(&refused);
     assert!(last.starts_with("refused: "), "{last}");

@@ -131,6 +131,28 @@ impl<'v> Fields<'v> {
         options.collect()
     }
 
+    /// Ignores each of the `usual` members that has its default, written as text.
+    pub(super) fn ignore_usual(&self, usual: &[(&'static str, &str)]) {
+        let has = |(key, default): &&(&'static str, &str)| match self.object.get(key) {
+            Some(Value::String(text)) => text == default,
+            Some(value) => value.to_string() == *default,
+            None => true,
+        };
+        let keys = usual.iter().filter(has).map(|(key, _)| *key);
+        self.asked.borrow_mut().extend(keys);
+    }
+
+    pub(super) fn ignore_all(&self) {
+        self.is_taken_whole.set(true);
+    }
+
+    /// True if each member that is set was read or ignored.
+    pub(super) fn are_all_known(&self) -> bool {
+        let asked = self.asked.borrow();
+        let mut members = self.object.as_object().into_iter().flatten();
+        members.all(|(key, value)| value.is_null() || asked.contains(&key.as_str()))
+    }
+
     pub(super) fn has(&self, key: &'static str) -> bool {
         self.get(key).is_some()
     }
@@ -144,6 +166,13 @@ impl<'v> Fields<'v> {
     pub(super) fn leave_out(&self, why: impl Display) {
         self.notes
             .lacks(format!("{} is left out: {why}", self.what));
+        self.is_left_out.set(true);
+    }
+
+    /// Leaves out a namespace: its note comes first.
+    pub(super) fn leave_out_namespace(&self, why: impl Display) {
+        let note = format!("{} is left out: {why}", self.what);
+        self.notes.lacks_namespace(note);
         self.is_left_out.set(true);
     }
 

@@ -19,13 +19,26 @@ use super::Converted;
 #[derive(Clone, Default)]
 pub(super) struct Notes {
     all: Rc<RefCell<Vec<String>>>,
+    /// Number of notes about lost namespaces, which come first.
+    namespaces: Rc<Cell<usize>>,
     opens: Rc<Cell<bool>>,
     is_partial: Rc<Cell<bool>>,
 }
 
 impl Notes {
     pub(super) fn add(&self, note: impl Into<String>) {
-        let note: String = note.into();
+        self.add_at(usize::MAX, note.into());
+    }
+
+    /// Adds a note about a lost namespace before all other notes.
+    pub(super) fn lacks_namespace(&self, note: impl Into<String>) {
+        let at = self.namespaces.get();
+        self.add_at(at, note.into());
+        self.namespaces.set(at + 1);
+        self.is_partial.set(true);
+    }
+
+    fn add_at(&self, at: usize, note: String) {
         // Names from a foreign file may contain control characters, which must not break the
         // comments in TOML.
         let escaped = |c: char| match c.is_control() {
@@ -35,7 +48,8 @@ impl Notes {
         let note = note.chars().map(escaped).collect();
         let mut notes = self.all.borrow_mut();
         if !notes.contains(&note) {
-            notes.push(note);
+            let at = at.min(notes.len());
+            notes.insert(at, note);
         }
     }
 
@@ -84,8 +98,13 @@ impl Notes {
             Value::Null => false,
         };
         let unknown = table.filter(|(key, value)| !known.contains(&key.as_str()) && is_set(value));
-        for (key, _) in unknown {
-            self.add(format!("{what}: {key} has no counterpart"));
+        for (key, value) in unknown {
+            let note = format!("{what}: {key} has no counterpart");
+            if holds_key(key, value) {
+                self.opens(format!("{note}, and a host would connect without its key"));
+            } else {
+                self.add(note);
+            }
         }
     }
 
@@ -326,6 +345,21 @@ impl Notes {
 
 fn is_tagged(roce: Roce) -> bool {
     matches!(roce, Roce::V1 { vlan: Some(_) })
+}
+
+/// True if a member of an object is probably a key of a host.
+fn holds_key(name: &str, value: &Value) -> bool {
+    let is_named = || {
+        ["key", "psk", "secret"]
+            .iter()
+            .any(|word| name.contains(word))
+    };
+    match value {
+        Value::String(text) => text.contains("DHHC-") || is_named(),
+        Value::Array(values) => values.iter().any(|value| holds_key(name, value)),
+        Value::Object(members) => members.iter().any(|(name, value)| holds_key(name, value)),
+        _ => false,
+    }
 }
 
 fn usual() -> Config {

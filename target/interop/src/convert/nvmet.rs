@@ -5,9 +5,9 @@ use std::path::Path;
 use cairn_config::{Draft, NSID_MAX, NewListener, NewNamespace, NewSubsystem, Traddr, Trid};
 use serde_json::Value;
 
-use super::ELSEWHERE;
 use super::fields::Fields;
 use super::{Converted, Notes, is_device};
+use super::{ELSEWHERE, NO_RDMA};
 
 /// Default of `attr_qid_max` in Linux.
 const QUEUES_OF_NVMET: u64 = 128;
@@ -21,7 +21,15 @@ const INLINE_MAX: u32 = 16 << 10;
 /// Unit of `in_capsule_data`.
 const INLINE_UNIT: u32 = 512;
 
-pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
+/// Converts a configuration. `check_key` returns the reason why a text is not a DHCHAP key.
+pub fn from_nvmet(
+    saved: &Value,
+    check_key: impl Fn(&str) -> Result<(), String>,
+) -> Result<Converted, String> {
+    let parts = saved["subsystems"].as_array().into_iter().flatten();
+    if parts.clone().any(|part| part["subsystem"].is_string()) {
+        return Err("error: this file is SPDK's: cairn-target import spdk FILE".into());
+    }
     if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
         return Err(
             "error: this is not what nvmetcli saves: it has no ports and subsystems".into(),
@@ -31,10 +39,15 @@ pub fn from_nvmet(saved: &Value) -> Result<Converted, String> {
     let notes = Notes::default();
     let root = Fields::of("the configuration", saved, &notes);
     let hosts = root.array("hosts").iter();
-    let keys: Vec<HostKeys> = hosts.filter_map(|host| keys_of(&notes, host)).collect();
+    let keys: Vec<HostKeys> = hosts
+        .filter_map(|host| keys_of(&notes, host, &check_key))
+        .collect();
     let mut ports = Vec::new();
     for port in root.array("ports") {
         ports.extend(add_port(&mut draft, &notes, port));
+    }
+    if ports.is_empty() && !root.array("ports").is_empty() {
+        notes.lacks(NO_RDMA);
     }
     set_in_capsule_data(&mut draft, &notes, &ports);
     for subsystem in root.array("subsystems") {
@@ -50,7 +63,11 @@ struct HostKeys {
 }
 
 /// Returns a host's keys. Some versions of nvmetcli save them in a group, most versions not at all.
-fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
+fn keys_of(
+    notes: &Notes,
+    host: &Value,
+    check_key: impl Fn(&str) -> Result<(), String>,
+) -> Option<HostKeys> {
     let fields = Fields::of("a host", host, notes);
     let nqn = fields.text("nqn")?;
     let what = format!("host {nqn}");
@@ -63,8 +80,20 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
             fields.text(key).or(grouped)
         });
     let is_readable = fields.are_readable(&[&group]);
-    if is_readable && key.is_none() {
+    if is_readable && key.is_none() && controller.is_none() {
         return None;
+    }
+    let mut all = key.iter().chain(&controller);
+    let wrong = all.find_map(|key| check_key(key).err());
+    let is_alone = key
+        .is_none()
+        .then(|| "it has a key of the controller alone".to_owned());
+    if let Some(why) = wrong.or(is_alone).filter(|_| is_readable) {
+        notes.add(format!("{what}: its key is of no use: {why}"));
+        return Some(HostKeys {
+            host: nqn,
+            keys: None,
+        });
     }
     if is_readable {
         notes.add(format!(
@@ -280,7 +309,9 @@ fn admitted(notes: &Notes, mut hosts: Vec<String>, keys: &[HostKeys]) -> Vec<Str
         let of_host = keys.iter().find(|keys| keys.host == *host);
         let is_readable = of_host.is_none_or(|of_host| of_host.keys.is_some());
         if !is_readable {
-            notes.opens(format!("host {host} is left out: its key cannot be read"));
+            notes.opens(format!(
+                "host {host} is left out: its key cannot be converted"
+            ));
         }
         is_readable
     });
@@ -306,12 +337,12 @@ fn add_namespace(draft: &mut Draft, notes: &Notes, nqn: &str, namespace: &Value)
     let what = format!("namespace {nsid} of {nqn}");
     let fields = fields.named(&*what);
     if !(1..=NSID_MAX).contains(&nsid) {
-        fields.leave_out(format_args!("Cairn's NSIDs go from 1 to {NSID_MAX}"));
+        fields.leave_out_namespace(format_args!("Cairn's NSIDs go from 1 to {NSID_MAX}"));
         return;
     }
     let device = fields.object("device");
     let Some(path) = device.text("path") else {
-        fields.leave_out("it has no path");
+        fields.leave_out_namespace("it has no path");
         return;
     };
     if fields.flag("enable") == Some(false) {

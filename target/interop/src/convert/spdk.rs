@@ -9,10 +9,86 @@ use cairn_config::{
 };
 use serde_json::Value;
 
-use super::ELSEWHERE;
 use super::fields::Fields;
 use super::{Converted, Notes};
+use super::{ELSEWHERE, NO_RDMA};
 use crate::spdk::listed;
+
+/// Requests of each saved configuration, with SPDK's defaults.
+const USUAL: &[(&str, &[(&str, &str)])] = &[
+    (
+        "accel_set_options",
+        &[
+            ("small_cache_size", "128"),
+            ("large_cache_size", "16"),
+            ("task_count", "2048"),
+            ("sequence_count", "2048"),
+            ("buf_count", "2048"),
+        ],
+    ),
+    (
+        "bdev_set_options",
+        &[
+            ("bdev_io_pool_size", "65535"),
+            ("bdev_io_cache_size", "256"),
+            ("bdev_auto_examine", "true"),
+            ("iobuf_small_cache_size", "128"),
+            ("iobuf_large_cache_size", "16"),
+        ],
+    ),
+    ("framework_set_scheduler", &[("name", "static")]),
+    (
+        "iobuf_set_options",
+        &[
+            ("small_pool_count", "8192"),
+            ("large_pool_count", "1024"),
+            ("small_bufsize", "8192"),
+            ("large_bufsize", "135168"),
+            ("enable_numa", "false"),
+        ],
+    ),
+    (
+        "nvmf_set_crdt",
+        &[("crdt1", "0"), ("crdt2", "0"), ("crdt3", "0")],
+    ),
+    ("nvmf_set_max_subsystems", &[("max_subsystems", "1024")]),
+];
+
+/// Defaults of SPDK's RDMA transport.
+const USUAL_TRANSPORT: &[(&str, &str)] = &[
+    ("max_queue_depth", "128"),
+    ("max_qpairs_per_ctrlr", "128"),
+    ("max_io_qpairs_per_ctrlr", "127"),
+    ("in_capsule_data_size", "4096"),
+    ("max_io_size", "131072"),
+    ("io_unit_size", "8192"),
+    ("max_aq_depth", "128"),
+    ("num_shared_buffers", "4095"),
+    ("buf_cache_size", "4294967295"),
+    ("dif_insert_or_strip", "false"),
+    ("zcopy", "false"),
+    ("max_srq_depth", "4096"),
+    ("no_srq", "false"),
+    ("acceptor_backlog", "100"),
+    ("no_wr_batching", "false"),
+    ("abort_timeout_sec", "1"),
+    ("ack_timeout", "0"),
+    ("data_wr_pool_size", "4095"),
+    ("num_cqe", "4096"),
+    ("disable_command_passthru", "false"),
+    ("kas", "10"),
+    ("min_kato", "10000"),
+];
+
+/// Requests that tune parts of SPDK without which Cairn works: sockets of TCP and bdev modules.
+const OF_OTHER_PARTS: [&str; 6] = [
+    "bdev_iscsi_set_options",
+    "bdev_nvme_set_hotplug",
+    "bdev_nvme_set_options",
+    "bdev_raid_set_options",
+    "sock_impl_set_options",
+    "sock_set_default_impl",
+];
 
 struct Import {
     draft: Draft,
@@ -22,6 +98,8 @@ struct Import {
     listeners: Vec<Trid>,
     listeners_of: BTreeMap<String, Vec<Trid>>,
     states: BTreeMap<Trid, BTreeMap<String, States>>,
+    /// True if a listener was left out.
+    has_others: bool,
 }
 
 const BEST: &str = "optimized";
@@ -54,6 +132,10 @@ impl States {
 }
 
 pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
+    let parts = saved["subsystems"].as_array().into_iter().flatten();
+    if saved["ports"].is_array() || parts.clone().any(|part| part["nqn"].is_string()) {
+        return Err("error: this file is nvmet's: cairn-target import nvmet FILE".into());
+    }
     if !saved["subsystems"].is_array() {
         return Err(
             "error: this is not what rpc.py save_config writes: it has no subsystems".into(),
@@ -67,6 +149,7 @@ pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
         listeners: Vec::new(),
         listeners_of: BTreeMap::new(),
         states: BTreeMap::new(),
+        has_others: false,
     };
     let root = Fields::of("the configuration", saved, &import.notes);
     for part in root.array("subsystems") {
@@ -87,6 +170,9 @@ pub fn from_spdk(saved: &Value) -> Result<Converted, String> {
         }
     }
     drop(root);
+    if import.listeners.is_empty() && import.has_others {
+        import.notes.lacks(NO_RDMA);
+    }
     import.set_listeners();
     import.set_states();
     Ok(import.notes.into_commented(&import.draft.text()))
@@ -140,19 +226,28 @@ impl Import {
             // These requests wait for conditions that Cairn always meets.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => self.transport(&params),
-            other => params.leave_out_whole(format!("{other} has no counterpart")),
+            other if OF_OTHER_PARTS.contains(&other) => params.ignore_all(),
+            other => {
+                let usual = USUAL.iter().find(|(method, _)| *method == other);
+                params.ignore_usual(usual.map_or(&[], |(_, usual)| usual));
+                if usual.is_none() || !params.are_all_known() {
+                    params.leave_out_whole(format!("{other} has no counterpart"));
+                }
+            }
         }
     }
 
     fn transport(&self, params: &Fields<'_>) {
         params.ignore(&["tgt_name"]);
+        params.ignore_usual(USUAL_TRANSPORT);
+        let is_usual = |key: &str, value: &str| USUAL_TRANSPORT.contains(&(key, value));
         for (key, own) in [
             ("max_queue_depth", "queue_depth"),
             ("max_io_qpairs_per_ctrlr", "io_queues"),
             ("in_capsule_data_size", "in_capsule_data"),
             ("max_io_size", "mdts"),
         ] {
-            if let Some(value) = params.text(key) {
+            if let Some(value) = params.text(key).filter(|value| !is_usual(key, value)) {
                 self.notes.add(format!(
                     "nvmf_create_transport: {key} {value} is not carried over: [target] has {own}"
                 ));
@@ -372,14 +467,18 @@ impl Import {
         params.ignore(&["tgt_name"]);
         let namespace = params.object("namespace");
         let bdev = namespace.text("bdev_name").unwrap_or_default();
-        let what = format!("namespace {bdev} of {nqn}");
+        let nsid = namespace.number_u32("nsid").filter(|nsid| *nsid != 0);
+        let what = match nsid {
+            Some(nsid) => format!("namespace {nsid} of {nqn} ({bdev})"),
+            None => format!("namespace {bdev} of {nqn}"),
+        };
         let namespace = namespace.named(&*what);
         let Some(disk) = self.disks.get(&bdev) else {
-            namespace.leave_out("its disk has no counterpart");
+            namespace.leave_out_namespace("its disk has no counterpart");
             return;
         };
         let new = NewNamespace {
-            nsid: namespace.number_u32("nsid").filter(|nsid| *nsid != 0),
+            nsid,
             uuid: namespace.identity("uuid").or_else(|| disk.uuid.clone()),
             nguid: namespace.identity("nguid"),
             ana_group: namespace.number_u32("anagrpid").filter(|id| *id > 1),
@@ -410,6 +509,7 @@ impl Import {
         let address = params.object("listen_address");
         let what = format!("listener {}", address.text("traddr").unwrap_or_default());
         let Some(at) = Self::place(&address.named(&*what)) else {
+            self.has_others = true;
             return;
         };
         params.ignore(&["tgt_name"]);

@@ -210,7 +210,11 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
                     "metrics at {at}: the TCP port {PORT_IN_USE}: `ss -ltnp` shows by which program"
                 )
             }
-            _ => format!("metrics at {at}: {error}"),
+            io::ErrorKind::AddrNotAvailable => format!(
+                "metrics at {at}: no interface has this address: `ip -brief address` shows this machine's; \
+                 0.0.0.0 and :: listen at all"
+            ),
+            _ => format!("metrics at {at}: {error}: change [metrics] listen"),
         })
 }
 
@@ -407,6 +411,11 @@ mod tests {
             "listener 192.0.2.77:4420: no interface has this address",
             "the TCP port is in use",
         ];
+        let foreign = tcp_port("192.0.2.77:9464".parse().unwrap()).unwrap_err();
+        assert!(
+            foreign.contains("no interface has this address"),
+            "{foreign}"
+        );
         assert!(found.len() >= parts.len(), "{found:?}");
         for (finding, part) in found.iter().zip(parts) {
             assert_eq!(finding.severity, Severity::Warning);

@@ -150,6 +150,7 @@ enum View {
     Config,
     Text,
     Done,
+    Said(String),
     Json,
 }
 
@@ -304,6 +305,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             .trim_end()
             .to_owned(),
         (_, View::Text) => answer.as_str().unwrap_or_default().to_owned(),
+        (_, View::Said(text)) => text.clone(),
         (_, View::Done) if answer.is_boolean() => return Ok(()),
         (_, View::Done) => answer.to_string(),
     };
@@ -359,7 +361,15 @@ fn asked(steer: &Steer) -> Asked<'_> {
             let port = port.or(listener.map(|listener| listener.port));
             let params = json!({"address": address, "port": port, "timeout_s": timeout});
             if *undo {
-                return Asked::deed(at, "cairn_drain_undo", params);
+                let said = match listener {
+                    Some(listener) => {
+                        format!("the drain of {listener} is undone: hosts can connect")
+                    }
+                    None => "the drain of all listeners is undone: hosts can connect".to_owned(),
+                };
+                let deed = Asked::deed(at, "cairn_drain_undo", params);
+                let view = View::Said(said);
+                return Asked { view, ..deed };
             }
             let view = DRAINED;
             let deed = Asked::deed(at, "cairn_drain", params);
