@@ -165,6 +165,7 @@ fn named(kind: &str, table: &DeTable<'_>) -> Option<String> {
         "host_group" => ["host group", "name"],
         "key" => ["key", "name"],
         "referral" => ["referral", "address"],
+        "ana" => ["ANA states at listener", "listener"],
         "listener" => {
             let (address, port) = (text("address")?, text("port"));
             let port = port.map_or(Some(PORT_DEFAULT), |port| port.parse().ok())?;

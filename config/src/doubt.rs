@@ -12,9 +12,7 @@ const SLIP_MAX: usize = 2;
 #[must_use]
 pub fn host_doubt(host: &Nqn) -> Option<String> {
     if let Some(why) = host.irregularity() {
-        return Some(format!(
-            "no host has such a name: it is not an NQN: {why}: see /etc/nvme/hostnqn of the host"
-        ));
+        return Some(format!("no host has such a name: it is not an NQN: {why}"));
     }
     let text = host.raw();
     if text.starts_with(USUAL_PREFIX) {

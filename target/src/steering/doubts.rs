@@ -61,7 +61,9 @@ impl<'c> Examination<'c> {
             }
             let host = self.hosts[at];
             let doubt = host_doubt(&host);
-            let doubt = doubt.map(|why| format!("{host} is probably mistyped: {why}"));
+            let doubt = doubt.map(|why| {
+                format!("{host} is probably mistyped: {why}; see /etc/nvme/hostnqn of the host")
+            });
             let near = self.refused.iter();
             let near = near.filter(|(other, _)| is_slip(other.raw(), host.raw()));
             let near = near.map(|(other, subsystem)| {

@@ -283,7 +283,10 @@ fn a_command_sets_the_state_of_a_subsystem() {
     assert!(!before.contains("subsystem.ana"), "{before}");
     for (wrong, part) in [
         (&["--inherit"][..], "no ANA state of its own"),
-        (&["--ana", "better"], "\"better\" is not known here"),
+        (
+            &["--ana", "better"],
+            "not known here\n  --> state of ANA states at listener ",
+        ),
         (
             &["--ana", "change", "--ana-group", "129"],
             "129 is out of range",

@@ -135,7 +135,9 @@ impl<'v> Fields<'v> {
     pub(super) fn ignore_usual(&self, usual: &[(&'static str, &str)]) {
         let has = |(key, default): &&(&'static str, &str)| match self.object.get(key) {
             Some(Value::String(text)) => text == default,
-            Some(value) => value.to_string() == *default,
+            Some(value) => default
+                .parse()
+                .is_ok_and(|default: Value| default == *value),
             None => true,
         };
         let keys = usual.iter().filter(has).map(|(key, _)| *key);

@@ -27,18 +27,18 @@ pub(super) struct Notes {
 
 impl Notes {
     pub(super) fn add(&self, note: impl Into<String>) {
-        self.add_at(usize::MAX, note.into());
+        self.add_at(usize::MAX, &note.into());
     }
 
     /// Adds a note about a lost namespace before all other notes.
     pub(super) fn lacks_namespace(&self, note: impl Into<String>) {
         let at = self.namespaces.get();
-        self.add_at(at, note.into());
+        self.add_at(at, &note.into());
         self.namespaces.set(at + 1);
         self.is_partial.set(true);
     }
 
-    fn add_at(&self, at: usize, note: String) {
+    fn add_at(&self, at: usize, note: &str) {
         // Names from a foreign file may contain control characters, which must not break the
         // comments in TOML.
         let escaped = |c: char| match c.is_control() {

@@ -361,15 +361,13 @@ fn asked(steer: &Steer) -> Asked<'_> {
             let port = port.or(listener.map(|listener| listener.port));
             let params = json!({"address": address, "port": port, "timeout_s": timeout});
             if *undo {
-                let said = match listener {
-                    Some(listener) => {
-                        format!("the drain of {listener} is undone: hosts can connect")
-                    }
-                    None => "the drain of all listeners is undone: hosts can connect".to_owned(),
-                };
+                let which = listener.map_or("all listeners".to_owned(), |at| at.to_string());
+                let said = format!("the drain of {which} is undone: hosts can connect");
                 let deed = Asked::deed(at, "cairn_drain_undo", params);
-                let view = View::Said(said);
-                return Asked { view, ..deed };
+                return Asked {
+                    view: View::Said(said),
+                    ..deed
+                };
             }
             let view = DRAINED;
             let deed = Asked::deed(at, "cairn_drain", params);
