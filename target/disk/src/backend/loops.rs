@@ -9,7 +9,6 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 
 use super::claim::Claim;
-use super::closing::Place;
 use super::lock::Lock;
 
 /// Maximum devices between an exported one and a loop device: partitions, volumes, RAIDs.
@@ -67,8 +66,9 @@ fn add(device: &Path, levels: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a loop device over the file that is mounted, swap, or part of another device.
-pub(super) fn used_over(file: Place) -> Option<PathBuf> {
+/// Returns a loop device over the file (device, inode) that is mounted, swap, or part of another
+/// device.
+pub(super) fn used_over(file: (u64, u64)) -> Option<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let over = devices.filter(|device| {
         let backing = fs::read_to_string(device.path().join("loop/backing_file"));
@@ -78,7 +78,7 @@ pub(super) fn used_over(file: Place) -> Option<PathBuf> {
     over.find(|device| is_used(device))
 }
 
-fn is_at(path: &str, file: Place) -> bool {
+fn is_at(path: &str, file: (u64, u64)) -> bool {
     // Without DONT_SYNC, a loop device over a file of a lost NFS server would delay every disk.
     let statx = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
     statx.is_ok_and(|statx| {
