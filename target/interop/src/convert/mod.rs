@@ -21,7 +21,7 @@ use std::path::Path;
 use notes::Notes;
 
 /// Note for a configuration whose listeners all have another transport.
-const NO_RDMA: &str = "no listener is left, because none is RDMA: write a [[listener]] with the address that hosts shall use";
+const NO_RDMA: &str = "no listener is left, because none is RDMA: write a [[listener]] with the address that hosts use";
 
 const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
 
