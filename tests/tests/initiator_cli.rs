@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 16] = [
+    let others: [(&str, Test); 17] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         ("members_of_a_partition_get_in", partition),
         ("a_list_of_nothing_says_why", nothing_listed),
         ("bash_loads_the_completions", completions),
+        ("bash_completes_below_a_command", completions_below),
         (
             "a_result_that_cannot_be_written_is_no_success",
             output::full,
@@ -562,6 +563,37 @@ fn completions() -> Result<(), Failed> {
             _ => "list",
         };
         assert!(said.split_whitespace().any(|word| word == wanted), "{said}");
+    }
+    bench.stop()
+}
+
+/// Completes each line as bash does, and requires some of the offered words.
+fn completions_below() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let cases: [(&str, &str, &[&str]); 7] = [
+        ("cairn-target", "host rem", &["remove"]),
+        ("cairn-target", "namespace ", &["list", "add", "remove"]),
+        ("cairn-target", "status -o ", &["table", "json"]),
+        ("cairn-target", "host key s", &["show", "set"]),
+        ("cairn-initiator", "fabric ex", &["explain"]),
+        (
+            "cairn-initiator",
+            "list -o ",
+            &["table", "json", "wide", "name"],
+        ),
+        ("cairn-initiator", "id-ctrl --outp", &["--output"]),
+    ];
+    for (program, words, wanted) in cases {
+        let said = bench.succeed(&format!(
+            "{program} completions bash > completions; . ./completions; COMP_LINE='{program} {words}'; \
+             COMP_POINT=${{#COMP_LINE}}; read -ra COMP_WORDS <<< \"$COMP_LINE\"; \
+             [[ $COMP_LINE != *' ' ]] || COMP_WORDS+=(''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} \
+             \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo ${{COMPREPLY[@]}}"
+        ))?;
+        let offered: Vec<&str> = said.split_whitespace().collect();
+        let is_offered = |word: &&str| offered.contains(word);
+        assert!(wanted.iter().all(is_offered), "{program} {words}: {said}");
     }
     bench.stop()
 }

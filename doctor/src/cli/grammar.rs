@@ -124,6 +124,16 @@ pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Comman
     complete_at(command, &program, &lines, records)
 }
 
+/// Returns a completion script for bash with the labels that its own assignments use.
+///
+/// `clap_complete` assigns `cairn__target__subcmd__check` and labels the case of that command
+/// `cairn__subcmd__target__subcmd__check`, if the program's name contains a hyphen.
+#[must_use]
+pub fn repair_bash(script: &str, program: &str) -> String {
+    let labels = program.replace('-', "__subcmd__") + "__subcmd__";
+    script.replace(&labels, &(program.replace('-', "__") + "__subcmd__"))
+}
+
 fn complete_at(mut command: Command, path: &str, examples: &[String], records: &[&str]) -> Command {
     let names: Vec<String> = command
         .get_subcommands()

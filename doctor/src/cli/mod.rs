@@ -11,7 +11,7 @@ mod watch;
 
 pub use grammar::{
     Common, EXAMPLES, Format, OutputArgs, complete, error_line, has_headers, is_quiet, print_error,
-    print_finding, print_message,
+    print_finding, print_message, repair_bash,
 };
 pub use table::Table;
 

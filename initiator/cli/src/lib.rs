@@ -217,7 +217,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut command_line(), PROGRAM, &mut text);
-            output::print(String::from_utf8_lossy(&text).trim_end());
+            let mut text = String::from_utf8_lossy(&text).into_owned();
+            if shell == clap_complete::Shell::Bash {
+                text = cairn_doctor::cli::repair_bash(&text, PROGRAM);
+            }
+            output::print(text.trim_end());
         }
         Command::Manual { folder } => {
             let written = clap_mangen::generate_to(command_line(), &folder);

@@ -69,7 +69,7 @@ pub(super) fn script(mut command: Command, shell: Shell) -> String {
     clap_complete::generate(shell, &mut command, PROGRAM, &mut text);
     let mut text = String::from_utf8_lossy(&text).into_owned();
     match shell {
-        Shell::Bash => text += NAMES_IN_BASH,
+        Shell::Bash => text = cairn_doctor::cli::repair_bash(&text, PROGRAM) + NAMES_IN_BASH,
         Shell::Fish => text += NAMES_IN_FISH,
         Shell::Zsh => {
             text = text.replacen("\n_cairn-target() {", "\n_cairn-target-words() {", 1);

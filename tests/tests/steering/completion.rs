@@ -141,6 +141,8 @@ fn zsh_and_fish_complete_the_names_of_a_running_target() {
             NQN,
         ),
         ("subs".to_owned(), "subsystem"),
+        ("host rem".to_owned(), "remove"),
+        ("status -o j".to_owned(), "json"),
     ];
     let is_there = |shell: &str| {
         let version = cairn_skips::version(&mut Command::new(shell), shell);
@@ -160,7 +162,7 @@ fn zsh_and_fish_complete_the_names_of_a_running_target() {
         for (line, expected) in &cases {
             let line = format!("cairn-target {line}");
             let made = printed(&socket, &["zsh", "-f", "-c", IN_ZSH, "zsh", &line]);
-            let before = line.trim_end_matches("subs");
+            let before = &line[..=line.rfind(' ').unwrap()];
             assert_eq!(made, [format!("{before}{expected} ")], "{line}");
         }
     }
