@@ -17,8 +17,8 @@ const MODULE: Next = Next::Own {
     target: "modprobe nvme-rdma at the host",
 };
 const KEYS: Next = Next::Own {
-    host: "compare the keys: TARGET key check FILE at both ends",
-    target: "journalctl -u TARGET -g authentication: it says which key differs",
+    host: "compare the fingerprints that TARGET key check FILE prints at both ends",
+    target: "TARGET status, or journalctl -u TARGET -g authentication: the reason names a wrong key",
 };
 const NOTHING: Next = Next::Own {
     host: "nothing, if it is followed by: Successfully reconnected",
@@ -42,7 +42,7 @@ const fn line(
 }
 
 /// Explanations of log lines. The name is the fixed part of the line.
-pub const LINUX_LINES: [Trouble; 33] = [
+pub const LINUX_LINES: [Trouble; 39] = [
     line(
         1,
         "rdma connection establishment failed",
@@ -331,6 +331,54 @@ pub const LINUX_LINES: [Trouble; 33] = [
         "the target could not prove who it is",
         &["the controller's key (dhchap_ctrl_key, --dhchap-ctrl-secret) differs"],
         KEYS,
+    ),
+    line(
+        34,
+        "failed to connect queue",
+        "Connect of a queue failed; ret is a status in decimal, or a negative error number",
+        &["the status or the number, which is explained beside this entry"],
+        TARGET,
+    ),
+    line(
+        35,
+        "rdma_resolve_addr failed",
+        "the host found no RDMA device for the target's address",
+        &["no route leads there, or none over an interface with an RDMA device"],
+        PATH,
+    ),
+    line(
+        36,
+        "rdma_resolve_route failed",
+        "the host found no RDMA route to the target",
+        &["the RDMA device went away, or its port is down"],
+        PATH,
+    ),
+    line(
+        37,
+        "no available path - failing I/O",
+        "no path to the namespace is left or comes back: I/O fails",
+        &["ctrl_loss_tmo or fast_io_fail_tmo is over on every path"],
+        Next::Own {
+            host: "nvme list-subsys, then nvme connect for the missing path",
+            target: "TARGET status, and TARGET listener list",
+        },
+    ),
+    line(
+        38,
+        "Device not ready; aborting",
+        "the controller did not become ready, or did not shut down, within CAP.TO",
+        &["CSTS=0x1: it is still enabled or ready; the target was busy, or its answers were lost"],
+        TARGET,
+    ),
+    line(
+        39,
+        "I/O error, dev nvme",
+        "the block layer failed a command for good; file systems and programs see EIO",
+        &[
+            "no path was left: the lines before it say why",
+            "the disk at the target failed the command",
+        ],
+        TARGET,
     ),
 ];
 

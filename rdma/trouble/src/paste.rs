@@ -55,8 +55,10 @@ pub(super) fn explain(text: &str) -> Vec<Found> {
             push(&mut all, title, number, trouble);
         }
     }
-    if let Some(number) = after(&text, "error wo/dnr bit: ").and_then(decimal) {
-        status(number & STATUS_BITS, &mut all);
+    for before in ["error wo/dnr bit: ", "ret="] {
+        if is_line && let Some(number) = after(&text, before).and_then(decimal) {
+            status(number & STATUS_BITS, &mut all);
+        }
     }
     if text.contains(" for cqe 0x")
         && let Some(number) = after(&text, "failed with status ").and_then(in_parentheses)
@@ -102,6 +104,13 @@ fn statuses(text: &str, all: &mut Vec<Found>) {
             status(sct << 8 | sc & 0xff, all);
             return;
         }
+    }
+    // A bare number below 0x100 may be of any table.
+    if let Ok(bits @ 0x100..=STATUS_BITS) = text.trim().parse::<u16>()
+        && of(&STATUSES, (bits & SC_SCT).into()).is_some()
+    {
+        status(bits, all);
+        return;
     }
     let is_status = |before: &str| {
         let before = before.trim_end_matches([' ', '=', ':', '(']);
@@ -256,6 +265,38 @@ mod tests {
             "nvme nvme0: qid 0: controller authentication failed",
             &["controller authentication failed"],
         ),
+        (
+            "nvme nvme0: failed to connect queue: 1 ret=16770",
+            &[
+                "failed to connect queue",
+                "Connect Invalid Parameters",
+                "DNR",
+            ],
+        ),
+        (
+            "nvme nvme0: failed to connect queue: 0 ret=-111",
+            &["failed to connect queue", "ECONNREFUSED"],
+        ),
+        (
+            "nvme nvme0: rdma_resolve_addr failed (-101).",
+            &["rdma_resolve_addr failed", "ENETUNREACH"],
+        ),
+        (
+            "nvme nvme0: rdma_resolve_route failed (-22).",
+            &["rdma_resolve_route failed", "EINVAL"],
+        ),
+        (
+            "block nvme0n1: no available path - failing I/O",
+            &["no available path - failing I/O"],
+        ),
+        (
+            "nvme nvme0: Device not ready; aborting reset, CSTS=0x1",
+            &["Device not ready; aborting"],
+        ),
+        (
+            "I/O error, dev nvme0n1, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
+            &["I/O error, dev nvme"],
+        ),
     ];
 
     #[test]
@@ -278,6 +319,9 @@ mod tests {
                 &["Connect Invalid Host", "DNR"],
             ),
             ("Connect Invalid Host (1/84h)", &["Connect Invalid Host"]),
+            ("16770", &["Connect Invalid Parameters", "DNR"]),
+            ("388", &["Connect Invalid Host"]),
+            ("4420", &[]),
             ("0x0", &[]),
             ("rnr", &[]),
             ("12", &[]),
