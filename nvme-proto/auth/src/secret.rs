@@ -16,6 +16,8 @@ use crate::{Hash, Random};
 const PREFIX: &str = "DHHC-1:";
 /// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
+/// Constant hashed into each fingerprint, by which it differs from other hashes of the secret.
+const FINGERPRINT_LABEL: &[u8] = b"Cairn fingerprint of a secret";
 const LENGTHS: [usize; 3] = [32, 48, 64];
 const CRC_BYTES: usize = 4;
 
@@ -92,6 +94,20 @@ impl Secret {
         self.transformation
     }
 
+    /// Returns 8 hexadecimal digits by which to compare secrets without showing them.
+    ///
+    /// Of a secret with at least 256 random bits, 32 bits of its hash reveal nothing usable.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let id = self.transformation.map_or(0, |hash| hash as u8);
+        let bytes = Zeroizing::new([FINGERPRINT_LABEL, &[id], &self.key].concat());
+        let digest = Hash::Sha256.digest(&bytes);
+        digest[..4]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+
     /// Returns the key of the end with this NQN (section 8.13.5.7).
     pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         match self.transformation {
@@ -155,6 +171,14 @@ mod tests {
         assert_eq!(*secret.to_text(), TEXT);
         let padded = format!(" {}\n", TEXT.trim_end_matches(':'));
         assert_eq!(padded.parse::<Secret>().unwrap().key, secret.key);
+    }
+
+    /// Computed by Python's hashlib.
+    #[test]
+    fn secrets_have_fingerprints() {
+        let of = |text: &str| text.parse::<Secret>().unwrap().fingerprint();
+        assert_eq!(of(TEXT), "52b1d6cc");
+        assert_eq!(of(&TEXT.replace(":01:", ":00:")), "c30c6fd9");
     }
 
     #[test]

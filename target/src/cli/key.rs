@@ -7,8 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use cairn_doctor::cli::{Format, OutputArgs};
 use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
+use schemars::JsonSchema;
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 /// Maximum bytes of a file: the longest secret, and spaces.
@@ -33,10 +36,13 @@ pub(super) enum Key {
         #[arg(long, alias = "output", value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Reports whether a secret is valid, its length and its hash, without showing it
+    /// Reports whether a secret is valid, its length, its hash, and a fingerprint that is the same
+    /// for the same secret, without showing it
     Check {
         /// File with the secret; -: stdin
         file: PathBuf,
+        #[command(flatten)]
+        output: OutputArgs,
     },
 }
 
@@ -64,7 +70,10 @@ pub(super) fn run(key: &Key) -> Result<(), String> {
             bytes,
             file: new,
         } => generate(hash.0, *bytes, new.as_deref()),
-        Key::Check { file } => check(file),
+        Key::Check { file, output } => {
+            super::print_line(&check(file, output.format == Format::Json)?);
+            Ok(())
+        }
     }
 }
 
@@ -128,18 +137,40 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-fn check(path: &Path) -> Result<(), String> {
+/// Result of `key check`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CheckedKey {
+    /// Length of the secret in bytes.
+    bytes: usize,
+    /// Hash that derives a key for each NQN: `sha256`, `sha384` or `sha512`; null for none.
+    hash: Option<String>,
+    /// First 8 hexadecimal digits of a hash of the secret.
+    fingerprint: String,
+}
+
+fn check(path: &Path, as_json: bool) -> Result<String, String> {
     let text = read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     let secret: Secret = text
         .parse()
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    let made = match secret.transformation() {
+    let hash = secret.transformation();
+    if as_json {
+        let checked = CheckedKey {
+            bytes: secret.key_len(),
+            hash: hash.map(|hash| hash.to_string()),
+            fingerprint: secret.fingerprint(),
+        };
+        return serde_json::to_string_pretty(&checked).map_err(|error| error.to_string());
+    }
+    let made = match hash {
         Some(hash) => format!("{hash} derives a key from it and an NQN"),
         None => "it is the key for every NQN".to_owned(),
     };
-    super::print_line(&format!("a secret of {} bytes; {made}", secret.key_len()));
-    Ok(())
+    let (bytes, fingerprint) = (secret.key_len(), secret.fingerprint());
+    Ok(format!(
+        "a secret of {bytes} bytes; {made}; fingerprint {fingerprint}"
+    ))
 }
 
 #[cfg(test)]
@@ -156,9 +187,16 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("DHHC-1:02:"), "{}", &text[..10]);
-        check(&path).unwrap();
+        let secret: Secret = text.parse().unwrap();
+        let said = check(&path, false).unwrap();
+        assert!(said.ends_with(&secret.fingerprint()), "{said}");
+        let said: serde_json::Value = serde_json::from_str(&check(&path, true).unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "bytes": 48, "hash": "sha384", "fingerprint": secret.fingerprint()
+        });
+        assert_eq!(said, expected);
         std::fs::write(folder.path().join("large"), [b'D'; FILE_BYTES_MAX]).unwrap();
-        let large = check(&folder.path().join("large")).unwrap_err();
+        let large = check(&folder.path().join("large"), false).unwrap_err();
         assert!(large.contains("too large"), "{large}");
         let again = generate(None, None, Some(&path)).unwrap_err();
         assert!(again.contains("exists"), "{again}");

@@ -3,6 +3,7 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
+use super::key::CheckedKey;
 use crate::answers::{
     AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
     Limit, Listener, Namespace, NamespaceAdded, Referral, Reload, Status, Subsystem,
@@ -21,6 +22,7 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("host group list", of::<Vec<HostGroup>>),
     ("host key show", of::<Vec<HostKey>>),
     ("host list", of::<Hosts>),
+    ("key check", of::<CheckedKey>),
     ("limit list", of::<Vec<Limit>>),
     ("listener list", of::<Vec<Listener>>),
     ("log", of::<String>),
