@@ -81,8 +81,10 @@ pub(crate) struct RefusedHost {
     /// `host`, `subsystem` or `authentication`; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) reason: String,
-    /// Line for the subsystem's table that permits the host, if that is missing.
+    /// Element of the subsystem's `allowed_hosts` that permits the host, if that is missing.
     pub(crate) admit: Option<String>,
+    /// Key that differs, `dhchap_key` or `dhchap_ctrl_key`, if the authentication shows it.
+    pub(crate) key: Option<&'static str>,
     pub(crate) attempts: u64,
     /// Seconds since the first attempt.
     pub(crate) first_s: u64,

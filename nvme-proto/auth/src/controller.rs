@@ -19,6 +19,43 @@ pub struct Authentication {
     state: ExchangeState,
 }
 
+/// Cause of a failed authentication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// The host's response is wrong.
+    #[error("the host's key is not the target's dhchap_key for this host")]
+    HostSecret,
+    /// The host rejected the controller's response (`AUTH_Failure2`).
+    #[error(
+        "the host refused the target: the controller's key of the host is not the target's \
+         dhchap_ctrl_key"
+    )]
+    ControllerSecret,
+    /// The host challenged a controller without a secret.
+    #[error("the host requires a controller's key, and the target has no dhchap_ctrl_key for it")]
+    NoControllerSecret,
+    /// Failure that says nothing about the secrets.
+    #[error("{0}")]
+    Other(Reason),
+}
+
+impl Cause {
+    /// Reason code sent to the host.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Other(reason) => reason,
+            _ => Reason::AuthenticationFailed,
+        }
+    }
+}
+
+impl From<Reason> for Cause {
+    fn from(reason: Reason) -> Self {
+        Self::Other(reason)
+    }
+}
+
 enum ExchangeState {
     Negotiating,
     Challenging(Hash, Group),
@@ -26,8 +63,8 @@ enum ExchangeState {
     /// The host has not read the result yet. Holds the response to the host's challenge, if any.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
-    Failing(Reason),
-    Ended(Result<Authenticated, Reason>),
+    Failing(Cause),
+    Ended(Result<Authenticated, Cause>),
 }
 
 struct Challenge {
@@ -73,7 +110,7 @@ impl Authentication {
 
     /// Returns the result once the authentication has ended. After a failure, close the connection.
     #[must_use]
-    pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
+    pub fn outcome(&self) -> Option<Result<Authenticated, Cause>> {
         match &self.state {
             ExchangeState::Ended(outcome) => Some(*outcome),
             _ => None,
@@ -90,12 +127,13 @@ impl Authentication {
             self.state = state;
             return;
         }
+        let message = message.map_err(Cause::from);
         let next = message.and_then(|message| match (state, message) {
             (ExchangeState::Negotiating, message @ Message::Negotiate { .. }) => {
                 self.transaction = transaction.unwrap_or_default();
-                self.negotiate(&message)
+                self.negotiate(&message).map_err(Cause::from)
             }
-            _ if transaction != Some(self.transaction) => Err(Reason::IncorrectPayload),
+            _ if transaction != Some(self.transaction) => Err(Reason::IncorrectPayload.into()),
             (ExchangeState::Replying(challenge), message @ Message::Reply { .. }) => {
                 self.reply(&challenge, &message)
             }
@@ -103,10 +141,14 @@ impl Authentication {
                 Ok(ExchangeState::Ended(Ok(outcome)))
             }
             (ExchangeState::Confirming(_), Message::Failure2(reason)) => {
-                Ok(ExchangeState::Ended(Err(reason)))
+                let cause = match reason {
+                    Reason::AuthenticationFailed => Cause::ControllerSecret,
+                    reason => reason.into(),
+                };
+                Ok(ExchangeState::Ended(Err(cause)))
             }
-            (ExchangeState::Failing(reason), _) => Err(reason),
-            _ => Err(Reason::IncorrectMessage),
+            (ExchangeState::Failing(cause), _) => Err(cause),
+            _ => Err(Reason::IncorrectMessage.into()),
         });
         self.state = next.unwrap_or_else(ExchangeState::Failing);
     }
@@ -147,13 +189,11 @@ impl Authentication {
                 };
                 (message.encode(self.transaction), next)
             }
-            ExchangeState::Failing(reason) | ExchangeState::Ended(Err(reason)) => {
-                self.failure(reason)
-            }
-            _ => self.failure(Reason::IncorrectMessage),
+            ExchangeState::Failing(cause) | ExchangeState::Ended(Err(cause)) => self.failure(cause),
+            _ => self.failure(Reason::IncorrectMessage.into()),
         };
         let (message, next) = if message.len() > bytes {
-            self.failure(Reason::IncorrectPayload)
+            self.failure(Reason::IncorrectPayload.into())
         } else {
             (message, next)
         };
@@ -161,9 +201,9 @@ impl Authentication {
         Ok(message)
     }
 
-    fn failure(&self, reason: Reason) -> (Vec<u8>, ExchangeState) {
-        let message = Message::Failure1(reason).encode(self.transaction);
-        (message, ExchangeState::Ended(Err(reason)))
+    fn failure(&self, cause: Cause) -> (Vec<u8>, ExchangeState) {
+        let message = Message::Failure1(cause.reason()).encode(self.transaction);
+        (message, ExchangeState::Ended(Err(cause)))
     }
 
     fn negotiate(&self, message: &Message<'_>) -> Result<ExchangeState, Reason> {
@@ -193,7 +233,7 @@ impl Authentication {
         Ok(ExchangeState::Challenging(hash, group))
     }
 
-    fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<ExchangeState, Reason> {
+    fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<ExchangeState, Cause> {
         let Message::Reply {
             response,
             challenge,
@@ -201,15 +241,15 @@ impl Authentication {
             public_key,
         } = *message
         else {
-            return Err(Reason::IncorrectMessage);
+            return Err(Reason::IncorrectMessage.into());
         };
         let (hash, group) = (asked.hash, asked.group);
         if response.len() != hash.bytes() {
-            return Err(Reason::IncorrectPayload);
+            return Err(Reason::IncorrectPayload.into());
         }
         let common = match &asked.exchange {
             None if public_key.is_empty() => None,
-            None => return Err(Reason::IncorrectPayload),
+            None => return Err(Reason::IncorrectPayload.into()),
             Some(exchange) => Some(
                 exchange
                     .common(public_key)
@@ -229,13 +269,13 @@ impl Authentication {
         };
         let expected = expected.response(&self.secrets.host);
         if !bool::from(expected.ct_eq(response)) {
-            return Err(Reason::AuthenticationFailed);
+            return Err(Cause::HostSecret);
         }
         let Some(challenge) = challenge else {
             return Ok(ExchangeState::Succeeding(hash, group, None));
         };
         let secret = self.secrets.controller.as_ref();
-        let secret = secret.ok_or(Reason::AuthenticationFailed)?;
+        let secret = secret.ok_or(Cause::NoControllerSecret)?;
         let own = Asked {
             hash,
             role: Role::Controller,

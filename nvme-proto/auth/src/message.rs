@@ -72,7 +72,7 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AuthenticationFailed => "authentication failed: the secrets differ",
+            Self::AuthenticationFailed => "the other end reports a wrong secret",
             Self::ProtocolNotUsable => "no authentication protocol in common",
             Self::SecureChannelMismatch => "a secure channel was asked for, which RDMA has not",
             Self::HashNotUsable => "no hash function in common",

@@ -1,7 +1,7 @@
 //! Authentications with and without attacks.
 
 use cairn_sim::Random as Seeded;
-use nvme_auth::controller::Authentication;
+use nvme_auth::controller::{Authentication, Cause};
 use nvme_auth::host::{Failure, Negotiating};
 use nvme_auth::message::{MESSAGE_BYTES_MAX, Message};
 use nvme_auth::{Authenticated, Group, Hash, Names, Policy, Reason, Secret, Secrets};
@@ -45,7 +45,7 @@ fn secrets(length: usize, transformation: Option<Hash>) -> Secrets {
 struct Exchange {
     messages: Vec<Vec<u8>>,
     host: Result<Authenticated, Failure>,
-    controller: Option<Result<Authenticated, Reason>>,
+    controller: Option<Result<Authenticated, Cause>>,
 }
 
 fn exchange(
@@ -146,7 +146,7 @@ fn nothing_in_common_is_said() {
         let exchange = exchange((both(), host), (both(), controller), |_, _| {});
         assert_eq!(exchange.host.clone().unwrap_err().message, None);
         let reason = exchange.host.unwrap_err().reason;
-        assert_eq!(exchange.controller, Some(Err(reason)));
+        assert_eq!(exchange.controller, Some(Err(reason.into())));
         reason
     };
     assert_eq!(
@@ -182,7 +182,7 @@ fn wrong_secrets_are_found_by_the_end_that_asks() {
     let stranger = exchange((wrong_host, policy()), (right.clone(), policy()), |_, _| {});
     let failed = Reason::AuthenticationFailed;
     assert_eq!(stranger.host.unwrap_err().reason, failed);
-    assert_eq!(stranger.controller, Some(Err(failed)));
+    assert_eq!(stranger.controller, Some(Err(Cause::HostSecret)));
     for controller in [None, Some(secret(1, 32, None))] {
         let is_asked = controller.is_none();
         let wrong = Secrets {
@@ -197,7 +197,11 @@ fn wrong_secrets_are_found_by_the_end_that_asks() {
             is_asked,
             "Failure2 if it does not know"
         );
-        assert_eq!(liar.controller, Some(Err(failed)));
+        let cause = match is_asked {
+            true => Cause::NoControllerSecret,
+            false => Cause::ControllerSecret,
+        };
+        assert_eq!(liar.controller, Some(Err(cause)));
     }
 }
 
@@ -236,7 +240,7 @@ fn replies_cannot_be_replayed() {
     let answer = controller.receive(4096, 8, &mut counter(3)).unwrap();
     let failed = Reason::AuthenticationFailed;
     assert_eq!(Message::parse(&answer).1, Ok(Message::Failure1(failed)));
-    assert_eq!(controller.outcome(), Some(Err(failed)));
+    assert_eq!(controller.outcome(), Some(Err(Cause::HostSecret)));
 }
 
 #[test]
@@ -261,7 +265,7 @@ fn a_reflected_challenge_is_no_reply() {
             _ => {}
         },
     );
-    assert_eq!(exchange.controller, Some(Err(Reason::AuthenticationFailed)));
+    assert_eq!(exchange.controller, Some(Err(Cause::HostSecret)));
 }
 
 #[test]

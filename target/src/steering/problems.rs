@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use cairn_base::shell::shell_word;
 use cairn_config::{Config, Nqn, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
+use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
 use super::published::Facts;
@@ -19,6 +20,9 @@ const RECENT: Duration = Duration::from_secs(600);
 
 /// Age of a disk's oldest command from which the disk is stuck.
 const STUCK: Duration = Duration::from_secs(10);
+
+const DHCHAP_KEY: &str = "dhchap_key";
+const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
 
 /// Maximum problems of one kind about hosts, which strangers can cause.
 const HOSTS_MAX: usize = 32;
@@ -76,18 +80,22 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     });
     let refused = refused.map(|(one, first, last)| {
         let host = one.host.raw();
+        let mut key = None;
         let (kind, reason, admit) = match one.reason {
             RefusedFor::Host => (
                 "host",
                 "the subsystem does not permit this host".to_owned(),
-                Some(format!("allowed_hosts = [{}]", Quoted(host))),
+                Some(Quoted(host).to_string()),
             ),
             RefusedFor::Subsystem => (
                 "subsystem",
                 "the listener leads to no subsystem of that name".to_owned(),
                 None,
             ),
-            RefusedFor::Authentication(reason) => (RefusedHost::KEY, reason.to_string(), None),
+            RefusedFor::Authentication(cause) => {
+                key = key_of(cause);
+                (RefusedHost::KEY, cause.to_string(), None)
+            }
         };
         RefusedHost {
             host: host.to_owned(),
@@ -96,12 +104,21 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             kind,
             reason,
             admit,
+            key,
             attempts: one.attempts,
             first_s: first.as_secs(),
             last_s: last.as_secs(),
         }
     });
     refused.collect()
+}
+
+fn key_of(cause: Cause) -> Option<&'static str> {
+    match cause {
+        Cause::HostSecret => Some(DHCHAP_KEY),
+        Cause::ControllerSecret | Cause::NoControllerSecret => Some(DHCHAP_CTRL_KEY),
+        Cause::Other(_) => None,
+    }
 }
 
 pub(super) fn problems(
@@ -268,17 +285,26 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
             one.reason
         );
         let remedy = match &one.admit {
-            Some(line) => format!(
-                "cairn-target host add {} {}, or in the file: {line}",
+            Some(element) => format!(
+                "cairn-target host add {} {}, or in the file: add the element {element} to \
+                 allowed_hosts of subsystem {}",
                 word(&one.nqn),
-                word(&one.host)
+                word(&one.host),
+                shown(&one.nqn)
             ),
-            None if one.kind == RefusedHost::KEY => format!(
-                "compare the keys of host and target (cairn-target key check FILE), then: \
-                 cairn-target host key set {} {} --key FILE",
-                word(&one.nqn),
-                word(&one.host)
-            ),
+            None if one.kind == RefusedHost::KEY => {
+                let option = match one.key {
+                    Some(DHCHAP_CTRL_KEY) => "--key FILE --ctrl-key FILE",
+                    _ => "--key FILE",
+                };
+                format!(
+                    "compare the fingerprints of {} at host and target (cairn-target key check \
+                     FILE), then: cairn-target host key set {} {} {option}",
+                    one.key.unwrap_or("the keys"),
+                    word(&one.nqn),
+                    word(&one.host)
+                )
+            }
             None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
         };
         let since = Duration::from_secs(one.first_s);

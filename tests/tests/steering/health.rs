@@ -139,7 +139,10 @@ fn each_refused_host_of_one_second_is_named_with_the_line_that_admits_it() {
     }
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["refused"].as_array().unwrap().len(), 3);
-    let admit = format!("allowed_hosts = [\"{}\"]", host_nqn("three").raw());
+    let admit = format!("\"{}\"", host_nqn("three").raw());
+    let edit = format!("add the element {admit} to allowed_hosts of subsystem {NQN}");
+    let remedy = status["problems"][0]["remedy"].as_str().unwrap();
+    assert!(remedy.ends_with(&edit), "{remedy}");
     assert_eq!(status["refused"][0]["admit"], json!(admit));
     target.done(
         "cairn_host_add",

@@ -363,13 +363,42 @@ fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
     };
     let text = problem.to_string();
     let remedy = format!("cairn-target host key set {NQN} {host} --key FILE");
-    for part in ["the secrets differ", "127.", &remedy] {
+    for part in ["the host's key is not", "127.", &remedy] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    assert_eq!(refused["key"], "dhchap_key");
     drop(connect(&target, Some(1), None).unwrap());
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["refused"], json!([]));
     assert_eq!(status["problems"], json!([]));
+}
+
+/// The host's key is right, so the target learns from AUTH_Failure2 that its own is not.
+#[test]
+fn a_wrong_or_missing_controllers_key_is_named_with_its_remedy() {
+    let target = start();
+    let host = host(&target);
+    let remedy = format!("host key set {NQN} {host} --key FILE --ctrl-key FILE");
+    for (own, why) in [
+        (None, "the target has no dhchap_ctrl_key"),
+        (Some("key:two"), "the host refused the target"),
+    ] {
+        let mut keys = json!({"nqn": NQN, "host": host, "dhchap_key": "key:one"});
+        if let Some(own) = own {
+            keys["dhchap_ctrl_key"] = json!(own);
+        }
+        target.done("cairn_host_key_set", keys);
+        assert_refused(connect(&target, Some(1), Some(1)));
+        until("the refused host", || {
+            let status = target.done("cairn_status", json!({}));
+            let refused = &status["refused"][0];
+            let reason = refused["reason"].as_str().unwrap_or_default();
+            let text = status["problems"][0]["remedy"].to_string();
+            reason.contains(why) && refused["key"] == "dhchap_ctrl_key" && text.contains(&remedy)
+        });
+        assert!(target.log().contains(why), "{why}");
+    }
+    drop(connect(&target, Some(1), Some(2)).unwrap());
 }
 
 #[test]

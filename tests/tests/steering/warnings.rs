@@ -90,7 +90,7 @@ fn a_host_that_is_not_allowed_is_named_with_the_line_that_allows_it() {
     target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
     assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
     let host = host_nqn("stranger");
-    let line = format!("allowed_hosts = [\"{}\"]", host.raw());
+    let line = format!("admit=\"{}\"", host.raw());
     assert_said(&target, &["Connect refused", NQN, &line]);
     let params = json!({"nqn": NQN, "host": host.raw()});
     target.done("cairn_host_add", params);

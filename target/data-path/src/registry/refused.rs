@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use cairn_base::address::Payer;
-use nvme_auth::Reason;
+use nvme_auth::controller::Cause;
 use nvme_proto::wire::Nqn;
 
 const REFUSED_MAX: usize = 256;
@@ -18,7 +18,7 @@ pub enum RefusedFor {
     /// The listener leads to no subsystem of that name.
     Subsystem,
     /// The host, or the target, did not prove its identity.
-    Authentication(Reason),
+    Authentication(Cause),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_host_is_forgotten_at_one_subsystem() {
         let hosts = RefusedHosts::default();
-        let reason = RefusedFor::Authentication(Reason::AuthenticationFailed);
+        let reason = RefusedFor::Authentication(Cause::HostSecret);
         for subsystem in [0, 3] {
             let (peer, now) = ([192, 0, 2, 1].into(), Instant::now());
             hosts.note(name(1), name(subsystem), reason, peer, now);

@@ -6,8 +6,8 @@
 
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::peer_line;
-use nvme_auth::controller::Authentication;
-use nvme_auth::{Authenticated, Reason};
+use nvme_auth::Authenticated;
+use nvme_auth::controller::{Authentication, Cause};
 use nvme_proto::controller::{AuthenticationRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{Nqn, Status};
@@ -173,10 +173,10 @@ impl Reactor {
                     return self.refuse_step(id, refusal, LastResponse::RefusedJoin);
                 }
             }
-            Some(Err(reason)) => {
+            Some(Err(cause)) => {
                 let last = LastResponse::FailedAuthentication;
                 self.queues.requests[id].close_after = Some(last);
-                self.log_failure(qpair, reason);
+                self.log_failure(qpair, cause);
             }
             None => {
                 let queue = &mut self.queues.qpairs[qpair];
@@ -238,12 +238,12 @@ impl Reactor {
         }
     }
 
-    fn log_failure(&mut self, qpair: QpairId, reason: Reason) {
-        self.record_refusal(qpair, "authentication", &reason.to_string());
+    fn log_failure(&mut self, qpair: QpairId, cause: Cause) {
+        self.record_refusal(qpair, "authentication", &cause.to_string());
         let queue = &self.queues.qpairs[qpair];
         let names = [queue.host_nqn(), queue.subsystem_nqn()].map(Nqn::parse);
         if let [Ok(host), Ok(subsystem)] = names {
-            let (reason, peer) = (RefusedFor::Authentication(reason), queue.peer.ip());
+            let (reason, peer) = (RefusedFor::Authentication(cause), queue.peer.ip());
             let refused = self.control.registry.refused();
             refused.note(host, subsystem, reason, peer, self.time.now.at);
         }
@@ -260,9 +260,9 @@ impl Reactor {
                 address = %queue.peer,
                 subsystem = queue.subsystem_nqn(),
                 qid = queue.qid(),
-                %reason,
-                "authentication failed: compare the host's secret with its dhchap_key, and the \
-                 controller's with dhchap_ctrl_key"
+                reason = %cause,
+                "authentication failed: cairn-target key check FILE prints a fingerprint by which \
+                 to compare the keys of both ends; cairn-target status has the remedy"
             );
         }
     }

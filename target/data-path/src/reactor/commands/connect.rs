@@ -276,9 +276,9 @@ fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Opt
             subsystem,
             qid,
             status = %refusal.status,
-            admit = %format_args!("allowed_hosts = [{}]", Quoted(&host)),
-            "Connect refused: the subsystem does not permit this host. Add the line `admit` to \
-             its table in the configuration, or run cairn-target host add SUBSYSTEM HOST"
+            admit = %Quoted(&host),
+            "Connect refused: the subsystem does not permit this host. Run cairn-target host add \
+             SUBSYSTEM HOST, or add the element `admit` to its allowed_hosts in the configuration"
         );
     }
     if *refusal == ConnectRequest::unknown_subsystem() {
