@@ -471,7 +471,7 @@ impl Methods {
             Some(true) => Ok(json!(true)),
             Some(false) => Err(Error::errno(
                 Errno::NOENT,
-                format!("{nqn} has no controller {cntlid}: see cairn-target connections"),
+                format!("{nqn} has no controller {cntlid}: see cairn-target connection list"),
             )),
             None => Err(stopped()),
         }
