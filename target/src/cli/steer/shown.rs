@@ -7,13 +7,6 @@ use crate::answers::Problem;
 use crate::cli::tables;
 use crate::cli::units::{cell, count, duration};
 
-const PROBLEMS: &[(&str, &str)] = &[
-    ("PROBLEM", "what"),
-    ("SINCE", "for_s"),
-    ("WHY", "why"),
-    ("WHAT TO DO", "remedy"),
-];
-
 /// Keys of a status that other lines or tables show.
 const ELSEWHERE: &[&str] = &[
     "associations",
@@ -67,15 +60,16 @@ pub(super) fn check(status: &Value) -> String {
 }
 
 pub(super) fn status(status: &Value) -> String {
-    let mut text = health(status);
-    if status["problems"]
-        .as_array()
-        .is_some_and(|all| !all.is_empty())
-    {
-        text += "\n\n";
-        text += &tables::table(&status["problems"], PROBLEMS);
+    let mut text = health(status) + "\n";
+    for problem in status["problems"].as_array().into_iter().flatten() {
+        let of = |key: &str| cell(key, &problem[key]);
+        text += &format!("\n{}", of("what"));
+        if !problem["for_s"].is_null() {
+            text += &format!(" ({})", of("for_s"));
+        }
+        text += &format!(": {}\n  {}\n", of("why"), of("remedy"));
     }
-    text += "\n\n";
+    text += "\n";
     text += &tables::members(status, ELSEWHERE);
     if let Some(at) = status["last_reload"]["at"].as_u64() {
         let ended = match status["last_reload"]["error"].is_null() {
@@ -153,8 +147,7 @@ mod tests {
         assert_eq!(
             status(&bad),
             "degraded: 1 problem; 3 subsystems, 5 namespaces, 12 hosts connected, up 3 d\n\n\
-             PROBLEM           SINCE      WHY         WHAT TO DO\n\
-             namespace 2 of x  3 min ago  it is gone  find it\n\n\
+             namespace 2 of x (3 min ago): it is gone\n  find it\n\n\
              at_next_start  -\nversion        1.0.0"
         );
     }
