@@ -33,6 +33,7 @@ pub(super) struct Tools {
 /// Finds required tools, and installs missing ones before the lanes start. Two lanes cannot install
 /// packages at the same time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
+    warn_of_full_disk(extent);
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {
         require_component("clippy", "clippy")?;
@@ -66,6 +67,24 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         promtool: promtool.and_then(Result::ok),
         spdk_client: spdk_client.and_then(Result::ok),
     })
+}
+
+/// Says in advance that the steps may fail for want of disk space: compilers, Ceph and the virtual
+/// machine report it in ways that are hard to recognize.
+fn warn_of_full_disk(extent: Extent) {
+    let needed_gib = match extent {
+        Extent::Quick => 4,
+        Extent::Main => 8,
+        Extent::Rest | Extent::All => 14,
+    };
+    let Ok(disk) = rustix::fs::statvfs(".") else {
+        return;
+    };
+    let free_gib = disk.f_bavail.saturating_mul(disk.f_frsize) >> 30;
+    println!("{free_gib} GiB of disk space are free; a first run needs about {needed_gib} GiB");
+    if free_gib < needed_gib {
+        eprintln!("steps may fail for want of disk space: remove what this disk need not hold");
+    }
 }
 
 fn promtool() -> Result<PathBuf> {
