@@ -46,6 +46,7 @@ pub(super) struct Host {
     pub(super) depth: f64,
     pub(super) load: Load,
     pub(super) buffer_waits_per_s: f64,
+    pub(super) limit_waits_per_s: f64,
     pub(super) tos: Vec<String>,
     pub(super) hop_limit: Vec<String>,
     pub(super) pkey: Vec<String>,
@@ -58,6 +59,7 @@ pub(super) struct Namespace {
     pub(super) backing: String,
     pub(super) in_progress: f64,
     pub(super) load: Load,
+    pub(super) limit_waits_per_s: f64,
     pub(super) stage_p50_us: BTreeMap<&'static str, f64>,
 }
 
@@ -191,6 +193,7 @@ impl Change<'_> {
             depth: self.after.sum("cairn_queue_depth", &labels),
             load: self.load("host", &labels),
             buffer_waits_per_s: self.rate("cairn_host_buffer_waits_total", &labels),
+            limit_waits_per_s: self.rate("cairn_host_limit_waits_total", &labels),
             tos: values("tos"),
             hop_limit: values("hop_limit"),
             pkey: values("pkey"),
@@ -216,6 +219,7 @@ impl Change<'_> {
             backing: info.label("backing").to_owned(),
             in_progress: self.after.sum("cairn_namespace_in_progress", &labels),
             load: self.load("namespace", &labels),
+            limit_waits_per_s: self.rate("cairn_namespace_limit_waits_total", &labels),
             stage_p50_us: stages.collect(),
         }
     }

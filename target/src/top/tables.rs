@@ -136,6 +136,8 @@ const LOAD: [Column; 7] = [
     number("ERR/s", 2),
 ];
 
+const LIMITED: Column = number("LIMITED/s", 3);
+
 fn load(load: &Load) -> [Cell; 7] {
     [
         Cell::rate(load.reads_per_s),
@@ -164,6 +166,7 @@ fn hosts(all: &[Host]) -> Table {
     columns.extend(LOAD);
     columns.extend([
         number("WAITS/s", 4),
+        LIMITED,
         name("ToS (DSCP, SL)", 8),
         name("HOPS", 9),
         name("P_KEY", 9),
@@ -179,6 +182,7 @@ fn hosts(all: &[Host]) -> Table {
         row.extend(load(&one.load));
         row.extend([
             waits(one.buffer_waits_per_s),
+            waits(one.limit_waits_per_s),
             Cell::name(&marked(&one.tos)),
             Cell::name(&one.hop_limit.join(" ")),
             Cell::name(&one.pkey.join(" ")),
@@ -209,6 +213,7 @@ fn namespaces(all: &[Namespace]) -> Table {
     ];
     let first_sort = columns.len();
     columns.extend(LOAD);
+    columns.push(LIMITED);
     columns.extend(STAGE_COLUMNS);
     let row = |one: &Namespace| {
         let mut row = vec![
@@ -218,6 +223,7 @@ fn namespaces(all: &[Namespace]) -> Table {
             Cell::count(one.in_progress),
         ];
         row.extend(load(&one.load));
+        row.push(waits(one.limit_waits_per_s));
         row.extend(STAGES.map(|stage| Cell::micros(one.stage_p50_us.get(stage).copied())));
         row
     };

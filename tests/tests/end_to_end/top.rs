@@ -36,6 +36,22 @@ fn while_a_host_reads<T: Send>(target: &TestTarget, look: impl FnOnce() -> T + S
 }
 
 #[test]
+fn top_shows_who_waits_for_limits() {
+    let disks = subsystem(NQN, &["mem:1MiB limits = { iops = 20 }"]);
+    let target = TestTarget::start(&format!("{METRICS}{disks}"));
+    let address = target.metrics_address().to_string();
+    let arguments = ["--metrics", &address, "-n", "4", "-i", "0.5", "-o", "json"];
+    let json = while_a_host_reads(&target, || succeeded(top(&arguments)));
+    let lines = json.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    for part in ["hosts", "namespaces"] {
+        let waits = |line: &Value| line[part][0]["limit_waits_per_s"].as_f64() > Some(0.0);
+        assert!(lines.iter().any(waits), "{json}");
+    }
+    target.stop();
+}
+
+#[test]
 fn top_shows_who_does_what() {
     let disks = subsystem(NQN, &["mem:1MiB block_size = 512"]);
     let target = TestTarget::start(&format!("{METRICS}{disks}"));
