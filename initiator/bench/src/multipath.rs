@@ -1,5 +1,6 @@
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Provider;
@@ -16,6 +17,20 @@ pub struct MultipathLanes {
     options: MultipathOptions,
     namespace: Namespace,
     format: Format,
+    usable: Arc<Usable>,
+    /// Called with the target address of a path that was lost (`false`) or is usable again (`true`).
+    pub on_path: fn(SocketAddr, bool),
+}
+
+/// Last reported state of each path. All lanes lose a path at about the same time: one reports it.
+#[derive(Debug)]
+struct Usable(Mutex<Vec<bool>>);
+
+impl Usable {
+    fn is_news(&self, path: usize, usable: bool) -> bool {
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut reported[path], usable) != usable
+    }
 }
 
 impl fmt::Debug for MultipathLanes {
@@ -46,11 +61,13 @@ impl MultipathLanes {
             ..options
         };
         Ok(Self {
+            usable: Arc::new(Usable(Mutex::new(vec![true; paths.len()]))),
             provider,
             paths,
             options,
             namespace,
             format,
+            on_path: |_, _| {},
         })
     }
 
@@ -85,6 +102,9 @@ impl Lanes for MultipathLanes {
                 disk,
                 block_bytes: self.format.block_bytes,
                 slots: vec![0; usize::from(depth)],
+                was_usable: vec![false; self.paths.len()],
+                usable: Arc::clone(&self.usable),
+                on_path: self.on_path,
             })
         };
         match open() {
@@ -102,10 +122,31 @@ struct MultipathLane {
     buffers: Vec<Option<Buffer>>,
     /// Lane slots, indexed by [`PathTicket::slot`].
     slots: Vec<usize>,
+    /// False for a path that has not connected yet, so that it does not count as lost.
+    was_usable: Vec<bool>,
+    usable: Arc<Usable>,
+    on_path: fn(SocketAddr, bool),
 }
 
 impl MultipathLane {
+    fn report_paths(&mut self) {
+        let mut changed = false;
+        while self.disk.take_event().is_some() {
+            changed = true;
+        }
+        if !changed {
+            return;
+        }
+        for (index, (path, was)) in self.disk.paths().zip(&mut self.was_usable).enumerate() {
+            let changed = std::mem::replace(was, path.usable) != path.usable;
+            if changed && self.usable.is_news(index, path.usable) {
+                (self.on_path)(path.remote, path.usable);
+            }
+        }
+    }
+
     fn take(&mut self, done: &mut Vec<Done>) {
+        self.report_paths();
         while let Some((ticket, ended)) = self.disk.reap() {
             done.push(self.landed(ticket, ended));
         }

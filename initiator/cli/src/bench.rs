@@ -234,7 +234,12 @@ impl Bench {
             ..MultipathOptions::new(first.namespace.nsid)
         };
         let provider = Arc::clone(session.provided.provider());
-        MultipathLanes::find(provider, paths, options).map_err(text)
+        let mut lanes = MultipathLanes::find(provider, paths, options).map_err(text)?;
+        lanes.on_path = |remote, usable| match usable {
+            true => print_message(format_args!("path {remote}: usable again")),
+            false => print_message(format_args!("path {remote}: lost; others are used")),
+        };
+        Ok(lanes)
     }
 }
 

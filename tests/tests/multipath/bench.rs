@@ -1,5 +1,6 @@
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use cairn_bench::{Audience, Direction, Format, Glimpse, Job, MultipathLanes, NvmeLanes};
 use cairn_initiator::Host;
@@ -35,6 +36,8 @@ impl Audience for Killer {
     }
 }
 
+static CHANGES: Mutex<Vec<(SocketAddr, bool)>> = Mutex::new(Vec::new());
+
 #[test]
 fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     let disk = Scratch::new("bench", DISK_BYTES);
@@ -43,8 +46,10 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
         Process::start(2, &shared(&disk)),
     );
     let paths = vec![one.options(), two.options()];
+    let killed = one.options().remote;
     let provider = Arc::new(Soft::default());
-    let lanes = MultipathLanes::find(provider, paths, MultipathOptions::new(1)).unwrap();
+    let mut lanes = MultipathLanes::find(provider, paths, MultipathOptions::new(1)).unwrap();
+    lanes.on_path = |remote, usable| CHANGES.lock().unwrap().push((remote, usable));
     let job = Job::with(&[
         ("rw", "randrw"),
         ("bsrange", "4k-32k"),
@@ -73,6 +78,8 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
         done >= back,
         "{done} commands, {back} of them before it was back"
     );
+    let changes = CHANGES.lock().unwrap();
+    assert_eq!(changes[..], [(killed, false), (killed, true)]);
 }
 
 struct Swapper {
