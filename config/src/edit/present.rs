@@ -139,23 +139,30 @@ impl Object<'_> {
             let words = all.iter().map(|one| format!(" {option} {}", word(one)));
             words.collect::<String>()
         };
+        let nqn = match self {
+            Self::Subsystem(nqn) | Self::Namespace(nqn, _) => shell_word(nqn, "NQN"),
+            Self::Listener(_) => String::new(),
+        };
         match (self, key) {
-            (Self::Subsystem(nqn), "allow_any_host") => format!("cairn-target host any {nqn} on"),
-            (Self::Subsystem(nqn), "allowed_hosts") => {
+            (Self::Subsystem(_), "allow_any_host") => {
+                let value = if first == "true" { "on" } else { "off" };
+                format!("cairn-target host any {nqn} {value}")
+            }
+            (Self::Subsystem(_), "allowed_hosts") => {
                 let add = |host| format!("cairn-target host add {nqn} {}", word(host));
                 let all: Vec<String> = new.iter().map(add).collect();
                 all.join("; ")
             }
-            (Self::Subsystem(nqn), "listeners") => {
+            (Self::Subsystem(_), "listeners") => {
                 format!("cairn-target subsystem set {nqn}{}", each("--listener"))
             }
-            (Self::Subsystem(nqn), _) => {
+            (Self::Subsystem(_), _) => {
                 format!("cairn-target subsystem set {nqn} {option} {first}")
             }
-            (Self::Namespace(nqn, nsid), "hosts") => {
+            (Self::Namespace(_, nsid), "hosts") => {
                 format!("cairn-target namespace set {nqn} {nsid}{}", each("--host"))
             }
-            (Self::Namespace(nqn, nsid), _) => {
+            (Self::Namespace(_, nsid), _) => {
                 let value = if first == "true" { "on" } else { &first };
                 let set = format!("cairn-target namespace set {nqn} {nsid} {option} {value}");
                 match key {
