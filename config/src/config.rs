@@ -127,6 +127,8 @@ pub struct Target {
     pub segmentation_offload: bool,
     /// True if responses invalidate the host's key where the device supports it.
     pub send_with_invalidate: bool,
+    /// Time without an acknowledgement after which an adapter repeats packets.
+    pub ack_timeout: Option<Duration>,
     /// Log filter and format.
     pub log: Log,
 }

@@ -95,6 +95,10 @@ pub(crate) struct TargetTable {
     /// adapters that do it wrongly.
     #[schemars(extend("default" = "auto", "enum" = ["auto", "never"]))]
     pub(crate) send_with_invalidate: Option<String>,
+    /// Milliseconds without an acknowledgement after which an adapter repeats packets; without this
+    /// key, the connection manager chooses them.
+    #[schemars(range(min = 1, max = 8000))]
+    pub(crate) ack_timeout_ms: Option<i64>,
     /// Absolute path of a directory for reservations that persist through power loss.
     pub(crate) state_directory: Option<String>,
     /// VID of the 802.1Q tag that RoCE v1 writes itself; 0 is a tag with only a priority.

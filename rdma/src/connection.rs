@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::ack_timeout::AckTimeout;
 use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
@@ -106,6 +107,10 @@ pub struct QpOptions {
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
+    /// Time without an acknowledgement after which an adapter repeats packets, for up to four times
+    /// this time. With `None`, the connection manager chooses it. User-space RoCE measures the
+    /// round trip instead.
+    pub ack_timeout: Option<AckTimeout>,
     /// Retries after a receiver-not-ready NAK, 0..=7. The value 7 means unlimited.
     pub rnr_retry_count: u8,
     /// Time for which the peer must wait before it repeats a SEND for which no receive was posted.
@@ -134,6 +139,7 @@ impl Default for QpOptions {
             traffic_class: None,
             hop_limit: None,
             retry_count: 6,
+            ack_timeout: None,
             rnr_retry_count: 6,
             min_rnr_timer: 1,
         }

@@ -15,6 +15,8 @@ extern crate alloc;
 
 pub mod access;
 #[cfg(feature = "std")]
+mod ack_timeout;
+#[cfg(feature = "std")]
 pub mod connection;
 #[cfg(feature = "std")]
 pub mod error;
@@ -31,6 +33,8 @@ pub mod sleep;
 pub mod work;
 
 pub use access::Access;
+#[cfg(feature = "std")]
+pub use ack_timeout::AckTimeout;
 #[cfg(feature = "std")]
 pub use cairn_base::Mapping;
 #[cfg(feature = "std")]

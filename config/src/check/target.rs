@@ -94,6 +94,9 @@ pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable)
                 &AUTO_NEVER,
             )
             .unwrap_or(true),
+        ack_timeout: check
+            .number(&place.key("ack_timeout_ms"), table.ack_timeout_ms, 1..=8000)
+            .map(|ms| Duration::from_millis(ms.unsigned_abs())),
         log: log(check, place, table),
     }
 }

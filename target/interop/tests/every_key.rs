@@ -232,6 +232,7 @@ const KEYS: &[Key] = &[
     ),
     ("target.in_capsule_data", "'8KiB'", &[], ""),
     ("target.io_queues", "7", &[], ""),
+    ("target.ack_timeout_ms", "50", &[], ""),
     ("target.io_timeout_s", "7", &[], ""),
     ("target.log", "'warn'", &[], ""),
     ("target.log_format", "'json'", &[], ""),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cairn_base::Clock;
 use cairn_config::Config;
+use cairn_rdma::AckTimeout;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::StartError;
@@ -124,6 +125,7 @@ fn sizes(config: &Config) -> Sizes {
         poll_idle: config.target.poll_idle,
         poll_drives: config.target.poll_drives,
         send_with_invalidate: config.target.send_with_invalidate,
+        ack_timeout: config.target.ack_timeout.map(AckTimeout::at_least),
         io_timeout: config.target.io_timeout,
     }
 }

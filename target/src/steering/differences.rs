@@ -113,6 +113,7 @@ fn target_keys(before: &Target, after: &Target) -> impl Iterator<Item = &'static
         congestion_control,
         segmentation_offload,
         send_with_invalidate,
+        ack_timeout,
         log,
     } = before;
     let keys = [
@@ -147,6 +148,7 @@ fn target_keys(before: &Target, after: &Target) -> impl Iterator<Item = &'static
             "send_with_invalidate",
             *send_with_invalidate != after.send_with_invalidate,
         ),
+        ("ack_timeout_ms", *ack_timeout != after.ack_timeout),
         ("log", log.filter != after.log.filter),
         ("log_format", log.format != after.log.format),
     ];

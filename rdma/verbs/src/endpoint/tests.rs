@@ -2,9 +2,10 @@ mod receives;
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use cairn_base::ScopedAddr;
-use cairn_rdma::{Access, Mapping, Operation, PrivateData, SgeList, WorkStatus};
+use cairn_rdma::{Access, AckTimeout, Mapping, Operation, PrivateData, SgeList, WorkStatus};
 
 use crate::cm::Id;
 use crate::fake::{Fake, state};
@@ -46,6 +47,14 @@ impl Fixture {
     }
 
     fn try_accept(&mut self) -> Result<QpId, FabricError> {
+        self.accept_as(&QpOptions {
+            send_work: 8,
+            receives: QUOTA,
+            ..QpOptions::default()
+        })
+    }
+
+    fn accept_as(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let request = VerbsRequest {
             id: Some(Id::new(&self.channel, 0).unwrap()),
@@ -61,12 +70,7 @@ impl Fixture {
             device: Arc::clone(&self.device) as _,
             handle: Box::new(request),
         };
-        let options = QpOptions {
-            send_work: 8,
-            receives: QUOTA,
-            ..QpOptions::default()
-        };
-        self.endpoint.accept(request, &options, &[])
+        self.endpoint.accept(request, options, &[])
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -77,7 +81,7 @@ impl Fixture {
 
     /// Returns the flushed work with the number of queue pairs destroyed before each completion.
     fn close(&mut self, qp: QpId) -> Vec<(u64, u32)> {
-        let give_up = Instant::now() + std::time::Duration::from_secs(20);
+        let give_up = Instant::now() + Duration::from_secs(20);
         let mut flushed = Vec::new();
         self.endpoint.disconnect(qp);
         loop {
@@ -92,7 +96,7 @@ impl Fixture {
             if self.events().iter().any(closed) {
                 return flushed;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -164,6 +168,21 @@ fn a_late_event_of_a_destroyed_queue_pair_does_not_reach_the_next_of_its_number(
     fixture.fake.report(sys::IBV_EVENT_QP_FATAL, newest_pair());
     let ended = |event: &Event| matches!(event, Event::Disconnected { qp, .. } if *qp == second);
     assert!(fixture.events().iter().any(ended));
+}
+
+#[test]
+fn only_a_given_ack_timeout_replaces_that_of_the_connection_manager() {
+    let mut fixture = Fixture::new();
+    fixture.accept();
+    assert_eq!(state().ack_timeouts, []);
+    let options = QpOptions {
+        send_work: 8,
+        receives: QUOTA,
+        ack_timeout: Some(AckTimeout::at_least(Duration::from_millis(60))),
+        ..QpOptions::default()
+    };
+    fixture.accept_as(&options).unwrap();
+    assert_eq!(state().ack_timeouts, [14]);
 }
 
 #[test]

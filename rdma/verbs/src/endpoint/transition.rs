@@ -1,7 +1,7 @@
 //! State transitions of queue pairs.
 //!
 //! rdma_cm supplies the attributes of each transition. The queue pair's options replace traffic
-//! class, hop limit, partition, outstanding READs, RNR timer and retries.
+//! class, hop limit, partition, outstanding READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -59,6 +59,10 @@ pub(super) fn to_ready(
     attributes.max_rd_atomic = depths.initiator;
     attributes.retry_cnt = options.retry_count;
     attributes.rnr_retry = options.rnr_retry_count;
-    let ours = sys::IBV_QP_MAX_QP_RD_ATOMIC | sys::IBV_QP_RETRY_CNT | sys::IBV_QP_RNR_RETRY;
+    let mut ours = sys::IBV_QP_MAX_QP_RD_ATOMIC | sys::IBV_QP_RETRY_CNT | sys::IBV_QP_RNR_RETRY;
+    if let Some(timeout) = options.ack_timeout {
+        attributes.timeout = timeout.exponent();
+        ours |= sys::IBV_QP_TIMEOUT;
+    }
     pair.modify(&mut attributes, mask | ours)
 }

@@ -327,11 +327,15 @@ unsafe extern "C" fn create_qp(
 unsafe extern "C" fn modify_qp(
     qp: *mut sys::ibv_qp,
     attributes: *mut sys::ibv_qp_attr,
-    _: c_int,
+    mask: c_int,
 ) -> c_int {
     // SAFETY: the attributes are valid in the call.
-    let to_error = unsafe { (*attributes).qp_state } == sys::IBV_QPS_ERR;
+    let attributes = unsafe { &*attributes };
+    let to_error = attributes.qp_state == sys::IBV_QPS_ERR;
     let mut state = state();
+    if mask.cast_unsigned() & sys::IBV_QP_TIMEOUT != 0 {
+        state.ack_timeouts.push(attributes.timeout);
+    }
     std::thread::sleep(state.quirks().control_verb);
     if to_error && state.keeps_running {
         return libc::EIO;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Contention, Finished, Pause};
-use cairn_rdma::Completion;
+use cairn_rdma::{AckTimeout, Completion};
 use nvme_proto::controller::AuthenticationRequest;
 
 use crate::ids::QpairId;
@@ -74,6 +74,7 @@ pub struct Sizes {
     pub poll_idle: Duration,
     pub poll_drives: bool,
     pub send_with_invalidate: bool,
+    pub ack_timeout: Option<AckTimeout>,
     /// Zero means no limit.
     pub io_timeout: Duration,
 }

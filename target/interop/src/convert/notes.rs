@@ -188,6 +188,7 @@ impl Notes {
             congestion_control,
             segmentation_offload,
             send_with_invalidate,
+            ack_timeout,
             log: Log { filter, format },
         } = target;
         let settings = [
@@ -224,6 +225,7 @@ impl Notes {
                 "send_with_invalidate",
                 *send_with_invalidate != usual.send_with_invalidate,
             ),
+            ("ack_timeout_ms", ack_timeout.is_some()),
             ("log", *filter != usual.log.filter),
             ("log_format", *format != usual.log.format),
         ];

@@ -137,6 +137,7 @@ impl Reactor {
             hop_limit: marking.hop_limit,
             // 7 means no limit; the target's deadline ends a host that posts no receives.
             rnr_retry_count: 7,
+            ack_timeout: self.control.sizes.ack_timeout,
             ..QpOptions::default()
         };
         let (peer, local) = (request.peer, request.local);
