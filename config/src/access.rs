@@ -45,7 +45,7 @@ pub enum Widened {
     },
 }
 
-/// Conditions of a connection, from the strictest.
+/// Treatment of a host by a configuration, from the strictest to the most permissive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Refused,
@@ -107,8 +107,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// Returns the first host whose conditions became weaker. The host `None` stands for all hosts that
-/// have no entry in either configuration.
+/// Returns the first host that `now` treats less strictly than `before`. One comparison, with
+/// `None`, covers all hosts that neither configuration lists.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);
@@ -127,8 +127,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Results of comparisons, by the memory addresses of the two host sets. Thousands of namespaces
-/// share few sets.
+/// Cache of comparisons between two host sets, with the memory addresses of the sets as key. The
+/// cache saves time because thousands of namespaces share a few sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

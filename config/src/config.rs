@@ -41,8 +41,8 @@ pub const LISTENERS_MAX: usize = 64;
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// Highest NSID and maximum number of namespaces of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Maximum memory namespaces (`mem:`): each registers one region per device, and the soft provider
-/// has 8,192 regions.
+/// Maximum memory namespaces (`mem:`). Each of them registers one memory region per device, and a
+/// device of the soft provider has 8,192 regions.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Maximum hosts in one host list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
@@ -276,7 +276,7 @@ pub struct Subsystem {
     pub allow_any_host: bool,
     /// Hosts that may connect if `allow_any_host` is false; only these can have keys.
     pub allowed_hosts: HostList,
-    /// Addresses of the listeners that lead to the subsystem; `None` for all.
+    /// Addresses of the listeners through which hosts reach the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<Trid, AnaOverride>,
@@ -452,7 +452,8 @@ pub enum BlockSize {
 }
 
 impl Config {
-    /// Replaces each host set by an equal set of `former`, if any, so that both share memory.
+    /// Replaces each host set by the equal set of `former`, if there is one. The two configurations
+    /// then share the memory of these sets.
     pub fn share_hosts(&mut self, former: &Self) {
         let mut seen = HashSet::new();
         let sets = former.host_sets();
@@ -485,7 +486,8 @@ impl Config {
         listeners.filter(|listener| subsystem.is_behind(listener))
     }
 
-    /// Returns the RoCE version of a soft listener: its own or the target's.
+    /// Returns the RoCE version of a soft listener. This is the version set for the listener, or
+    /// else the target's version.
     #[must_use]
     pub fn roce_at(&self, listener: &Listener) -> Roce {
         listener.roce.unwrap_or(self.target.roce)
@@ -507,7 +509,7 @@ impl Config {
 }
 
 impl HostList {
-    /// Returns the hosts listed by NQN: members of the list that are in none of its groups.
+    /// Returns the hosts of the list that belong to none of its groups.
     pub fn single<'a>(&'a self, groups: &'a [HostGroup]) -> impl Iterator<Item = &'a Nqn> {
         let of_groups = groups.iter().filter(|one| self.groups.contains(&one.name));
         let of_groups: Vec<&BTreeSet<Nqn>> = of_groups.map(|one| &*one.hosts).collect();

@@ -13,7 +13,8 @@ use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
 pub(crate) struct Document<'t> {
-    /// File of the text. Without one, excerpts name objects instead of lines.
+    /// Name of the file that contains `text`. If it is `None`, excerpts in errors name the object,
+    /// such as a subsystem, instead of a line.
     name: Option<&'t str>,
     text: &'t str,
     shown: Cow<'t, str>,
@@ -21,7 +22,7 @@ pub(crate) struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// After syntax errors, the document has the valid parts.
+    /// Parses `text`. If it has syntax errors, the document contains only the valid parts.
     pub(crate) fn parse(name: Option<&'t str>, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);
@@ -139,8 +140,7 @@ impl<'t> Document<'t> {
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
         let index = self.text[..line_start].matches('\n').count();
-        // Secrets are masked in the whole text: a single line does not show whether it continues a
-        // secret.
+        // A secret can span several lines, so `shown` is the whole text with all secrets masked.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
             name,

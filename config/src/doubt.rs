@@ -5,7 +5,7 @@ use nvme_proto::wire::Nqn;
 /// Prefix of the host NQNs that nvme-cli makes.
 const USUAL_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// Maximum length of the differing part of two texts that are near each other.
+/// Maximum number of adjacent characters in which two similar texts differ.
 const SLIP_MAX: usize = 2;
 
 /// Returns the reason if `host` is probably mistyped.
@@ -24,8 +24,8 @@ pub fn host_doubt(host: &Nqn) -> Option<String> {
     is_near.then(|| format!("its prefix is almost \"{USUAL_PREFIX}\""))
 }
 
-/// Returns true if one slip of the keyboard makes one name of the other: they differ in case only,
-/// or in at most two adjacent characters, but not like counted names (host1, host2; hosta, hostb).
+/// Returns true if the names differ only by a probable typing error: in letter case, or in at most
+/// two adjacent characters. Names with a counter, such as host1 and host2, do not count.
 #[must_use]
 pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
@@ -36,7 +36,6 @@ fn is_near(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.len().max(other.len()) - same <= SLIP_MAX
 }
 
-/// Returns the lengths of the common prefix and, in the rest, of the common suffix.
 fn common_ends(one: &str, other: &str) -> [usize; 2] {
     let shorter = one.len().min(other.len());
     let start = one.bytes().zip(other.bytes());
@@ -46,8 +45,8 @@ fn common_ends(one: &str, other: &str) -> [usize; 2] {
     [start, end.count()]
 }
 
-/// Returns true if the texts differ in one number, or in one letter at the end of a word, as
-/// counters do. Only the part after the first colon counts; digits of UUIDs do not.
+/// Returns true if the texts differ in a number, or in one letter at the end of a word. The
+/// difference must be after the first colon, and not in a UUID.
 fn are_counted(one: &str, other: &str) -> bool {
     let [start, end] = common_ends(one, other);
     if !one[..start].contains(':') || one[..start].contains(":uuid:") {

@@ -47,11 +47,12 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern matches the text of `path`. Requests cannot name other paths, only the
-    /// configuration file can.
+    /// True if a pattern matches the text of `path`. Requests can export only such paths; the
+    /// configuration file can export any path.
     #[must_use]
     pub fn name_path(&self, path: &Path) -> bool {
-        // The folder before ".." may be a link, and the text then shows another folder.
+        // `path` may contain ".." after a symbolic link, and then its text does not show the real
+        // folder.
         if path.components().any(|part| part == Component::ParentDir) {
             return false;
         }
@@ -61,10 +62,10 @@ impl Exports {
             .is_some_and(|text| patterns.any(|pattern| matches(pattern, text, true)))
     }
 
-    /// True if a request may export `path`, whose links lead to `location`.
+    /// True if a request may export `path`. `location` is `path` with all symbolic links resolved.
     ///
-    /// Patterns must match `path` and `location`. Below /dev a match of `path` is enough: the
-    /// system creates the links there, such as names of logical volumes.
+    /// A pattern must match both `path` and `location`. If both are in /dev, matching `path` is
+    /// enough, because only the system creates links there.
     #[must_use]
     pub fn allow_path(&self, path: &Path, location: &Path) -> bool {
         let are_devices = is_device_name(path) && is_device_name(location);
@@ -90,7 +91,6 @@ fn matches(pattern: &str, text: &str, below: bool) -> bool {
     below && folders.any(|folder| is_match(pattern, folder))
 }
 
-/// True if the pattern matches the whole text; "*" matches bytes except "/".
 fn is_match(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
     // State for backtracking: pattern after the last "*", and text at the start of its match.
@@ -163,7 +163,7 @@ mod tests {
             ("/srv/images/a", "/etc/shadow"),
             ("/srv/images/a", "/dev/sda"),
             ("/srv/images/../../etc/shadow", "/etc/shadow"),
-            // No pattern matches this path, so later opens would not check its link.
+            // A path that no pattern matches is refused, even if it is a link to a permitted file.
             ("/elsewhere/a", "/srv/images/a"),
             ("/dev/disk/by-label/a", "/dev/vg0/a"),
             ("/dev/vg0/a", "/etc/shadow"),

@@ -31,8 +31,8 @@ pub struct Flags {
     /// The default is equal at each start: it derives from machine, first listener and first
     /// export.
     pub nqn: Option<String>,
-    /// First export as [`resolved_export`] returns it, so that the default NQN does not depend on
-    /// the spelling of its path.
+    /// First export, converted by [`resolved_export`]. The default NQN is then the same for each
+    /// spelling of the path.
     pub first_export: Option<String>,
     /// `--provider auto|verbs|soft`: provider of every listener, also of the file's listeners.
     pub provider: Option<String>,
@@ -205,8 +205,8 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories come last: they reserve many NSIDs, and must not shift those of other
-        // exports.
+        // Directories come last, because each one reserves many NSIDs. The NSIDs of other exports
+        // then do not depend on them.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -224,8 +224,8 @@ impl Flags {
         }
     }
 
-    /// The NQN differs between targets, so that hosts do not combine disks of two targets as paths
-    /// to one.
+    /// Returns an NQN that differs between targets. If two targets had the same NQN, a host would
+    /// use their disks as two paths to one disk.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener
@@ -239,8 +239,8 @@ impl Flags {
     }
 }
 
-/// Returns the NSID after the highest one in use or reserved for a directory. `check` reports a
-/// result beyond the limit.
+/// Returns the first NSID after all that are in use or reserved. `check` reports a result that is
+/// too large.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
@@ -269,10 +269,10 @@ fn absolute(export: &str) -> String {
         .unwrap_or_else(|| export.to_owned())
 }
 
-/// Returns an export with its absolute path, links followed. May block.
+/// Returns an export with its absolute path. Symbolic links are resolved, so the call may block.
 ///
-/// Links in /dev stay, because they are the lasting names of devices. A missing file, as on a disk
-/// that is mounted later, does not change the result.
+/// Links in /dev are not resolved, because device names such as /dev/dm-3 can change. The result is
+/// the same if the file does not exist yet, for example because its disk is not mounted.
 #[must_use]
 pub fn resolved_export(export: &str) -> String {
     let export = absolute(export);

@@ -106,7 +106,7 @@ impl Config {
         Self::parse_text(Some(name), text, flags)
     }
 
-    /// Parses a text that is in no file, such as a draft. Its errors name objects instead of lines.
+    /// Parses a text that is not in a file, such as a draft. Errors name objects instead of lines.
     pub fn parse_draft(text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         Self::parse_text(None, text, flags)
     }
@@ -114,9 +114,10 @@ impl Config {
     fn parse_text(name: Option<&str>, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, mut problems) = Document::parse(name, text);
         if !problems.is_empty() {
-            // The parser reports the rest of a wrong line as further errors.
+            // After a syntax error, the parser may report the rest of the line as another error.
             problems.dedup_by_key(|problem| problem.line_column().map(|(line, _)| line));
-            // A syntax error hides keys, which the checks would report as missing.
+            // The parser skips keys after a syntax error, so the checks would report them as
+            // missing.
             return Err(ConfigError::new(problems));
         }
         let mut shaped = schema::shape(&document);
@@ -181,7 +182,8 @@ impl Config {
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // A removal changes the NSIDs of pools: a pool uses NSIDs between configured namespaces.
+        // A pool uses the NSIDs up to the next configured namespace, so a removal can give it more
+        // NSIDs.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }
@@ -425,7 +427,8 @@ fn read(path: &Path) -> Result<String, Problem> {
             "give the path of a regular file: a reload reads it again, which a pipe does not allow",
         ));
     }
-    // The reported length may be too small, as for files in /proc, so the read is limited too.
+    // The read is limited too, because the reported length is 0 for some files, such as those in
+    // /proc.
     let mut text = String::new();
     let mut limited = file.take(FILE_MAX_BYTES + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;

@@ -159,7 +159,6 @@ impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.number.to_string();
         let margin = " ".repeat(number.len());
-        // Tabs are kept, so that the mark is below the marked text.
         let indent: String = self
             .text
             .chars()

@@ -38,8 +38,8 @@ impl Config {
         })
     }
 
-    /// Returns a warning about two listeners that cannot both start if both use the soft provider.
-    /// An earlier check has refused two listeners that set this provider explicitly.
+    /// Returns a warning if two listeners need the same UDP port without an RDMA device. If both
+    /// have `provider = "soft"`, the configuration is already refused.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -87,8 +87,8 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Returns one warning about all namespaces whose lists contain hosts that the subsystem
-    /// refuses. There may be ten thousand such namespaces.
+    /// Returns a warning about namespaces whose lists contain hosts refused by the subsystem. One
+    /// warning covers all namespaces, because there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;
@@ -117,11 +117,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host of a namespace's list that the subsystem refuses, and whether the subsystem
-    /// refuses all hosts of the list.
+    /// Returns a host that the namespace's list contains and the subsystem refuses. The flag is
+    /// true if the subsystem refuses every host of the list.
     ///
-    /// A group member counts only if all hosts of the list are refused: groups may serve several
-    /// subsystems.
+    /// If the subsystem admits some hosts of the list, members of groups are not returned, because
+    /// a group may also serve other subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

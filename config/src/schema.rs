@@ -31,7 +31,6 @@ fn file_schema() -> Value {
         .to_value()
 }
 
-/// Transform that removes null types and integer widths, which TOML lacks.
 #[derive(Clone)]
 struct Plain;
 
@@ -96,7 +95,6 @@ impl<'a> Walk<'a, '_> {
         for key in keys {
             let below = place.key(&key);
             let known = schema["properties"].get(&key);
-            // The schema of a table with free keys is in `additionalProperties`.
             let of_all = schema
                 .get("additionalProperties")
                 .filter(|it| it.is_object());
@@ -111,8 +109,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Returns false and adds a problem if `value` has another type than `schema`. Removes misfit
-    /// members of a table, and then returns true.
+    /// Checks `value` against `schema`. If the type is wrong, adds a problem and returns false.
+    /// Wrong members of a table are removed, and do not make the table wrong.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &KeyPath) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {

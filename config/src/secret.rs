@@ -66,7 +66,6 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Collects the byte ranges of secrets written with escapes or line breaks.
 fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut Vec<Range<usize>>) {
     match value.get_ref() {
         DeValue::String(string) => {

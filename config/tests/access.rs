@@ -77,8 +77,8 @@ impl Model {
         text
     }
 
-    /// Returns 0 for a refused host, 1 with a key, 2 without one. `None` is a host in no
-    /// configuration.
+    /// Returns 0 if the host is refused, 1 if it connects with a key, and 2 if it connects without
+    /// one. `None` stands for a host that no configuration lists.
     fn entry(&self, host: Option<usize>) -> u8 {
         let is_admitted = self.is_any || host.is_some_and(|host| self.is_listed(host));
         let has_key = self.has_key_of_all || host.is_some_and(|host| self.keyed[host]);
@@ -120,8 +120,8 @@ proptest! {
             if removed.is_ok() {
                 let new = parse(&draft.text());
                 let widened = new.widened_from(&old);
-                // A removal widens access only if every host may connect and the removed host had a
-                // key.
+                // Removing a host can widen access: if every host may connect, the host no longer
+                // needs its key.
                 let opens = model.is_any && model.keyed[host] && model.entry(None) == 2;
                 let mut after = model.clone();
                 if from_group { after.group[host] = false } else { after.listed[host] = false }

@@ -160,7 +160,6 @@ fn a_list_stays_while_every_host_may_connect() {
     assert_eq!(config.subsystems[0].limits_of_hosts.len(), 1);
     assert_eq!(config.warnings(), <[String; 0]>::default());
     assert!(draft.text().contains("# the first"), "{}", draft.text());
-    // Removal of the last host must not change `allow_any_host`.
     assert_eq!(draft.add_host(B, &h1), Ok(true));
     assert_eq!(who(&draft, 1), (true, vec![h1.clone()]));
     let mut closed = draft.clone();

@@ -292,8 +292,8 @@ fn namespaces_that_no_admitted_host_sees_get_a_warning() {
     assert_eq!(warnings(a, &format!("{one}, {other}")), [sentence("", "x")]);
     let c = "allowed_hosts = [\"nqn.2024-01.com.example:c\"]";
     assert_eq!(warnings(c, "\"@g\""), [sentence("only ", "a")]);
-    // These hosts cause no warning, because hosts of a group may belong to other subsystems, and an
-    // empty list may be filled later.
+    // No warning is expected, because hosts of a group may belong to other subsystems, and an empty
+    // list may be filled later.
     for (subsystem, hosts) in [
         (a, one),
         (a, "\"@g\""),

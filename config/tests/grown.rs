@@ -79,7 +79,7 @@ fn namespace() -> impl Strategy<Value = NewNamespace> {
     })
 }
 
-/// Added namespaces with the index of their subsystem, and an NSID removed before the additions.
+/// Namespaces to add, each with the index of its subsystem, and an NSID to remove first.
 type Step = (Vec<(usize, NewNamespace)>, Option<u32>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -46,7 +46,7 @@ fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     while let Some(name) = found.get(at).cloned() {
         at += 1;
         let node: Result<i32, _> = source.number(&format!("{NET}/{name}/device/numa_node"));
-        // -1: the kernel does not know the node.
+        // The kernel reports node -1 if it does not have this information.
         nodes.extend(node.ok().and_then(|node| u32::try_from(node).ok()));
         let parent = Vlan::read(source, &name).ok().flatten();
         let slaves = Bond::read(source, &name).ok().flatten();

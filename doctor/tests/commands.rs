@@ -123,7 +123,6 @@ fn a_setting_that_cannot_be_made_says_why() {
 fn fix_runs_what_is_safe_and_leaves_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());
-    // Port 1 has v1 as default and supports v2; port 2 has no GIDs.
     let port = folder.path().join("sys/class/infiniband/mlx5_0/ports/1");
     for (file, content) in [
         ("state", "1: DOWN"),
@@ -148,7 +147,7 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
         out.contains("running: cairn-target fabric set-mode mlx5_0 v2 --port 1"),
         "{out}"
     );
-    // With `--root`, commands of other programs fail, because they would change the local machine.
+    // The command would change this machine, but `--root` reads the files of another machine.
     assert!(
         out.contains("running: ip link set eth0 up\n  failed:"),
         "{out}"

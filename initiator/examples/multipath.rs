@@ -22,7 +22,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the numbers of verified blocks, and of commands sent on each path.
 pub(crate) fn run(
     provider: &dyn Provider,
     paths: Vec<HostOptions>,

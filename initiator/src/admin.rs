@@ -73,8 +73,8 @@ impl Host {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page from `offset`, in parts of at most the maximum transfer.
-    /// With `retain` (RAE), the page's event is not re-armed.
+    /// Reads `length` bytes of a log page from `offset`. Several commands are sent if the maximum
+    /// transfer is smaller. With `retain` (RAE), the controller does not re-arm the page's event.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -122,7 +122,7 @@ impl Host {
     /// Aborts `command`. Returns true if the controller aborted it. In any case `command`
     /// completes, and its result must be taken.
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
-        /// DW0 bit 0: not aborted (Base, 5.1.1).
+        /// Bit 0 of DW0 is set if the command was not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());
         let dw0 = self.run_admin(sqe, Data::None)?.cqe.dw0.get();

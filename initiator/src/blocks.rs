@@ -75,7 +75,7 @@ impl Namespace {
     }
 
     /// Writes zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may
-    /// deallocate them.
+    /// instead deallocate the blocks.
     pub fn write_zeroes(
         &self,
         host: &mut Host,

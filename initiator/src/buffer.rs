@@ -57,7 +57,7 @@ pub struct Buffer {
 #[derive(Debug, Clone)]
 enum Memory {
     One(Arc<Region>),
-    /// Registrations by path, and the path of this handle.
+    /// A region for each path, and the index of the path that this handle uses.
     Paths(Arc<Vec<Region>>, u16),
 }
 
@@ -168,7 +168,8 @@ impl Buffer {
         self.region().mapping().addr() + self.start as u64
     }
 
-    /// Returns a second handle, for a command that ends before the owner of `self` continues.
+    /// Returns a handle of the same memory for one command. The command must end before the caller
+    /// uses the buffer again.
     pub(crate) fn lend(&mut self) -> Self {
         self.handle(self.memory.clone())
     }

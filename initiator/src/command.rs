@@ -21,8 +21,8 @@ pub fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page of `length` bytes from `offset`. With `retain` (RAE), the page's event is not
-/// re-armed.
+/// Get Log Page of `length` bytes from `offset`. With `retain` (RAE), the controller does not
+/// re-arm the page's event.
 ///
 /// # Panics
 /// If `length` is 0 or not a multiple of 4.
@@ -110,7 +110,7 @@ pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
 }
 
 /// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may
-/// deallocate them.
+/// instead deallocate the blocks.
 #[must_use]
 pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
     let mut sqe = blocks_command(NvmOpcode::WRITE_ZEROES, nsid, slba, blocks);
@@ -183,7 +183,6 @@ mod tests {
         assert_eq!(deallocate(1, 256).cdw10.get(), 255);
     }
 
-    /// Linux reads 3072 bytes of the discovery log with this CDW10.
     #[test]
     fn a_log_page_is_asked_for_in_dwords() {
         let sqe = get_log_page(LogPage::DISCOVERY, 0, 0, 3072, false);

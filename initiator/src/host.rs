@@ -47,7 +47,6 @@ impl Host {
             controller,
             timeout,
         };
-        // The loop ends, because the association limits each step to `timeout`.
         while host.state() == AssociationState::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
@@ -99,7 +98,8 @@ impl Host {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(ended) => return ended,
-                // The command is not in flight. The live controller will send it.
+                // The controller is live and has not sent the command yet, so the timeout does not
+                // apply.
                 Err(HostError::Timeout { .. }) if self.controller.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
@@ -411,7 +411,7 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // Arming sends acknowledgements. It fails only if the device is removed.
+        // Arming also sends delayed acknowledgements. It fails only if the device is removed.
         let _ = self.controller.endpoint().arm();
     }
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
-/// NQN and identifier of a host, unique to the machine.
+/// NQN and identifier of a host. Each machine must have its own.
 ///
-/// Targets treat associations with equal NQN and identifier as one host. Cairn's target orders
-/// their writes of the same blocks.
+/// A target treats all associations with the same NQN and identifier as one host. Cairn's target
+/// executes their writes of the same blocks in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// HOSTNQN.

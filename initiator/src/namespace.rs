@@ -38,9 +38,7 @@ pub struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
-    /// The command is for this disk. It fails if the NSID refers to another disk.
     Disk(Disk),
-    /// The command is for any disk that has the NSID.
     #[cfg(feature = "raw")]
     Anything,
 }
@@ -93,7 +91,8 @@ impl DiskIdentity {
         identity
     }
 
-    /// Adds missing NGUID and EUI64 from Identify Namespace, for controllers before NVMe 1.3.
+    /// Adds the NGUID and EUI64 from Identify Namespace if they are missing. Controllers before
+    /// NVMe 1.3 report them only there.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;

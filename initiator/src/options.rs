@@ -64,12 +64,12 @@ pub struct HostOptions {
     /// True if commands wait for the reconnection of a lost controller. If false, commands end when
     /// their connection is closed.
     pub requeue: bool,
-    /// Delay after a connection closed, before unanswered writes are sent again. Other writes of
-    /// the same blocks wait too.
+    /// Delay after a connection closed, before unanswered writes are sent again. During the delay,
+    /// other writes of the same blocks wait too.
     ///
-    /// With `None`, the writes wait until the lost target can no longer execute the old writes,
-    /// according to KATO and CQT. With zero, they do not wait, as in Linux. A target that was only
-    /// paused may then overwrite newer data.
+    /// With `None`, the delay ends when the lost target can no longer execute the old writes,
+    /// according to KATO and CQT. With zero, there is no delay, as in Linux. A target that was only
+    /// paused may then overwrite newer data with the old writes.
     pub write_hold: Option<Duration>,
 }
 
@@ -114,7 +114,7 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, this address does not matter, because connecting fails later.
+        // Without a route, connecting fails later, so any local address will do here.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());
@@ -123,8 +123,8 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Entries of each I/O queue, at least 2. With secrets, one more entry is reserved for
-    /// authentication.
+    /// Returns the entries of each I/O queue, at least 2. With secrets, one more entry is reserved
+    /// for authentication.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)
@@ -152,7 +152,6 @@ impl HostOptions {
     }
 }
 
-/// Returns the local address of the route. Connecting the UDP socket sends no packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -17,8 +17,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// If `retain` is false, the first command re-arms the page's event. The event then reports
-    /// changes during the read.
+    /// Creates a read of a log page. If `retain` is false, the first command re-arms the page's
+    /// event, so that changes during the read are reported.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4, or `piece_max` is less than 4.

@@ -13,7 +13,8 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Registrants in the first request of a report; a second one has room for all.
+/// Number of registrants for which the first request of a report has room. If there are more, a
+/// second request has room for all.
 const REGISTRANTS_AT_FIRST: usize = 63;
 
 /// Data of Reservation Report.
@@ -119,7 +120,8 @@ impl Namespace {
     }
 }
 
-/// Also returns the number of registrants of the controller, which may exceed the room for them.
+/// Returns the report, and the number of registrants at the controller. This number is larger than
+/// the number in the report if `bytes` has no room for all.
 fn parse(bytes: &[u8]) -> (ReservationReport, usize) {
     let (header, rest) =
         ReservationStatusExtended::read_from_prefix(bytes).expect("a report has a header");

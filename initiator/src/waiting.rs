@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// A wait polls for this time without work before it sleeps. The time is about the latency of a
-/// local target.
+/// Time for which a wait polls without finding work, before it sleeps. The latency of a local
+/// target is about this long.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
@@ -13,7 +13,6 @@ pub(crate) trait Waiting {
 
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends pending acknowledgements now, because the caller may poll late.
     fn settle(&mut self);
 }
 
@@ -27,7 +26,8 @@ pub(crate) fn step(host: &mut impl Waiting) {
     }
 }
 
-/// Polls until `ready` returns a value, and sleeps while idle. Then sends pending acknowledgements.
+/// Polls until `ready` returns a value, and sleeps while there is no work. Afterwards, sends
+/// delayed acknowledgements.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,
@@ -39,7 +39,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// Like [`wait_until`], but leaves acknowledgements pending, because callers poll again soon.
+/// Does the same as [`wait_until`], but sends no delayed acknowledgements. Callers poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

@@ -78,7 +78,8 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // This table names an invalid group, and must not become an override for all groups.
+        // The group is invalid, and has been reported. Without this check, the state would apply to
+        // all groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }

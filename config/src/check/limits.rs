@@ -6,8 +6,8 @@ use crate::file::LimitsTable;
 use crate::key_path::KeyPath;
 use crate::limits::Limits;
 
-/// Bandwidth limits in bytes per second. At the minimum rate, a command of 1 MiB takes 16 s, and
-/// Linux hosts abort commands only after 30 s.
+/// Bandwidth limits in bytes per second. At the minimum rate, a command of 1 MiB takes 16 s, which
+/// is less than the 30 s after which Linux hosts abort it.
 const BANDWIDTH: RangeInclusive<u64> = 64 << 10..=1 << 40;
 const IOPS_MAX: i64 = 1_000_000_000;
 const BURST_MAX_MS: i64 = 60_000;

@@ -76,8 +76,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Refuses RoCE v1 listeners with different VLAN tags at one address: the address has one socket,
-/// which receives frames of all tags.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address, because one socket receives
+/// the frames of all tags at that address.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -116,7 +116,7 @@ fn one_tag_an_address(
 #[derive(Clone, Copy)]
 enum Clash {
     Port,
-    /// UDP port 4791, which each soft RoCE v2 listener binds besides its own port.
+    /// UDP port 4791. Each soft RoCE v2 listener binds it in addition to its own port.
     RocePort,
 }
 
@@ -174,8 +174,8 @@ fn listener(
     })
 }
 
-/// Returns the RoCE version of a listener; `None` means the target's version. With the provider
-/// verbs, the settings are errors: the GID of the listener's address determines the version.
+/// Returns the RoCE version of a listener, or `None` for the target's version. `roce` and `vlan`
+/// are errors for the verbs provider, because an RDMA device determines the version.
 fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -39,7 +39,7 @@ use hosts::Groups;
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// Keys with unusable values in the file, which are not reported as missing.
+    /// Keys that the file sets to unusable values. Checks do not report them as missing.
     pub(crate) dropped: &'a HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -51,7 +51,7 @@ struct Named<'a> {
     dhchap: &'a DhchapPolicy,
 }
 
-/// Builds the configuration, usable only if `check.problems` is empty afterwards.
+/// Builds the configuration. It is usable only if `check.problems` is empty afterwards.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let root = KeyPath::root();
     let target = target::check(check, &root.key("target"), &file.target);
@@ -60,7 +60,6 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let marking = marking::check(check, &root.key("marking"), &file.marking);
     let metrics = metrics::check(check, &root.key("metrics"), &file.metrics);
     let audit = audit::check(check, &root.key("audit"), &file.audit);
-    // The control socket can add listeners to a configuration without any.
     let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
     let place = root.key("listener");
     let defaults = listener::Defaults {

@@ -193,7 +193,6 @@ fn write_protection_file(
     Some(path.to_owned())
 }
 
-/// Returns the hosts that can use a namespace: without a list all, with an empty list none.
 fn hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -231,8 +230,8 @@ fn read_only(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> 
     table.read_only.unwrap_or(is_snapshot)
 }
 
-/// Returns the sharing setting. Memory namespaces refuse it: no other process can access their
-/// memory.
+/// Returns the setting `shared`. It is an error for a memory namespace, because no other process
+/// can access the memory.
 fn shared(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();

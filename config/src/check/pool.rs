@@ -16,7 +16,7 @@ fn is_one_disks(nguid: Option<&str>) -> bool {
     nguid.is_some_and(|nguid| nguid != Nguid::FROM_UUID)
 }
 
-/// Returns the backing of a pool directory; refuses settings that cannot apply to several files.
+/// Returns the backing of a pool directory. Settings that identify a single disk are errors.
 pub(super) fn directory(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -47,7 +47,8 @@ pub(super) fn directory(
     None
 }
 
-/// `all` is sorted by NSID; a pool gets the NSIDs up to the next configured one, or to `last`.
+/// Separates pools from other namespaces; `all` is sorted by NSID. A pool gets the NSIDs up to the
+/// next entry of `all`, or up to `last`.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
     let (mut namespaces, mut pools) = (Vec::new(), Vec::new());

@@ -110,7 +110,8 @@ fn subsystem(
 
 const WEIGHT_MAX: i64 = 100;
 
-/// Returns the limits of single hosts, also of hosts not in `allowed_hosts`: a reload may add them.
+/// Returns the limits of single hosts. Hosts that are not in `allowed_hosts` are accepted, because
+/// a reload may add them.
 fn limited_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -222,8 +223,8 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> O
     }
 }
 
-/// A missing list is an error, so that a forgotten list does not open a disk to all hosts. With
-/// `allow_any_host` the list is kept, because its hosts may have keys.
+/// Returns the host list. A missing list is an error, because an administrator who forgot the list
+/// would otherwise open the disks to all hosts.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -242,7 +243,6 @@ fn allowed_hosts(
         }
         return HostList::default();
     };
-    // With an explicit `allow_any_host = false`, an empty list is valid: no host may connect.
     if names.is_empty() && table.allow_any_host.is_none() {
         check.wrong(&at, "an empty list allows no host").help(
             "list at least one host, or write allow_any_host = true instead; if no host may \

@@ -31,14 +31,16 @@ const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
 const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
-/// Unit of in-capsule data, which goes to disk from the receive buffer in whole logical blocks.
+/// In-capsule data is a multiple of this size. The data goes to the disk directly from the receive
+/// buffer, so it must consist of whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
 /// Minimum transfer: two pages of 4 KiB. MDTS is the binary logarithm of the number of pages, and
 /// an MDTS of 0 means no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
-/// Compare needs two buffers of the maximum transfer: host data and disk data.
+/// Minimum size of the data buffers in maximum transfers. Compare needs two buffers, one for the
+/// host's data and one for the disk's data.
 const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
@@ -146,7 +148,6 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// Without `version`, the version of `otherwise` applies.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -164,7 +165,7 @@ pub(super) fn roce(
         let vlan = vlan.map(|vid| vid as u16);
         return Roce::V1 { vlan };
     }
-    // An invalid `roce` is already reported, and the version is unknown.
+    // If `roce` is invalid, the version is unknown, and the error is already reported.
     if vlan.is_some() && is_v1.is_some() {
         check
             .wrong(&place.key("vlan"), "RoCE v2 writes no VLAN tags")

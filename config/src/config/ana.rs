@@ -41,8 +41,8 @@ pub fn summary(states: &AnaStates) -> (AnaState, Vec<(u32, AnaState)>) {
     let all = || (1..=ANA_GROUPS_MAX).map(|group| (group, states.get(group)));
     let count = |state: AnaState| all().filter(|(_, other)| *other == state).count();
     let most = ANA_STATES.map(|(_, state)| state).into_iter();
-    // The order is reversed, because `max_by_key` returns the last of equal counts and the best
-    // state must win.
+    // `max_by_key` returns the last of equal counts, so the order is reversed to prefer the best
+    // state.
     let most = most.rev().max_by_key(|state| count(*state));
     let most = most.unwrap_or(AnaState::OPTIMIZED);
     let others = all().filter(|(_, state)| *state != most);

@@ -69,7 +69,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes keys of hosts not in `allowed_hosts`, which would make the configuration invalid.
+    /// Removes the keys of hosts that are no longer in `allowed_hosts`, because such keys make the
+    /// configuration invalid.
     pub(super) fn drop_keys_of_unlisted(&mut self) {
         let groups = self.host_groups();
         let mut apart = String::new();

@@ -116,7 +116,7 @@ impl NewLimits {
         let item = owner
             .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
-        // A value of another type stays; the check of the edited text reports it.
+        // A value that is not a table stays. The check of the edited text reports it.
         let Some(table) = item.as_table_like_mut() else {
             return;
         };
@@ -128,8 +128,8 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // A burst without a rate is invalid, and is removed with the last rate. A burst requested
-        // by this edit stays, and the check of the edited text reports it.
+        // The burst is removed with the last rate, because a burst without a rate is invalid. If
+        // the caller has set a burst, it stays, and the check of the edited text reports the error.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }
@@ -152,7 +152,8 @@ fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
 }
 
 fn number(number: u64) -> Option<Item> {
-    // Numbers beyond TOML's range become the maximum, which the check of the edited text refuses.
+    // Numbers beyond TOML's range become its maximum, and the check of the edited text refuses
+    // them.
     (number != 0).then(|| value(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 

@@ -208,7 +208,6 @@ impl Draft {
     /// Parses `text`.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
-            // Printing `error` would print its line, which may contain a secret.
             let at = error.span().map_or(0, |span| span.start).min(text.len());
             let line = text.as_bytes()[..at]
                 .iter()
@@ -457,10 +456,10 @@ fn push(table: &mut Table, key: &str, new: Table) {
     }
 }
 
-/// Removes the first table that `is_it` matches, or returns `None`.
+/// Removes the first table that `is_it` matches, or returns `None` if no table matches.
 ///
-/// Comments that a blank line separates from the table move to the next table, or are returned if
-/// no table follows.
+/// A comment that a blank line separates from the table is kept. It moves to the next table, or is
+/// returned if no table follows.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
@@ -470,7 +469,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // `toml_edit` writes a newline before tables without decoration, such as new tables.
+        // `toml_edit` writes a newline before a table without decoration, which a new table is.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);

@@ -5,7 +5,7 @@ use toml_edit::Table;
 use super::text_of;
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX};
 
-/// Entries by NSID; true for a pool directory, which occupies all NSIDs up to the next entry.
+/// Used NSIDs. The value is true for a pool directory, which uses all NSIDs up to the next entry.
 #[derive(Debug, Clone)]
 pub(super) struct Taken(BTreeMap<i64, bool>);
 

@@ -1,5 +1,7 @@
-//! Comparison of an object to add with the one in the file. Settings that are not given are not
-//! compared, and each entry of a given list must be in the file's list.
+//! Comparison of an object that a command adds with the object in the file.
+//!
+//! Only settings of the command are compared. A list of the command may be shorter than the file's
+//! list, which must contain all its entries.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +14,13 @@ use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid, text_of};
 use crate::size;
 
-/// Settings in force of an object, by key: those that the file leaves to defaults, disks and host
-/// groups.
+/// Settings in force of an object, by key. They include defaults that the file does not contain.
 pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 /// Keys that are not compared, because they identify the object.
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
-/// Values that another value in force stands for.
+/// Values in the file that stand for another value. The value in force is then compared too.
 const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 
 /// Maximum entries of a list in an error.
@@ -44,13 +45,15 @@ impl Draft {
         compare(&Object::Subsystem(&new.nqn), known, &given, in_force)
     }
 
-    /// Returns the NSID of this namespace if the file has it. If no NSID is given, a namespace of
-    /// the same disk with all given settings counts as this one. Memory and null disks never do,
-    /// because each is a new disk. `in_force` has the settings by NSID; `None` if they are unknown.
+    /// Returns the NSID of this namespace if the file has it.
+    ///
+    /// If `new` has no NSID, a namespace with the same export and all given settings is returned.
+    /// Memory and null disks are never found in this way, because each is a new disk. `in_force`
+    /// contains the settings in force by NSID, or `None` if they are unknown.
     ///
     /// # Errors
-    /// The namespace with the given NSID differs in a given setting. Without an NSID and with
-    /// unknown settings in force: a namespace of the same disk may be equal.
+    /// The namespace with this NSID has another value of a given setting. If `new` has no NSID and
+    /// `in_force` is `None`, a namespace with the same export may be the same one.
     pub fn has_namespace(
         &self,
         nqn: &str,
@@ -111,7 +114,6 @@ impl Draft {
     }
 }
 
-/// Object of the file, as commands name it.
 enum Object<'a> {
     Subsystem(&'a str),
     Namespace(&'a str, u32),
@@ -129,8 +131,8 @@ impl std::fmt::Display for Object<'_> {
 }
 
 impl Object<'_> {
-    /// Returns the command that gives `key` the values `new`. `all` also has the entries of the
-    /// present list.
+    /// Returns the command that sets `key` to the values `new`. `all` contains `new` and the values
+    /// in the file.
     fn remedy(&self, key: &str, new: &[String], all: &[String]) -> String {
         let option = format!("--{}", key.replace('_', "-"));
         let word = |text: &String| shell_word(text, "VALUE");

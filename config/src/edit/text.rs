@@ -1,7 +1,7 @@
-//! Cached text of a document, updated with each added and removed namespace.
+//! Text of a document, kept up to date while namespaces are added and removed.
 //!
-//! Rendering by `toml_edit` dominates the cost of an edit with ten thousand namespaces. The cached
-//! text equals the rendered text; in doubt the document is rendered again.
+//! With ten thousand namespaces, rendering by `toml_edit` takes most of the time of an edit. The
+//! text is therefore rendered again only after other changes, or if the changed range is uncertain.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::{comments_apart, has_nsid};
 
-/// Placeholder for the start of a namespace; TOML forbids this character.
+/// Mark at the start of a namespace in a rendered text. TOML does not permit this character.
 const MARK: char = '\0';
 
 #[derive(Debug, Clone)]
@@ -18,13 +18,13 @@ pub(super) struct Text {
     whole: String,
     /// Byte offset in `whole` of the last namespace's end, by subsystem NQN.
     ends: HashMap<String, usize>,
-    /// True if a string spans several lines, of which one may look like a namespace.
+    /// True if a string has several lines, because such a line could look like a namespace.
     has_long_strings: bool,
 }
 
 impl Text {
-    /// Returns the text after a namespace was added to subsystem number `at` of the document;
-    /// `kept` is the text before, if known.
+    /// Returns the text after an addition to the subsystem with index `at`. `kept` is the text
+    /// before the addition, if it is known.
     pub(super) fn after_addition(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -45,8 +45,8 @@ impl Text {
         &self.whole
     }
 
-    /// Returns the byte range of a namespace, or `None` if its removal changes text outside the
-    /// range.
+    /// Returns the byte range of a namespace. Returns `None` if the removal of the namespace also
+    /// changes text outside this range.
     pub(super) fn find(
         &self,
         document: &DocumentMut,
@@ -57,8 +57,8 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last table with a position:
-        // removal of that table would move them.
+        // `toml_edit` writes tables without a position after the last table that has one. If that
+        // table is removed, they move to another place.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -66,8 +66,8 @@ impl Text {
         }
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
-        // The last match is the namespace: NSIDs are unique in a subsystem, and `before_end` ends
-        // with the subsystem's last namespace.
+        // `before_end` ends with the subsystem's last namespace. NSIDs are unique in a subsystem,
+        // so the last match is the wanted namespace.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {
@@ -241,7 +241,6 @@ export = "null:1MiB"
         fn the_text_is_the_documents(text in prop::sample::select(&TEXTS[..]), changes in changes()) {
             let mut draft = Draft::new(text).unwrap();
             for (place, nsid, has_long_name) in changes {
-                // A failed edit must leave the draft unchanged.
                 let _ = match nsid {
                     Some(nsid) => draft.remove_namespace(NQNS[place], nsid),
                     None => {

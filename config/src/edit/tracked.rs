@@ -8,15 +8,15 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// Document of a [`Draft`]. Changes through [`Self::as_table_mut`] count as general, not as
-/// additions or removals of namespaces.
+/// Document of a [`Draft`]. A change through [`Self::as_table_mut`] counts as a change of other
+/// parts than namespaces.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
     added: Vec<(String, Table)>,
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// Used NSIDs by NQN. A scan of thousands of tables costs as much as many edits.
+    /// NSIDs in use, by NQN. They are cached because a scan of thousands of tables takes long.
     taken: HashMap<String, Taken>,
     text: Option<Text>,
 }

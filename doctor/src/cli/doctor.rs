@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
 use crate::rules::{Examination, Finding, Fix, Intent, RULES, Severity};
 
-/// Commands of this program that a finding can suggest.
 #[derive(Parser)]
 enum Own {
     /// fabric
@@ -133,7 +132,7 @@ fn run_words(
     let (name, rest) = words.split_first().ok_or("an empty command")?;
     let root = args.machine.root.as_ref();
     if name == caller.program() {
-        // A command of this program runs in this process, so that --root applies.
+        // The command runs in this process, because it must also use the directory of `--root`.
         let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
         own.machine.root = root.cloned();
         return run_fabric(&own, caller, out);

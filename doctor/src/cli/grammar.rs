@@ -124,10 +124,12 @@ pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Comman
     complete_at(command, &program, &lines, records)
 }
 
-/// Returns a completion script for bash with the labels that its own assignments use.
+/// Corrects a mistake of `clap_complete` in a completion script for bash.
 ///
-/// `clap_complete` assigns `cairn__target__subcmd__check` and labels the case of that command
-/// `cairn__subcmd__target__subcmd__check`, if the program's name contains a hyphen.
+/// If the program's name contains a hyphen, the script assigns the command
+/// `cairn__target__subcmd__check`, but the case of that command has the label
+/// `cairn__subcmd__target__subcmd__check`. This function replaces such labels by the assigned
+/// names.
 #[must_use]
 pub fn repair_bash(script: &str, program: &str) -> String {
     let labels = program.replace('-', "__subcmd__") + "__subcmd__";

@@ -217,9 +217,8 @@ fn remedy(error: &std::io::Error) -> String {
     }
 }
 
-/// Directory of a device in configfs.
-///
-/// A directory created by this program is removed afterwards; the kernel keeps the values.
+/// Directory of a device in configfs. If this program has created the directory, dropping this
+/// value removes it. The kernel keeps the settings.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

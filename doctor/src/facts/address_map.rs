@@ -33,7 +33,7 @@ fn mark_gids_in_use(port: &mut Port) {
 }
 
 impl Port {
-    /// Returns the GID used by connections from an address.
+    /// Returns the GID that connections from this address use.
     #[must_use]
     pub fn gid_of(&self, address: std::net::IpAddr) -> Option<&Gid> {
         self.gids

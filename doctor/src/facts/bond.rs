@@ -28,14 +28,13 @@ pub struct Lag {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
     pub what: String,
-    /// File and value that show the condition.
     pub evidence: (String, String),
     pub fix: String,
 }
 
 /// Bonding modes that RoCE LAG supports: active-backup, balance-xor, 802.3ad.
 const LAG_MODES: [u32; 3] = [1, 2, 4];
-/// Number of virtual functions from which a ConnectX-3 does not support RoCE LAG.
+/// A ConnectX-3 with this number of virtual functions or more does not support RoCE LAG.
 const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
@@ -67,8 +66,8 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 adds "_bond_" to the device's name. mlx4 has one device for both ports, whose
-            // GIDs have the bond as netdev.
+            // mlx5 gives the device of a bond a name with "_bond_". mlx4 has one device for both
+            // ports, and the netdev of its GIDs is the bond.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids

@@ -10,7 +10,8 @@ pub type Counters = BTreeMap<String, u64>;
 /// Name of the file with the time for which the driver caches the counters.
 const LIFESPAN: &str = "lifespan";
 
-/// Unreadable files are skipped, because some devices refuse to read counters that they list.
+/// Reads all counters in a directory. Unreadable files are skipped, because some devices list
+/// counters that cannot be read.
 pub(super) fn read(source: &dyn Source, directory: &str) -> Result<Counters, Unknown> {
     let names = source.list(directory)?;
     Ok(names

@@ -146,7 +146,7 @@ fn driver(
     let bound = unless_absent(source.link_name(&format!("{device}/device/driver")))?;
     match bound {
         Some(driver) => Ok(driver),
-        // Only rdma_rxe shows its underlying netdev in `parent`.
+        // Only rdma_rxe has a file `parent`, which names the netdev below the device.
         None if parent?.is_some() || name.starts_with("rxe") => Ok(SOFT_ROCE.to_owned()),
         None => Err(Unknown::absent(&format!("{device}/device/driver"))),
     }
@@ -182,8 +182,8 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number if the device's ports share one PCI function, as in a
-/// ConnectX-3; else an empty map.
+/// Returns the netdevs by port number. The map is empty unless all ports of the device share one
+/// PCI function, as in a ConnectX-3.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

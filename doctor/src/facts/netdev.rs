@@ -51,7 +51,6 @@ pub struct Netdev {
 impl Netdev {
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = source.list(NET).map(|mut names| {
-            // bonding_masters is a file, not a netdev.
             names.retain(|name| name != "lo" && name != "bonding_masters");
             names
         });
@@ -63,7 +62,7 @@ impl Netdev {
 
     fn read(source: &dyn Source, name: String) -> Self {
         let path = |file: &str| format!("{NET}/{name}/{file}");
-        // The kernel does not report the speed of a link that is down.
+        // The speed cannot be read if the link is down.
         let speed = source.number(&path("speed")).ok();
         let counters: Result<Counters, Unknown> =
             source.answer(&Question::Statistics(name.clone()));

@@ -36,7 +36,8 @@ impl Peer {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
         });
-        // The packets are sent first, because they make the kernel resolve the neighbour.
+        // The test packets are sent before the neighbour is read, because they make the kernel
+        // resolve it.
         let echoes: Vec<_> = sizes(mtu)
             .into_iter()
             .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))
@@ -77,8 +78,8 @@ impl Peer {
     }
 }
 
-/// Returns `route`, but with the netdev of the peer's address if the peer is this machine. The
-/// kernel then routes over the loopback device, but RDMA uses the adapter.
+/// Returns `route` with the right netdev. If the peer is this machine, the kernel's route uses the
+/// loopback device, but RDMA uses the adapter that has the address.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {

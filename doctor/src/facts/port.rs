@@ -66,7 +66,6 @@ impl Port {
         let path = format!("{device}/ports/{number}");
         let name = device.rsplit('/').next().unwrap_or_default();
         let text = |file: &str| source.text(&format!("{path}/{file}"));
-        // The file contains number and name: "4: ACTIVE".
         let state = |file: &str| -> Known<String> {
             text(file)
                 .map(|text| match text.split_once(": ") {

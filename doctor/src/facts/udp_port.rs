@@ -29,7 +29,8 @@ impl UdpHolder {
             };
             for line in table.lines() {
                 let holder = Self::parse(source, path, line);
-                // rdma_rxe has one socket for IPv4 and one for IPv6, of which one is reported.
+                // rdma_rxe has a socket for IPv4 and a socket for IPv6. Only one of them is
+                // reported.
                 let place = |one: &Self| Some(one.address).filter(|at| !at.is_unspecified());
                 let is_known = |holder: &Self| {
                     let mut known = holders.iter();

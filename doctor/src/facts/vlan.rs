@@ -32,7 +32,6 @@ impl Vlan {
     /// Returns the VLAN whose netdev has this address.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
-        // The directory exists only if the module 8021q is loaded.
         if !source.has_directory("/proc/net/vlan") {
             return None;
         }

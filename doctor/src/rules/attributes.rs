@@ -6,7 +6,7 @@ use crate::source::{Attributes, Known};
 
 pub(super) const NAME: &str = "attributes";
 
-/// RDMA READs in flight on a queue pair that are enough for a fast link.
+/// Number of RDMA READs in flight per queue pair that is enough for a fast link.
 const READS: u32 = 16;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {

@@ -10,7 +10,7 @@ struct Symptom {
     fix: &'static str,
 }
 
-/// Known counters; drivers have different names for the same event.
+/// Counters whose increase is a symptom. Drivers use different names for the same counter.
 const SYMPTOMS: [Symptom; 22] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
     symptom(

@@ -130,7 +130,7 @@ fn netdev_without_address(
 ) -> Option<Finding> {
     let fabric = &examination.fabric;
     fabric.addresses.get()?;
-    // A netdev below a bond or VLAN needs no address.
+    // If a bond or VLAN uses this netdev, the addresses belong to the bond or VLAN.
     let above = fabric.netdevs.each();
     let has_above = above
         .filter(|other| other.name != netdev.name)
@@ -142,7 +142,7 @@ fn netdev_without_address(
     if has_address || has_above || !port.is_active() {
         return None;
     }
-    // An unused port is normal if another port has addresses.
+    // If another port has addresses, this port may be unused on purpose.
     let severity = if examination.addresses().is_empty() {
         Severity::Warning
     } else {

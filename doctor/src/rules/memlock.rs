@@ -14,7 +14,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     if memlock.has_cap_ipc_lock || limit >= needed {
         return;
     }
-    // Without an RDMA device, only disks need locked memory.
+    // User-space RoCE needs no locked memory; only disk I/O does.
     let severity = if examination.is_soft() {
         Severity::Warning
     } else {

@@ -260,7 +260,8 @@ impl Examination {
 }
 
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
-    // The priority of the VLAN tag applies if a VLAN on this netdev has addresses.
+    // Tagged packets have the priority of the tag. They occur if a VLAN on this netdev has
+    // addresses.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;

@@ -82,7 +82,8 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
         {
             continue;
         }
-        // Each adapter with an mlx driver supports RDMA. With other drivers, only some adapters do.
+        // All adapters with an mlx driver support RDMA. Other drivers also serve adapters without
+        // RDMA.
         let is_sure = core.starts_with("mlx") && !examination.intent.is_soft;
         let severity = if is_sure {
             Severity::Error

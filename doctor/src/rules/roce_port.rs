@@ -8,7 +8,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let fabric = &examination.fabric;
     let is_soft = examination.is_soft();
     for holder in fabric.udp_port.each() {
-        // Another Cairn program uses the port as intended.
+        // Cairn's own programs may use the port.
         if holder
             .process
             .as_ref()
@@ -17,7 +17,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             continue;
         }
         let is_rxe = holder.process.is_none() && fabric.host.has_module("rdma_rxe") == Some(true);
-        // rdma_rxe has the port as intended, unless user-space RoCE needs it.
+        // rdma_rxe may use the port unless this machine uses user-space RoCE, which needs the port
+        // too.
         if is_rxe && !is_soft {
             continue;
         }
@@ -57,7 +58,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns `None` for a socket at an address that the program does not use.
+/// Returns the severity, or `None` if the program does not use the address of the socket.
 fn severity(examination: &Examination, holder: IpAddr) -> Option<Severity> {
     let own = examination.addresses();
     let is_everywhere = holder.is_unspecified();

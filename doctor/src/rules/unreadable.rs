@@ -10,7 +10,8 @@ const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // Unknown values can be at any depth, and only the JSON form marks them alike.
+    // Unreadable facts are found in the JSON form, because it marks them in the same way at any
+    // depth.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);

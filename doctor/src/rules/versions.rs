@@ -15,7 +15,6 @@ pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (device, port) in examination.fabric.ports() {
-        // The rule `gid` reports ports without GIDs.
         let versions = port.versions();
         if !port.is_ethernet() || versions.is_empty() || !Examination::is_v1(port) {
             continue;

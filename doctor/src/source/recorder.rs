@@ -41,7 +41,7 @@ impl<'a> Recorder<'a> {
         };
         if let Some(entry) = entry {
             let mut moment = self.moment.borrow_mut();
-            // An empty directory's mark must not replace an entry.
+            // An empty directory is recorded only if the path has no other entry.
             if entry != Entry::Directory || !moment.entries.contains_key(path) {
                 moment.entries.insert(path.to_owned(), entry);
             }

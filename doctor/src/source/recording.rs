@@ -198,7 +198,7 @@ impl Moment {
 }
 
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The first sign in the line counts, because a value may contain others.
+    // The value may contain the characters of a sign, so the first sign in the line counts.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()

@@ -9,7 +9,6 @@ fn soft_roce_is_named_as_the_cause_of_cpu_load() {
     let findings = findings(&recorded("rxe"));
     let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
     assert_found(&findings, "rxe", &parts);
-    // The rule `pfc` does not apply to a dummy netdev.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -19,7 +18,7 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     assert_eq!((all[0].rule, all[0].severity), ("gsi", Severity::Error));
     let fix = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
     assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", fix]);
-    // The queue pair stays broken when the port comes back, so the findings report both faults.
+    // The queue pair stays in state ERR when the port is active again, so both faults are reported.
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
     assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
@@ -31,7 +30,8 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     };
     let sqe = r#"rxe0 = [{"port":1,"type":"GSI","state":"SQE","count":1}]"#;
     assert!(of("rxe", sqe).is_empty());
-    // Queue pairs of other types are often in state ERR. A kernel without RDMA netlink is no fault.
+    // No finding is expected for an RC queue pair in state ERR, or for a kernel without RDMA
+    // netlink.
     let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
     assert!(of("rxe", rc).is_empty());
     assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());
@@ -221,7 +221,6 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
     };
     assert_eq!(errors(of_partition("192.0.2.1", 0x8001, false)), 0);
     assert_eq!(errors(of_partition("192.0.2.1", 0x0001, false)), 1);
-    // User-space RoCE does not use a port's P_Key table. Each port is in the default partition.
     assert_eq!(errors(of_partition("192.0.2.1", 0x8002, true)), 0);
     assert!(of(&healthy, of_partition("192.0.2.1", 0xffff, false)).is_empty());
 }

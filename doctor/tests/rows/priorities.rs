@@ -17,7 +17,6 @@ fn tos_is_explained_where_it_becomes_a_vlan_priority() {
         "egress map 0:3",
     ];
     assert_found(&findings, "tos", &parts);
-    // The tag has priority 3, which PFC protects.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -27,7 +26,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     intent.is_soft = true;
     intent.addresses = vec!["198.51.100.1".parse().unwrap()];
     intent.tos = vec![option(104)];
-    // The recorded egress map contains only priority 0.
+    // The recorded VLAN has an egress map with an entry for priority 0 only.
     let of = |intent: &Intent, machine: &Recording| findings_with(machine, intent.clone(), None);
     let parts = [
         "warning",
@@ -159,7 +158,6 @@ fn a_forced_traffic_class_is_shown_and_beats_ours() {
         "tos",
         &["note", "mlx5_1 port 1", "2 rules", rule],
     );
-    // The upper bits of DSCP 26 give priority 3, which PFC protects.
     assert!(
         findings
             .iter()

@@ -15,7 +15,6 @@ pub(super) struct CpuUse {
 const TICKS_A_SECOND: f64 = 100.0;
 
 impl CpuUse {
-    /// Returns all zeroes if /proc is unavailable.
     pub(super) fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();

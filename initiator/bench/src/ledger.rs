@@ -14,9 +14,9 @@ pub(super) struct Ledger {
 
 #[derive(Debug)]
 enum Known {
-    /// Number of writes to each unit by this run. The content of units never written is unknown.
+    /// Number of writes of this run to each unit. If it is 0, the content of the unit is unknown.
     Generations(Vec<u32>),
-    /// All units were written by an earlier run. The value is its seed, if known.
+    /// An earlier run has written all units. The value is the seed of that run, if known.
     Written(Option<u64>),
 }
 
@@ -35,7 +35,8 @@ impl Ledger {
         }
     }
 
-    /// Calls `load` with the content of each unit and the unit's offset in the write.
+    /// Generates the content of each unit of a write, and calls `load` with its offset in the
+    /// write.
     pub(super) fn write(&mut self, operation: Operation, mut load: impl FnMut(usize, &[u8])) {
         let Known::Generations(generations) = &mut self.known else {
             unreachable!("a job that writes knows what it has written");
@@ -53,7 +54,8 @@ impl Ledger {
         }
     }
 
-    /// Checks the units of a read, except units never written. Returns the number of checked units.
+    /// Checks the units of a read, and returns the number of checked units. Units that were never
+    /// written are skipped.
     pub(super) fn check(
         &mut self,
         operation: Operation,

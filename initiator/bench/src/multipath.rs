@@ -55,7 +55,7 @@ impl MultipathLanes {
             transfer_max: multipath.transfer_max().into(),
         };
         multipath.close()?;
-        // Every lane must reach the namespace found here, so its UUID is required.
+        // All lanes must use this namespace, so its UUID is required.
         let options = MultipathOptions {
             uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
             ..options
@@ -90,7 +90,7 @@ impl Lanes for MultipathLanes {
         };
         let paths = self.paths.iter().map(|path| HostOptions {
             io_queues: 1,
-            // One entry of a submission queue is never used.
+            // A submission queue has one entry that is never used.
             queue_entries: path.queue_entries.max(depth.saturating_add(1)),
             ..path.clone()
         });
@@ -120,7 +120,7 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Lane slots, indexed by [`PathTicket::slot`].
+    /// Slots of the lane. The index is [`PathTicket::slot`].
     slots: Vec<usize>,
     /// False for a path that has not connected yet, so that it does not count as lost.
     was_usable: Vec<bool>,

@@ -71,10 +71,10 @@ struct NvmeLane {
     host: Host,
     namespace: Namespace,
     block_bytes: u32,
-    /// Buffers by slot. The value is `None` while a command owns the buffer.
+    /// Buffer of each slot. It is `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
-    /// First `capsule_bytes` bytes of each slot's data, kept here for in-capsule writes because a
-    /// `Buffer` cannot be borrowed as a slice.
+    /// First `capsule_bytes` bytes of each slot, for in-capsule writes. They are kept here too,
+    /// because a `Buffer` cannot be borrowed as a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,

@@ -17,7 +17,7 @@ const CRC: std::ops::Range<usize> = 8..12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) offset: u64,
-    /// Number of writes to this unit by the run, including this one.
+    /// Number of writes of this run to the unit, including this write.
     pub(super) generation: u32,
     pub(super) seed: u64,
 }
@@ -46,7 +46,7 @@ pub(super) fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Expected identity of a unit. A field that is `None` accepts any value.
+/// Expected header of a unit. If a field is `None`, any value is accepted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) offset: u64,
@@ -110,7 +110,7 @@ fn identity(unit: &[u8]) -> Option<Identity> {
 fn first_difference(unit: &[u8], identity: Identity) -> String {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);
-    // The checksum is not compared, because any other wrong byte makes it wrong too.
+    // The checksum is skipped, because it differs whenever another byte differs.
     let differs = |&at: &usize| unit[at] != right[at] && !CRC.contains(&at);
     match (0..unit.len()).find(differs) {
         Some(at) => format!(

@@ -162,7 +162,7 @@ fn run_copy(
     let outcome = worker.run();
     let elapsed = begins.elapsed();
     let (stats, mismatches) = (std::mem::take(&mut worker.stats), worker.mismatches);
-    // After an error the lane is not closed, because its connection may be lost.
+    // The connection may be lost after an error, so the lane is then not closed.
     let outcome = outcome.and_then(|()| lane.close().map_err(JobError::Io));
     Some(JobResult {
         plan: plan.clone(),
@@ -184,7 +184,7 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // Jobs send no message. Each job drops its sender when it ends.
+        // A job sends no message. The channel is disconnected when all jobs have ended.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }

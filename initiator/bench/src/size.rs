@@ -28,8 +28,8 @@ impl Size {
     }
 }
 
-/// Parses a number of bytes, decimal or hexadecimal, with an optional suffix; as in fio, `k` is
-/// 1024.
+/// Parses a number of bytes, which is decimal or hexadecimal and may have a suffix. As in fio, `k`
+/// means 1024.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
     if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
@@ -45,7 +45,8 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" => 30,
         "t" | "tb" => 40,
         "p" | "pb" => 50,
-        // fio reads `KiB` as 1000 bytes by default (kb_base), so these suffixes are refused as ambiguous.
+        // fio interprets `KiB` as 1000 bytes by default (kb_base). These suffixes are refused,
+        // because users expect 1024.
         "ki" | "kib" | "mi" | "mib" | "gi" | "gib" | "ti" | "tib" | "pi" | "pib" => {
             let plain = &suffix[..1];
             return Err(format!(
@@ -95,7 +96,6 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// The expected sizes are those of fio 3.33.
     #[test]
     fn suffixes_are_those_of_fio() {
         for text in ["4k", "4K", "4kb", "4096", "0x1000", "4096b"] {

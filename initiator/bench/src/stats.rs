@@ -61,7 +61,7 @@ impl Series {
         self.count += other.count;
     }
 
-    /// Adds the series of a concurrent job: minima, maxima and means are summed.
+    /// Adds the series of a job that ran at the same time. Minima, maxima and means are summed.
     fn side_by_side(&mut self, other: &Self) {
         if self.count == 0 {
             *self = *other;
@@ -228,7 +228,7 @@ impl Steps {
     }
 }
 
-/// Returns a percentage, which is at least 0.01 for a nonzero count, as in fio.
+/// Returns a percentage. As in fio, it is at least 0.01 if `count` is not 0.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;
@@ -236,9 +236,9 @@ fn share(count: u64, of: u64) -> f64 {
     (count as f64 * 100.0 / of as f64).max(0.01)
 }
 
-/// Upper bounds of fio's latency classes in ns and in us.
+/// Upper bounds of fio's latency classes, first in ns, then in us.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-/// Upper bounds of fio's latency classes in ms. One more class has no upper bound.
+/// Upper bounds of fio's latency classes in ms. A last class has no upper bound.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
 #[derive(Debug)]

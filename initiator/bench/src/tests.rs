@@ -193,7 +193,7 @@ fn a_stale_block_is_distinguished_from_a_missing_one() {
         ];
         bench_on(&Memory::new(Fault::Lost), &keys)
     };
-    // `Fault::Lost` drops write 5, which is generation 3 of block 0. Write 7 overwrites the block with generation 4.
+    // `Fault::Lost` drops write 5, which is generation 3 of block 0. Write 7 writes generation 4.
     assert!(stale_after("4").is_success());
     let result = stale_after("3");
     assert!(result.jobs[0].mismatches[0].contains("expected generation 3"));
@@ -280,7 +280,6 @@ fn a_failed_job_reports_what_it_measured_as_incomplete() {
     let json = serde_json::from_str(&report::json(&result)).unwrap();
     let (iops, bandwidth) = write_rates(&json);
     assert!(iops > 0.0 && bandwidth > 0, "{json}");
-    // The first command fails, so nothing is measured. No figure may be infinite.
     memory.writes.store(4, Relaxed);
     let result = bench_on(&memory, &[("rw", "write"), ("size", "64k")]);
     let json = serde_json::from_str(&report::json(&result)).unwrap();
@@ -365,7 +364,6 @@ fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The expected keys were printed by fio 3.33 for reads and writes.
 #[test]
 fn the_json_report_has_the_keys_of_fio() {
     let keys = [("rw", "randrw"), ("size", "64k")];

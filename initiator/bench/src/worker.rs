@@ -12,10 +12,11 @@ use super::plan::Plan;
 use super::source::Source;
 use super::stats::{JobStats, Times};
 
-/// Interval at which the stop flag is checked while waiting for completions.
+/// Interval of checks of the stop flag while the job waits for completions.
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum number of bad blocks described in the result. Further bad blocks are only counted.
+/// Maximum number of bad blocks with a description in the result. Further bad blocks are only
+/// counted.
 const MISMATCHES_MAX: usize = 10;
 
 /// Error that ended a job early.
@@ -60,7 +61,7 @@ pub(super) struct Worker<'a> {
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     done: Vec<Done>,
-    /// Next command, if the rate limit or an overlapping command in flight delays it.
+    /// Next command, if it must wait for the rate limit or for an overlapping command.
     held: Option<Operation>,
     ledger: Option<Ledger>,
     pacer: Pacer,
@@ -172,7 +173,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Returns false if `source` has ended.
+    /// Submits commands up to the queue depth. Returns false if `source` has ended.
     fn top_up(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -325,7 +326,7 @@ impl Pacer {
         }
     }
 
-    /// Returns true if the command must be delayed. Otherwise counts the command.
+    /// Returns true if the command must wait. Otherwise counts the command.
     fn holds(&mut self, direction: Direction, now: Instant) -> bool {
         let Some(interval) = self.interval else {
             return false;

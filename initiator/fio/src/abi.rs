@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     interface: c_int,
-    /// `FIO_NO_OFFLOAD`: the job's thread submits I/O.
+    /// Option `FIO_NO_OFFLOAD`: the job's own thread submits I/O.
     no_offload: c_int,
     has_cancel: bool,
     /// Offset of [`Transfer`] in `struct io_u`, in bytes.
@@ -52,7 +52,6 @@ const NODISKUTIL: c_int = 1 << 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queued {
     Completed = 0,
-    /// In flight, until `getevents` returns it.
     Underway = 1,
 }
 
@@ -61,7 +60,6 @@ pub(crate) enum Direction {
     Read,
     Write,
     Trim,
-    /// fsync, fdatasync and sync_file_range.
     Sync,
 }
 
@@ -96,7 +94,7 @@ pub(crate) struct IoUnit {
     ddir: c_int,
 }
 
-/// Members of `struct io_u` whose offset differs between releases.
+/// Members of `struct io_u` whose offsets differ between releases.
 #[repr(C)]
 struct Transfer {
     offset: u64,
@@ -112,7 +110,6 @@ struct Transfer {
 }
 
 const _: () = {
-    // 296 bytes is the size in the release with the largest structure.
     assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
     assert!(offset_of!(IoUnit, ddir) == 44);
@@ -125,7 +122,8 @@ type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops`. The members after `event` differ between releases, so they are words.
+/// `struct ioengine_ops`. The members after `event` are words, because they differ between
+/// releases.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -169,13 +167,12 @@ impl EngineOps {
             cleanup, open_file, ..
         } = calls;
         let mut rest = [NULL; 24];
-        // `rest` starts with `errdetails`. In some releases, `cancel` follows.
+        // `rest` begins with `errdetails`. Some releases have `cancel` next.
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
-        // `close_file` does nothing, like `open_file`.
         rest[at + 3] = *open_file as *mut c_void;
-        // `invalidate` does nothing, because there is no cache.
+        // There is no cache to invalidate, so the function does nothing.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;
@@ -388,7 +385,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // Words not listed in `expected` are null. Version and flags share a word.
+            // All words except those in `expected` are null. Version and flags are one word.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

@@ -62,7 +62,7 @@ impl Filename {
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed::<Traddr>(key, value)?),
-                // -1 means no limit, as in nvme-cli.
+                // The value -1 means no limit, as in nvme-cli.
                 "ctrl_loss_tmo" => {
                     let seconds = parsed::<i64>(key, value)?;
                     let limit = u64::try_from(seconds).ok();

@@ -22,7 +22,7 @@ use crate::interrupt;
 
 const QUEUE: IoQueue = IoQueue::FIRST;
 const DEPTH: u16 = 1023;
-/// Minimum time between polls in [`Job::commit`]. I/Os queued between two polls share packets.
+/// Minimum time between two polls in [`Job::commit`]. I/Os that are queued meanwhile share packets.
 const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_millis(100);
@@ -31,18 +31,19 @@ const RANGE_BYTES: usize = 16;
 
 pub(crate) struct Job {
     host: Host,
-    // Declared after `host` and so dropped after it, because `host` uses the device.
+    // `host` uses the device, so it is declared and dropped before `provided`.
     provided: Provided,
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os beyond the queue depth, oldest first. fio's iodepth may exceed the queue depth.
+    /// I/Os that exceed the queue depth, oldest first. fio's iodepth may be larger than the queue
+    /// depth.
     ///
-    /// The engine returns no I/O as busy, because fio would then refill its buffer.
+    /// The engine does not report them as busy, because fio would then fill their buffers again.
     backlog: VecDeque<*mut IoUnit>,
-    /// Ended I/Os that [`Job::wait`] has not reported yet.
+    /// Ended I/Os that [`Job::wait`] has not yet reported.
     over: Vec<*mut IoUnit>,
-    /// Ended I/Os that the last [`Job::wait`] has reported and [`Job::event`] returns.
+    /// Ended I/Os reported by the last [`Job::wait`], which [`Job::event`] will return.
     given: Vec<*mut IoUnit>,
     regions: HashMap<usize, Arc<Region>>,
     has_complained: bool,
@@ -50,7 +51,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Connects and opens the namespace, which must be the disk of `known`, if given.
+    /// Connects, and opens the namespace. If `known` is given, the namespace must be the same disk.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -83,7 +84,6 @@ impl Job {
     }
 
     pub(crate) fn stop(self) {
-        // fio ignores errors of this callback.
         if let Err(error) = self.host.shutdown() {
             eprintln!("cairn: {error}");
         }
@@ -119,9 +119,8 @@ impl Job {
         Ok(())
     }
 
-    /// Polls the host unless the last poll was less than [`GATHER`] ago.
-    ///
-    /// fio calls this for each I/O.
+    /// Polls the host, unless the last poll was less than [`GATHER`] ago. fio calls this for each
+    /// I/O.
     pub(crate) fn commit(&mut self) {
         let now = Instant::now();
         if now - self.polled_at >= GATHER {
@@ -131,8 +130,8 @@ impl Job {
         }
     }
 
-    /// Waits until at least `min` I/Os have ended, or for `patience`. Returns the number of ended
-    /// I/Os, at most `max`.
+    /// Waits until `min` I/Os have ended, or for `patience`. Returns the number of ended I/Os,
+    /// which is at most `max`.
     pub(crate) fn wait(
         &mut self,
         min: usize,
@@ -163,8 +162,8 @@ impl Job {
         }
     }
 
-    /// Closes the connection when [`LAST_CALL`] has passed since a signal. All I/Os in flight then
-    /// end with errors, so that fio can exit.
+    /// Closes the connection if [`LAST_CALL`] has passed since a signal. All I/Os in flight then
+    /// end with errors, and fio can exit.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;
@@ -185,7 +184,8 @@ impl Job {
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio no longer expects these I/Os. Closing the connection ends access to their data.
+            // fio no longer waits for these I/Os. The connection is closed to end access to their
+            // data.
             self.host.controller_mut().disconnect();
             while !self.host.controller().is_closed(QUEUE) {
                 self.host.poll();
@@ -306,7 +306,8 @@ impl Job {
     }
 }
 
-/// Jobs with equal parameters share a device, because the soft provider binds one UDP port.
+/// Returns the device. Jobs with equal parameters share one, because the soft provider needs a UDP
+/// port that can be bound only once.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
@@ -348,7 +349,6 @@ fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     range
 }
 
-/// Returns the errno that Linux's block layer uses for a status.
 fn errno(status: Status) -> libc::c_int {
     match status.code() {
         Status::SUCCESS => 0,

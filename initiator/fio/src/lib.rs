@@ -23,7 +23,8 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
-/// Debian release of the linked glibc. Cargo links again when the variable changes.
+/// Debian release of the glibc that the library is linked with. If the variable changes, Cargo
+/// links again.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 thread_local! {
@@ -38,7 +39,7 @@ struct Plan {
     namespace: Namespace,
 }
 
-/// Engine description. fio stores its list pointers and handles in it.
+/// Description of the engine. fio stores list pointers and handles in it.
 struct Ops(UnsafeCell<EngineOps>);
 
 // SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the description.
@@ -80,7 +81,8 @@ fn complain(error: &str) {
     eprintln!("cairn: {error}");
 }
 
-/// fio calls this for each file of each job on the main thread, before the job starts.
+/// Sets the size of the file. fio calls this on the main thread for each file, before the job
+/// starts.
 unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_int {
     // SAFETY: `file` is fio's, valid for this call.
     let name = unsafe { File::name(file) }.unwrap_or_default();
@@ -150,7 +152,7 @@ fn start(td: usize) -> Result<Job, String> {
     Job::start(&plan.filename, Some(&plan.namespace))
 }
 
-/// Does nothing, because the connection lasts as long as the job.
+/// The connection lasts as long as the job, so this function does nothing.
 unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }
@@ -197,7 +199,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// Releases all buffers at the first call, although fio calls this for each unit.
+/// Releases all buffers. fio calls this for each unit, and the first call is enough.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

@@ -10,13 +10,14 @@ use cairn_disk::{Operation, SimulatedDisk};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
-/// Variable that makes a missing fio a failure; set by `cargo xtask test`, which installs fio.
+/// Variable that makes a missing fio an error. `cargo xtask test` installs fio and sets this
+/// variable.
 const REQUIRED: &str = "CAIRN_FIO";
 /// Variable with the path of a prebuilt engine, set by `cargo xtask sanitize`.
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
 /// Variable with a library to preload into fio, for a prebuilt engine.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// Variable with the path of another fio than the system's.
+/// Variable with the path of the fio program to use instead of the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
@@ -49,8 +50,7 @@ fn engine() -> &'static PathBuf {
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // With these arguments, Cargo enables the features of the test build and reuses its
-        // compiled dependencies.
+        // With these arguments, Cargo reuses the dependencies compiled for the tests.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {
@@ -186,7 +186,7 @@ fn a_signal_ends_a_job_without_answers() {
             .unwrap()
             .success()
     );
-    // The signal must end the job before the command timeout (30 s) does.
+    // The job must end because of the signal, and not because of the command timeout of 30 s.
     let end = Instant::now() + Duration::from_secs(25);
     let ended = loop {
         match fio.try_wait().unwrap() {
@@ -264,7 +264,7 @@ fn a_limit_is_what_fio_measures() {
             assert!(share < 1.05, "{limits}: {share} of it");
             share
         };
-        // On a busy machine, fio may stay below the limit. One run of ten must reach it.
+        // On a busy machine, fio may not reach the limit, so one of ten runs is enough.
         assert!(
             (0..10).any(|_| measure() > 0.95),
             "{limits}: never all of it"

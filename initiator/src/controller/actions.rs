@@ -10,7 +10,7 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// RNR retries without limit, because the controller will post a receive for each command.
+/// The peer may retry without limit, because the controller will post a receive for each command.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
@@ -55,7 +55,6 @@ impl Controller {
             qp: QpOptions {
                 send_work: Queue::send_work(spec.depth),
                 receives: spec.request.hrqsize.get().into(),
-                // The peer initiates all RDMA READs.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
                 traffic_class: marking.traffic_class,
@@ -171,8 +170,8 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // `caused_by` changes `self.loss`. The old value is restored, because the
-                // controller is still connected.
+                // The controller stays connected, so the call of `caused_by` must not change
+                // `self.loss`.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -200,8 +199,7 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // A reconnection may grant fewer I/O queues than before. Commands parked for the missing
-        // queues end.
+        // A reconnection may grant fewer I/O queues. Commands for a missing queue then end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -214,8 +212,8 @@ impl Controller {
         }
     }
 
-    /// Records a failed attempt to reconnect. Later commands end with the first loss and this
-    /// error.
+    /// Records a failed attempt to reconnect. The errors of later commands contain the first loss
+    /// and this error.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {
@@ -227,7 +225,7 @@ impl Controller {
 
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // The last attempt to reconnect reported no error of the fabric.
+            // The fabric reported no error during the last attempt to reconnect.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }
@@ -242,8 +240,7 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // The fabric reported no new error, so the cause of `Event::Lost` still
-                    // applies.
+                    // Without a new error of the fabric, the cause of `Event::Lost` still applies.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {

@@ -15,7 +15,7 @@ const NO_RANDOM: &str = "the operating system has no random numbers";
 pub(super) struct Dialogue {
     /// T_ID, incremented for each authentication.
     transaction: u16,
-    /// SEQNUM of the last challenge. Each challenge increments it, and skips 0.
+    /// SEQNUM of the last challenge. Each challenge increments it; 0 is skipped.
     seqnum: u32,
     state: DialogueState,
 }
@@ -122,7 +122,7 @@ impl Dialogue {
         }
     }
 
-    /// Sends AUTH_Failure2 unless the controller reported the failure.
+    /// Ends the dialogue. Sends AUTH_Failure2 unless the controller has reported the failure.
     fn failed(&mut self, failure: Failure) -> Step {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {

@@ -63,7 +63,8 @@ impl Controller {
             let start = slot as usize * RESPONSE_BYTES;
             self.responses.read(start, &mut capsule[..length]);
         }
-        // The receive is reposted before the command's slot is free, so that each command in flight has a receive.
+        // The receive is reposted before the slot of the command is free, because each command in
+        // flight needs a receive.
         let reposted = self.post_response_slot(slot);
         let Some(qid) = self.queue_of(completion.qp) else {
             return;
@@ -101,8 +102,8 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // If the target refuses the host, a disconnect follows its authentication message. The
-            // message must be processed first.
+            // A target that refuses the host sends an authentication message, and then disconnects.
+            // The message is processed first, because it contains the reason.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -129,8 +130,7 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The message with the target's reason may still be among the completions not yet
-                // polled.
+                // The authentication message with the target's reason may not have been polled yet.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }

@@ -29,8 +29,7 @@ struct Opened {
     replaced: bool,
 }
 
-/// Identification commands in order. `Changes` reads log page 04h, and the others are about one
-/// namespace.
+/// Commands that identify a namespace, in order. `Changes` reads log page 04h for all namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Changes,
@@ -43,7 +42,7 @@ struct Question {
     nsid: u32,
     step: Step,
     sent: bool,
-    /// True if the response must be ignored, because the caller has opened the namespace again.
+    /// True if the caller has opened the namespace again, so that the response must be ignored.
     void: bool,
     identity: DiskIdentity,
 }
@@ -68,7 +67,7 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if any namespace may have changed, because log page 04h was full.
+    /// True if any namespace may have changed, because log page 04h had no room for all.
     all: bool,
 }
 
@@ -92,11 +91,10 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues closed by a reset. The controller no longer executes them after
-    /// the reset has completed.
+    /// Unanswered writes of queues that a reset has closed. When the reset has completed, the
+    /// controller can no longer execute them.
     of_reset: Doubts,
     lost: bool,
-    /// Counter of reconnections and of reported namespace changes.
     pub(super) changes: u64,
     /// True if log page 04h must be read, to re-arm its event.
     arms: bool,
@@ -251,7 +249,7 @@ impl Guard {
             return Found::Nothing;
         };
         if question.step == Step::Changes {
-            // A controller without this optional log page has no event to re-arm.
+            // The log page is optional. A controller without it does not report changes.
             if status.is_success() {
                 self.changed.add(data);
             }

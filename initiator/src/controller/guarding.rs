@@ -56,8 +56,8 @@ impl Controller {
         }
     }
 
-    /// True if the command waits although the controller is live. Possible reasons: its disk is
-    /// being identified, a lost write may still be executed, or a retry delay runs.
+    /// True if the command waits although the controller is live. It waits for the identification
+    /// of its disk, for the end of a lost write, or for a retry delay.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }
@@ -93,7 +93,7 @@ impl Controller {
         true
     }
 
-    /// Sends parked commands that need not wait any longer, and the next identification command.
+    /// Sends the next identification command, and parked commands that need not wait any longer.
     /// Returns true if there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
@@ -114,7 +114,6 @@ impl Controller {
             return expired;
         };
         let data = Data::start_of(answers.lend(), IDENTIFY_BYTES as u32);
-        // The next poll retries if the admin queue is full.
         let Ok(ticket) = admin.prepare(sqe, data, Owner::Guard) else {
             return expired;
         };

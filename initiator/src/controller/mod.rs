@@ -31,9 +31,9 @@ use guard::Guard;
 
 /// Size in bytes of the receive for a response, which is a 16-byte CQE padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Bit that marks work IDs of receives. The other bits are the receive's index.
+/// Bit that is set in the work ID of a receive. The other bits are the index of the receive.
 const RECEIVE_ID: u64 = 1 << 63;
-/// Number of age checks per command timeout.
+/// Number of times that the age of commands is checked during a command timeout.
 const SWEEPS: u8 = 4;
 
 /// Controller of a subsystem, with its queues.
@@ -41,7 +41,7 @@ const SWEEPS: u8 = 4;
 /// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between calls, the
 /// target may change data buffers, but not the state.
 pub struct Controller {
-    // Declared first, because dropping the endpoint ends access to the memory below.
+    // The first field is dropped first. Dropping the endpoint ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
@@ -52,9 +52,9 @@ pub struct Controller {
     scratch: Buffer,
     state: AssociationState,
     events: Events,
-    /// Connection error that the fabric has reported since the last loss.
+    /// Error that the fabric has reported for a connection since the last loss.
     trouble: Option<HostError>,
-    /// Latest loss of the controller. Parked and later commands end with this loss.
+    /// Latest loss of the controller. Parked commands and later commands end with it.
     loss: Loss,
     first_loss: Option<Loss>,
     shutdown: Option<Shutdown>,
@@ -64,7 +64,6 @@ pub struct Controller {
     endpoint_events: Vec<cairn_rdma::Event>,
     dialogue: Dialogue,
     guard: Guard,
-    /// Buffer for identification data, allocated when the first namespace is opened.
     answers: Option<Buffer>,
     retry_at: Option<Duration>,
 }
@@ -72,7 +71,6 @@ pub struct Controller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
     Asked,
-    /// Requested after the controller was lost.
     TooLate,
 }
 
@@ -107,7 +105,7 @@ impl Controller {
         let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
         let endpoint = Arc::clone(&device).open(&EndpointOptions {
             receives: entries,
-            // If a connection fails, unsignaled sends complete too.
+            // If a connection fails, unsignaled sends complete too, so all sends are counted.
             completions: entries + sends,
             queue_pairs: 1 + options.io_queues,
         })?;
@@ -404,7 +402,7 @@ impl Controller {
     }
 
     /// Sends a command. Returns false if the connection is broken. The command then ends when the
-    /// connection is closed.
+    /// connection has closed.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {

@@ -173,7 +173,7 @@ impl Host {
                 return Err(HostError::Unsupported(why));
             }
             let entries = self.discovery_entries(numrec as usize)?;
-            // Entries of different GENCTR may be inconsistent (Base, 5.16.1.23).
+            // If GENCTR has changed, the entries may be inconsistent (Base, 5.16.1.23).
             if self.discovery_header(false)?.genctr == header.genctr {
                 let genctr = header.genctr.get();
                 return Ok(DiscoveryLog { genctr, entries });

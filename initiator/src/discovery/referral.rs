@@ -43,7 +43,7 @@ impl Itinerary {
 
     pub(super) fn learn(&mut self, log: &DiscoveryLog) {
         let referrals = log.routes().filter(|route| {
-            // A service also lists its own ports, but with another SUBTYPE.
+            // Entries for the service's own ports have another SUBTYPE.
             route.kind == SubsystemType::DISCOVERY_REFERRAL
         });
         for route in referrals {

@@ -48,7 +48,8 @@ pub enum HostError {
     /// The controller completed a command with an error.
     #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
-        /// Name in the specification; with the host's NQN if the target does not permit it.
+        /// Name of the command in the specification. If the target does not permit the host, its
+        /// NQN is added.
         command: String,
         /// Status of the command.
         status: Status,
@@ -179,7 +180,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// True if the loss is only a consequence of an earlier error that it does not name.
+    /// True if an earlier error must have caused the loss, which does not contain that error.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,

@@ -13,8 +13,8 @@ use crate::error::HostError;
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Cell<T>>);
 
-/// Sending end. If it is dropped without a result, the task learns that the host's thread has
-/// ended.
+/// Sending end. If it is dropped without a result, the task receives an error, because the host's
+/// thread has ended.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 

@@ -163,7 +163,7 @@ impl AsyncHost {
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            // The thread serves all tasks, so a panic of `work` must not end it.
+            // All tasks use this thread, so a panic of `work` must not end it.
             let work = AssertUnwindSafe(|| work(host));
             match catch_unwind(work) {
                 Ok(result) => promise.keep(Ok(Ok(result))),
@@ -191,7 +191,7 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, sending fails and drops `order`. The drop reports the end to the
+        // If the thread has ended, sending fails and drops `order`, which reports the end to the
         // task.
         let _ = self.orders.send(order);
         self.wake.wake();

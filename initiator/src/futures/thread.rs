@@ -62,7 +62,8 @@ impl To {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands that wait because their queue is full, by queue, oldest first.
+    /// Commands that wait because a queue is full. The outer index is the queue; the oldest is
+    /// first.
     backlogs: Vec<VecDeque<Submission>>,
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }
@@ -92,11 +93,10 @@ impl Worker {
             Arc::clone(host.device()),
         )));
         let end = self.serve(&mut host);
-        // Dropping `self` sends errors to the tasks whose commands have not ended.
+        // Dropping `self` reports an error to each task whose command has not ended.
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {
-                // No task receives the result of a dropped `AsyncHost`.
                 let _ = host.disconnect();
             }
         }
@@ -130,7 +130,7 @@ impl Worker {
                     .next_deadline()
                     .unwrap_or(latest)
                     .min(latest);
-                // Sleeping fails if the device is removed, which the next poll reports.
+                // Sleeping fails only if the device is removed. The next poll reports the removal.
                 let _ =
                     sleep_until_ready_or_woken(host.controller_mut().endpoint(), &self.wake, wake);
             }

@@ -39,7 +39,6 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // The loop ends, because controllers limit the duration of each step.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {
@@ -95,7 +94,7 @@ impl Multipath {
                 let answer = ended.answer.map_err(|_| why);
                 return Ended { answer, ..ended };
             }
-            // Sleeping fails if a device failed. The next poll ends its connections.
+            // If a device has failed, sleeping fails too, and the next poll ends its connections.
             waiting::step(self);
         }
     }

@@ -35,15 +35,16 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Io {
     pub(super) sqe: Sqe,
-    /// Registered data, if any. In-capsule data is not allowed, because a retry would need a copy of it.
+    /// Registered data, if any. In-capsule data is not possible, because it would have to be copied
+    /// for a retry.
     part: Option<Part>,
-    /// Number of failures on connected paths, except failures by ANA status.
+    /// Number of failures while the path was connected. Failures with an ANA status do not count.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
-    /// True if the owner gave the command up. It is then not sent on another path.
+    /// True if the owner has given the command up, so that it is not sent on another path.
     given_up: bool,
-    /// True if the owner abandoned the result. The slot is freed when the command ends.
+    /// True if the owner has abandoned the result. The slot becomes free when the command ends.
     orphan: bool,
 }
 
@@ -131,8 +132,8 @@ impl Ios {
         self.get_mut(slot).phase = Phase::Sent(path, ticket);
     }
 
-    /// Makes sure that no path sends the command again. A waiting command ends with `why`. For a
-    /// command in flight, returns its path and its ticket on that path.
+    /// Makes sure that the command is not sent on another path. A waiting command ends with `why`.
+    /// If the command is in flight, returns its path and its ticket there.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,
@@ -149,8 +150,8 @@ impl Ios {
         None
     }
 
-    /// Moves a command in flight to the front of the waiting commands. A command that was given up
-    /// ends with `answer`.
+    /// Moves a command in flight to the front of the waiting commands. If the owner has given the
+    /// command up, it ends with `answer` instead.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = self.get_mut(slot);
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");

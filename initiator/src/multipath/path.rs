@@ -19,19 +19,19 @@ use crate::event::Event;
 use crate::queue::{Ended, IoQueue, Response, Ticket};
 use crate::reading::Reading;
 
-/// Maximum ANA log in bytes, for a million namespaces.
+/// Maximum size of the ANA log in bytes. A log of this size has a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
 const TRIES_MAX: u8 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// Smallest ANATT used, even if the controller reports less.
+/// Smallest ANATT. A smaller value from the controller is replaced by this one.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// Read of log page 04h, only to re-arm its event.
+    /// Read of log page 04h. Its only purpose is to re-arm the event.
     ChangedNamespaces,
     Descriptors,
     Namespace,
@@ -173,13 +173,11 @@ impl Path {
         let next = self.due.iter().position(|&due| due)?;
         let question = QUESTIONS[next];
         if question == Question::AnaLog && !Cmic(self.controller.identity().cmic).ana() {
-            // Without ANA reporting, the state is Optimized.
             self.due[next] = false;
             return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
         }
         let (sqe, length) = self.ask(question);
         let data = Data::start_of(self.scratch.lend(), length);
-        // A later poll retries if the queue is full or lost.
         if let Ok(ticket) = self.controller.submit_admin(sqe, data) {
             self.due[next] = false;
             self.asked = Some((question, ticket));
@@ -212,8 +210,8 @@ impl Path {
         }
     }
 
-    /// Returns the maximum size of the ANA log in bytes. The number of namespaces is MNAN, or NN
-    /// (at most 1024) if that is larger.
+    /// Returns the maximum size of the ANA log in bytes. Its number of namespaces is MNAN, or NN
+    /// (at most 1024) if NN is larger.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
@@ -232,7 +230,8 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // An error means that the controller was lost. Queries are repeated after its reconnection.
+        // If there is no response, the controller is lost. After the reconnection, all queries are
+        // repeated.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;
@@ -253,8 +252,8 @@ impl Path {
         }
     }
 
-    /// Retries a query after a delay. After [`TRIES_MAX`] retries or DNR, refuses the path until a
-    /// later query succeeds.
+    /// Repeats the query after a delay. After [`TRIES_MAX`] retries, or if the controller set DNR,
+    /// refuses the path until a later query succeeds.
     fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
         self.ana_log = None;
         self.failures = self.failures.saturating_add(1);
@@ -269,8 +268,8 @@ impl Path {
         Some(refused)
     }
 
-    /// The first part of the ANA log re-arms the event, so that a change during the read starts
-    /// another read.
+    /// Parses the ANA log when it is complete. The first command re-arms the event, so a change
+    /// during the read causes another read.
     fn read_ana_log(&mut self) -> Option<Answer> {
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;
@@ -329,7 +328,7 @@ impl Path {
     }
 
     pub(super) fn reap(&mut self, queue: IoQueue) -> Option<(u16, Result<Response, HostError>)> {
-        // This handle of the buffer is dropped here. `Ios` keeps another handle for the caller.
+        // This drops one handle of the buffer. `Ios` keeps another handle for the caller.
         let (ticket, Ended { answer, .. }) = self.controller.reap(queue)?;
         let slot = self.owners[queue.index() - 1][usize::from(ticket.cid())];
         Some((slot, answer))

@@ -26,8 +26,8 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // ANA Change has lasted longer than twice ANATT, so the controller is reset, as in
-            // Linux (Base, 8.1.3.5).
+            // The state ANA Change has lasted longer than twice ANATT. Linux resets the controller
+            // too (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
@@ -53,12 +53,12 @@ impl Multipath {
             path.note(&event);
             match &event {
                 Event::Live { .. } => {
-                    // Passing through `Reconnecting` discards the old ANA state.
+                    // The change to `Reconnecting` discards the old ANA state.
                     self.set.set_link(index, Link::Reconnecting);
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }
                 Event::FailFast => self.set.set_fails_fast(index),
-                // The path is unused until the namespace is identified again.
+                // The path is not used until the namespace has been identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
@@ -90,8 +90,8 @@ impl Multipath {
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // The ANA state is ignored until the namespace is identified again. A path without ANA
-            // state is unusable.
+            // The ANA state is ignored until the namespace has been identified again. A path
+            // without a known ANA state is not used.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
@@ -126,8 +126,8 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("the path leads to another namespace: the identifiers differ".into());
         }
-        // After a resize, the paths report the new size at different times, so a larger size is
-        // accepted.
+        // After a resize, some paths report the new size later than others. A larger size is
+        // therefore accepted.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(
@@ -205,8 +205,7 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // A later poll retries, because the chosen path failed in this poll or no path is
-                // available yet.
+                // The chosen path has failed, or no path is available yet. A later poll retries.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

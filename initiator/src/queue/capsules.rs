@@ -1,8 +1,8 @@
 //! Memory of command capsules.
 //!
-//! The fabric may retransmit a capsule, even of an ended command, until the peer acknowledges the
-//! SEND. A signaled SEND costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled, and
-//! there are more capsule slots ([`CapsuleSlot`]) than commands.
+//! A signaled SEND costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled. Until a
+//! SEND is known to be acknowledged, the fabric may send its capsule again, even if the command has
+//! ended. There are therefore more capsule slots ([`CapsuleSlot`]) than commands.
 
 use std::collections::VecDeque;
 
@@ -14,17 +14,17 @@ use crate::buffer::Buffer;
 
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum number of capsules that are still posted although their commands have ended.
+/// Maximum number of posted capsules whose commands have ended.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {
-    /// All SQEs, followed by all in-capsule data, so that SQEs share pages and cache lines.
+    /// Memory of all SQEs, followed by the memory of all in-capsule data. SQEs therefore share
+    /// pages and cache lines.
     memory: Buffer,
     stride: usize,
     places: Vec<CapsuleSlot>,
     free: Vec<u16>,
     posted: VecDeque<u16>,
-    /// Number of SENDs since the last signaled SEND.
     silent: u16,
     lingering: u16,
 }
@@ -36,8 +36,8 @@ struct CapsuleSlot {
 }
 
 impl Capsules {
-    /// Returns the number of capsule slots for `commands` commands, and thus of SENDs that can be
-    /// posted.
+    /// Returns the number of capsule slots for `commands` commands. Each slot can have one posted
+    /// SEND.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }
@@ -107,7 +107,8 @@ impl Capsules {
         }
     }
 
-    /// Handles a SEND completion. Slot `last` and all earlier slots are no longer posted.
+    /// Handles the completion of the SEND from slot `last`. This slot and all slots posted before
+    /// become free for reuse.
     pub(super) fn sent(&mut self, last: u16) {
         loop {
             let place = self.posted.pop_front();
@@ -131,8 +132,8 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// Returns the slot for another SEND of the capsule. If the old slot is still posted, the capsule is copied to a
-    /// new slot.
+    /// Returns a slot from which the capsule can be sent again. If the old slot is still posted,
+    /// this is a new slot with a copy of the capsule.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;

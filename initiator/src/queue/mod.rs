@@ -35,7 +35,7 @@ pub use slot::{Ended, Response, Ticket, Unsent};
 pub(crate) enum Link {
     Connecting(QpId),
     Up(QpId),
-    /// The connection is broken, but not closed, so the controller may still access memory.
+    /// The connection is broken, but not yet closed. The controller may still access memory.
     Broken(QpId, Loss),
     Down(Loss),
 }
@@ -45,13 +45,13 @@ pub(crate) struct Queue {
     pub(crate) link: Link,
     pub(crate) released: bool,
     capsules: Capsules,
-    /// Maximum capsule of the current connection in bytes, at most the stride of `capsules`.
+    /// Maximum capsule of the current connection in bytes. It is at most the stride of `capsules`.
     capsule_bytes: usize,
     depth: u16,
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands that have a response, but cannot end before more SENDs complete.
+    /// Commands with a response that cannot end yet, because some SENDs have not completed.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -96,7 +96,7 @@ impl Queue {
         })
     }
 
-    /// Prepares for a new connection. Parked commands beyond its limits end with `loss`.
+    /// Prepares for a new connection. Parked commands that exceed its limits end with `loss`.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
@@ -342,8 +342,8 @@ impl Queue {
         }
     }
 
-    /// Makes sure that the command is not sent again. Returns true if it is in flight. A parked
-    /// command ends with `why`.
+    /// Makes sure that the command is not sent again. A parked command ends with `why`. Returns
+    /// true if the command is in flight.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -357,7 +357,7 @@ impl Queue {
     }
 
     /// Increments the age of commands in flight. Returns the CIDs of commands older than `age_max`,
-    /// and whether an abort of each was requested.
+    /// and whether their abort is already requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()
@@ -419,8 +419,8 @@ impl Queue {
         self.free.len() <= usize::from(own)
     }
 
-    /// Takes a free slot. [`OWN_COMMANDS`] slots of the admin queue, and the last slot of an I/O queue, are reserved
-    /// for the association.
+    /// Takes a free slot. The admin queue reserves [`OWN_COMMANDS`] slots for the association, and
+    /// an I/O queue reserves its last slot.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.is_full() => None,
@@ -466,7 +466,8 @@ impl Queue {
             && requeue::may_pass(status, &self.capsules.sqe(slot.place()))
     }
 
-    /// Parks a failed command for a retry, moving the capsule if its old slot is posted.
+    /// Parks a failed command until its retry. The capsule moves to another slot if the old one is
+    /// still posted.
     fn retry(&mut self, cid: u16, status: Status) -> Effect {
         let qid = self.qid;
         let slot = &mut self.slots[usize::from(cid)];

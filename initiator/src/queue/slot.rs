@@ -107,7 +107,6 @@ pub(crate) enum Owner {
     Caller,
     Duty(Duty),
     Guard,
-    /// The command has no owner. Its slot is freed when it ends.
     Abandoned,
 }
 
@@ -115,11 +114,10 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is set while the command waits for SENDs to complete.
+    /// The command was sent. `response` is its response, if the command must still wait for SENDs.
     Outstanding {
         response: Option<Response>,
     },
-    /// The command waits to be sent, for the first time or again.
     Parked,
     Done(Result<Response, Loss>),
 }
@@ -132,13 +130,13 @@ pub(super) struct Slot {
     pub(super) held: Option<Buffer>,
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
-    /// True if the command may be sent again after its connection breaks.
+    /// True if the command may be sent again when its connection has broken.
     pub(super) requeue: bool,
     pub(super) retries: u8,
     pub(super) not_before: Duration,
     pub(super) timed: bool,
     pub(super) aborted: bool,
-    /// Number of age checks since the SEND or the abort.
+    /// Number of age checks since the command or its abort was sent.
     pub(super) age: u8,
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,

@@ -149,7 +149,6 @@ fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
 fn a_command_has_its_buffer_until_the_connection_is_closed() {
     let mut queue = queue(1);
     let (ticket, region) = read(&mut queue);
-    // Until the connection is closed, the peer may write, so the memory stays registered.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
     queue.closed(Loss::Closed, false, |_| ());

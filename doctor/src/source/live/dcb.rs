@@ -12,7 +12,7 @@ const ATTR_IFNAME: u16 = 1;
 const ATTR_IEEE: u16 = 13;
 const ATTR_IEEE_PFC: u16 = 2;
 const ATTR_IEEE_APP_TABLE: u16 = 3;
-/// Selector of entries by DSCP in the application table (IEEE 802.1Qcd).
+/// Selector of DSCP entries in the application table (IEEE 802.1Qcd).
 const SELECTOR_DSCP: u8 = 5;
 
 pub(super) fn ask(netdev: &str) -> io::Result<Dcb> {

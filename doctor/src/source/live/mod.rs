@@ -116,11 +116,11 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the defaults of a port that has no directory in configfs, by creating one for a
-    /// moment.
+    /// Reads the defaults of a port that has no directory in configfs. A directory is created for
+    /// the read, and removed afterwards.
     ///
-    /// The kernel keeps the values without the directory. A directory that another program creates
-    /// meanwhile stays.
+    /// The removal does not change the defaults in the kernel. A directory created meanwhile by
+    /// another program is not removed.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);
@@ -143,7 +143,7 @@ impl Live {
         };
         let defaults = read();
         if is_ours {
-            // The directory need not be empty, because configfs removes its files with it.
+            // rmdir(2) also works for a directory with files, because configfs removes the files.
             let _ = fs::remove_dir(&directory);
         }
         defaults

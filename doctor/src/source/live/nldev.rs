@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use cairn_base::netlink::collect;
 
-    /// Answer of Linux about rxe0, whose GSI queue pair is broken.
+    /// Captured answer of Linux about the device rxe0, whose GSI queue pair is in state ERR.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
         // `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.

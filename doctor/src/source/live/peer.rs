@@ -44,8 +44,7 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// Opens a ping socket, or a raw socket if ping sockets are not permitted. Returns true for a raw
-/// socket.
+/// Opens a ping socket. If this is not permitted, opens a raw socket, and returns true.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -55,7 +54,7 @@ fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
         Ok(fd) => (fd, false),
         Err(_) => (sys::socket(family, libc::SOCK_RAW, protocol)?, true),
     };
-    // PROBE forbids fragments, and ignores a learnt path MTU.
+    // With PROBE, the packet is not fragmented, and a path MTU learnt earlier has no effect.
     match peer {
         IpAddr::V4(_) => sys::set_option(
             &fd,
@@ -80,12 +79,12 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // Replies to this process have this identifier. On a ping socket, the kernel sets the
+    // The identifier marks replies to this process. A ping socket replaces it by its own
     // identifier.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
-        // For IPv6, the kernel computes the checksum.
+        // The kernel computes the checksum for IPv6.
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
@@ -128,7 +127,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    // RoCE endpoints drop a datagram of one byte, which is no RoCE packet.
+    // The datagram has one byte, which is not a valid RoCE packet, so RoCE endpoints drop it.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

@@ -1,4 +1,4 @@
-//! Attributes of RDMA devices and MTUs of their ports, which libibverbs alone reports.
+//! Attributes of RDMA devices and MTUs of their ports, which only libibverbs reports.
 
 use std::io;
 

@@ -148,7 +148,6 @@ fn round(value: f64) -> impl Serialize {
     (value * 1e6).round() / 1e6
 }
 
-/// Formats seconds since 1970 as `Sat Nov 21 13:53:48 2026` in UTC.
 fn ctime(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = [

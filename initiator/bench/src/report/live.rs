@@ -37,7 +37,6 @@ impl Audience for Live {
         let line = line(glimpse, self.last.as_ref());
         self.last = Some(*glimpse);
         if self.drawn.is_hidden() {
-            // A failure to display progress must not end the benchmark.
             let _ = writeln!(std::io::stderr(), "{line}");
         } else {
             self.drawn.set_message(line);

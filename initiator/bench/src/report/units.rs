@@ -1,4 +1,3 @@
-/// Formats numbers up to 9999 without unit, and larger ones with three significant digits and a unit.
 fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut steps = 0;
     while value >= 9999.5 && steps + 1 < units.len() {
