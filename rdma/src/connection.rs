@@ -21,7 +21,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// Copies `bytes`, truncated to [`PRIVATE_DATA_MAX`].
+    /// Copies `bytes`. Bytes beyond [`PRIVATE_DATA_MAX`] are left out.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let length = bytes.len().min(PRIVATE_DATA_MAX);

@@ -4,9 +4,9 @@ use core::net::IpAddr;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// An address with a current or recent connection is a host, and counts by itself. Any other
-/// address is a stranger. Strangers in one IPv6 /64 count together, because one machine may own all
-/// its addresses.
+/// An address with a current or recent connection is a host, and is a peer by itself. Any other
+/// address is a stranger. All strangers in one IPv6 /64 are one peer, because one machine may own
+/// all these addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,

@@ -16,10 +16,8 @@ pub struct Clock {
 
 #[derive(Debug, Clone, Default)]
 enum Kind {
-    /// CLOCK_MONOTONIC, which stops while the system is suspended.
     #[default]
     Monotonic,
-    /// CLOCK_BOOTTIME, which also advances while the system is suspended.
     Boottime,
     Simulated(Arc<SimulatedTime>),
 }
@@ -28,7 +26,7 @@ enum Kind {
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
-    /// Number of clock reads before the scheduled stop; [`NO_STOP`] if none is scheduled.
+    /// Number of clock reads before the scheduled stop, or [`NO_STOP`] if no stop is scheduled.
     looks_left: AtomicU64,
     stop_ns: AtomicU64,
 }
@@ -106,11 +104,11 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a simulated stop of the program: after `looks` more reads, the clock jumps by
-    /// `time`.
+    /// Schedules a simulated stop of the program. After `looks` more reads, the clock jumps forward
+    /// by `time`.
     ///
-    /// A program notices a stop only when it reads the clock. A test that runs with each value of
-    /// `looks` therefore covers a stop at each point of the program.
+    /// A program notices a stop only when it reads the clock. A test can therefore stop the program
+    /// at each possible point by using each value of `looks`.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
@@ -149,7 +147,6 @@ impl SimulatedTime {
     }
 }
 
-/// Returns [`Instant::now`] plus the time for which the system was suspended since the first call.
 fn boottime() -> Instant {
     static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
     let since_boot = || {

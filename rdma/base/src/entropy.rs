@@ -60,8 +60,7 @@ impl Entropy {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // A poisoned lock is harmless, because a panic cannot interrupt a change of the
-            // generator.
+            // A panic cannot leave the generator inconsistent, so a poisoned lock is harmless.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -32,7 +32,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All topics, in declaration order: the discriminant of a topic indexes its counter.
+    /// All topics. The discriminant of a topic is its index in this list.
     pub const ALL: [Self; 5] = [
         Self::Refused,
         Self::Fault,
@@ -54,8 +54,8 @@ impl Topic {
     }
 
     /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection` is
-    /// enough for sixteen hosts with 64 queues each. All topics except `Detail` together are
-    /// limited to ten lines per second in the long run.
+    /// enough for sixteen hosts with 64 queues each. In the long run, all topics except `Detail`
+    /// together are limited to ten lines per second.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),

@@ -18,7 +18,6 @@ use crate::wake::Wake;
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<MessageQueue<T>>,
-    /// True if the queue has messages. Read without the lock.
     full: AtomicBool,
     wake: Wake,
 }
@@ -63,7 +62,7 @@ impl<T> Mailbox<T> {
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
-            // The lock is released first, because dropping a message may take the lock again.
+            // Dropping a message may take the lock, so the lock is released first.
             drop(waiting);
             return drop(message);
         }
@@ -96,7 +95,8 @@ impl<T> Mailbox<T> {
         self.wake.wake();
     }
 
-    /// Clears a nudge. An owner without work calls this before sleeping.
+    /// Ends the readiness caused by [`Self::nudge`]. An owner without work calls this before it
+    /// sleeps.
     #[inline]
     pub fn rest(&self) {
         let mut waiting = self.lock();
@@ -105,7 +105,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drops all messages, also those that are put later.
+    /// Drops all messages, including those that are added later.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -117,7 +117,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, MessageQueue<T>> {
-        // A poisoned lock is harmless, because each change of the state is a single step.
+        // Each change of the state is a single step, so a poisoned lock is harmless.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,9 +12,9 @@ use std::io;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Minimum size in bytes of a mapping that fits in no cache.
+/// Mappings of at least this size, in bytes, do not fit in the CPU caches.
 const LARGE: usize = 32 << 20;
-/// Minimum length in bytes of a write that is faster if it bypasses the caches.
+/// Writes of at least this length, in bytes, are faster if they bypass the caches.
 const LONG: usize = 1 << 10;
 
 /// Memory at a fixed address, either page-aligned and owned, or borrowed. Access outside the memory
@@ -22,7 +22,6 @@ const LONG: usize = 1 << 10;
 pub struct Mapping {
     base: *mut u8,
     length: usize,
-    /// `None` if the memory is borrowed.
     _owned: Option<MmapRaw>,
 }
 

@@ -36,9 +36,8 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Text of the last confined panic, for the log line of `end_process`.
-///
-/// A poisoned lock is harmless, because the value is replaced in one step.
+/// Text of the last confined panic, which `end_process` adds to its log line. A poisoned lock is
+/// harmless, because the value is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -64,7 +63,8 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // Another panic hook has replaced ours and prints the location, which is unknown here.
+            // The location is unknown if another panic hook has replaced ours. That hook prints the
+            // location.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
@@ -232,8 +232,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Returns the number of panics of a part since the process started, on threads that belong to
-    /// this target or to no target.
+    /// Returns the number of panics of a part since the process started. Panics on threads that
+    /// belong to no target are included.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -258,7 +258,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic, and returns whether it is confined. A panic during unwinding is never confined.
+/// Records a panic, and returns whether it is confined. A panic during another panic is not
+/// confined.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {

@@ -2,8 +2,8 @@
 
 /// Returns the remedy for a missing permission.
 ///
-/// For an ordinary user, the remedy is "run as root, or" and `of_user`. For root, the remedy is
-/// `of_root`, which names the mechanism that restricts even root.
+/// For an ordinary user, the remedy is "run as root, or" followed by `of_user`. For root, the
+/// remedy is `of_root`, which names the mechanism that also restricts root.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)

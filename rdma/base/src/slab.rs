@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
-//! A stale key finds nothing until the slot's generation counter has wrapped around. Insertion,
-//! removal and lookup take constant time, and only a slab of [`Slab::growing`] allocates after its
-//! construction.
+//! If a value is removed, its key finds nothing until the slot's generation counter has wrapped
+//! around. Insertion, removal and lookup take constant time. After its construction, only a slab of
+//! [`Slab::growing`] allocates memory.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -67,7 +67,6 @@ pub enum Reuse {
 #[derive(Debug)]
 pub struct Slab<T, G = u32> {
     slots: Vec<Slot<T, G>>,
-    /// Vacant slots, in the order in which they became vacant.
     vacant: VecDeque<u32>,
     reuse: Reuse,
     first_generation: G,

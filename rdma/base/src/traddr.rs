@@ -15,11 +15,10 @@ pub struct Traddr {
     scope: Option<Scope>,
 }
 
-/// Name or index of an interface, padded with zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Scope([u8; SCOPE_MAX]);
 
-/// Maximum length of an interface name in bytes (IFNAMSIZ without the terminating zero).
+/// Maximum length of an interface name in bytes: IFNAMSIZ without the terminating zero.
 const SCOPE_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Transport address and service (TRADDR and TRSVCID): `192.0.2.1:4420` or `[fe80::1%eth0]:4420`.
@@ -176,7 +175,6 @@ impl Trid {
 impl FromStr for Trid {
     type Err = TraddrError;
 
-    /// Parses `ADDR:PORT` or `[V6]:PORT`.
     fn from_str(text: &str) -> Result<Self, TraddrError> {
         let (address, port) = split_port(text)?;
         let port = port.ok_or(TraddrError::NotAnAddress)?;
@@ -196,7 +194,7 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
         }
     } else {
         match text.split_once(':') {
-            // Text with several colons is an IPv6 address without a port.
+            // An IPv6 address without a port has several colons.
             Some((address, port)) if !port.contains(':') => (address, Some(port)),
             _ => (text, None),
         }
@@ -207,7 +205,8 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
 }
 
 impl From<SocketAddr> for Trid {
-    /// Replaces the interface's index by its name, if this network namespace has such an interface.
+    /// Converts the address. The index of an interface is replaced by its name if this network
+    /// namespace has the interface.
     fn from(address: SocketAddr) -> Self {
         let scoped = ScopedAddr::from(address);
         let scope = match scoped.scope_id() {

@@ -85,7 +85,7 @@ pub(crate) fn ping(ip: IpAddr, count: u32, bytes: u16) -> Result<()> {
     for ping in 0..count {
         let letter = |at| b'A' + ((u32::from(at) + ping) % 58) as u8;
         let mut data: Vec<_> = (0..bytes).map(letter).collect();
-        // The server of rdma-core echoes the data up to the first zero.
+        // rdma-core's server echoes only the bytes before the first zero.
         if let Some(last) = data.last_mut() {
             *last = 0;
         }
@@ -155,7 +155,7 @@ impl End {
             let Some((sink, _)) = self.receive()? else {
                 break;
             };
-            // A queue pair executes in order, so the confirmation arrives after the data.
+            // A queue pair executes work in order, so the data arrives before the confirmation.
             self.post(Operation::Write(sink), SOURCE, length)?;
             self.send([0; 16])?;
             (pings, bytes) = (pings + 1, bytes + u64::from(length));

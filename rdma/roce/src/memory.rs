@@ -1,9 +1,9 @@
 //! Registered memory of one protection domain, accessed by key.
 //!
-//! Each region has a local key for this end's work requests, and a random remote key if peers have
-//! access. A local key contains the region's index and is never sent, so packets cannot access
-//! memory registered only for this end. Keys are valid only for queue pairs whose [`View`] belongs
-//! to the domain ([`Regions`]).
+//! Each region has a local key for work requests of this end. If peers have access, the region also
+//! has a random remote key. A local key contains the index of its region, and is never sent.
+//! Packets therefore cannot access memory that is registered only for this end. A queue pair can
+//! use the keys of a domain if its [`View`] belongs to the domain ([`Regions`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,10 @@ use cairn_roce_proto::qp::memory::{Memory, Refused};
 
 use cairn_base::entropy::Entropy;
 
-/// Maximum regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Number of bits of a local key that contain the region's index. The other bits count
-/// registrations, so that a key is not reused soon.
+/// Number of bits of the region's index in a local key. The other bits count registrations, so that
+/// a key is not reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -30,7 +29,7 @@ struct Region {
     mapping: Arc<Mapping>,
     access: Access,
     live: AtomicBool,
-    /// True while the remote key is valid: neither invalidated by the peer nor deregistered.
+    /// True while the remote key is valid. The peer can invalidate it.
     open: AtomicBool,
 }
 
@@ -43,10 +42,10 @@ pub struct Keys {
 #[derive(Debug, Clone, Default)]
 struct Table {
     local: Vec<Option<Arc<Region>>>,
-    /// Regions by the low bits of their remote keys.
+    /// Regions, indexed by the low bits of their remote keys.
     ///
-    /// The length is a power of two. At most half of the entries are used, so that a randomly drawn
-    /// key soon finds a free entry.
+    /// The length is a power of two. At least half of the entries are free, so that a random key
+    /// with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -54,15 +53,14 @@ struct Table {
 
 #[derive(Debug)]
 pub struct Regions {
-    /// Number of changes to `table`. A view compares this number to detect that its copy is stale.
+    /// Number of changes of `table`. A view compares it with the number of its own copy.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,
 }
 
-/// Copy of a domain's regions for one endpoint.
-///
-/// The view refuses an invalidated key at once. It finds a new key only after [`View::refresh`].
+/// Copy of a domain's regions for one endpoint. A key that is invalidated is refused at once, but a
+/// new key is known only after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -92,15 +90,10 @@ impl Regions {
 }
 
 impl Regions {
-    /// A poisoned lock is harmless, because a change replaces the table in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers the whole `mapping` and returns its keys.
-    ///
-    /// # Errors
-    /// The domain has [`MAX_REGIONS`] regions.
     pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Keys, FabricError> {
         let mut table = self.table();
         let mut next = Table::clone(&table);
@@ -209,7 +202,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions if they have changed. The check costs one atomic load.
+    /// Copies the regions again if they have changed. The check is a single atomic load.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();
@@ -233,8 +226,8 @@ impl View {
     }
 }
 
-// `write` and `scatter` may bypass the caches: call [`Mapping::fence`] before other threads read
-// the data.
+// `write` and `scatter` may bypass the caches, so [`Mapping::fence`] must be called before other
+// threads read the data.
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()

@@ -98,8 +98,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // If this fails, `handle` is dropped and sends a REJ. The drop locks the network, so the
-        // lock of this statement must be released first.
+        // After a failure, dropping `handle` sends a REJ and locks the network. The lock of this
+        // statement must be released before.
         let qp = self
             .device
             .shared
@@ -149,7 +149,6 @@ impl Endpoint for LoopbackEndpoint {
         Ok(from.qp)
     }
 
-    /// Returns `None`, because loopback connections have no packets.
     fn marked(&mut self, _: QpId) -> Option<Marked> {
         None
     }

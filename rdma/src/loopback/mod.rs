@@ -53,9 +53,9 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // Each value is an `Arc`, so that a listener's callback runs without this lock.
+    // Each value is an `Arc`, because a listener's callback runs without this lock.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Stores numbers, because stored devices would form a reference cycle with this structure.
+    // Only numbers are stored. Stored devices would form a reference cycle with this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 

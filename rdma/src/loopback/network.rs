@@ -86,7 +86,7 @@ impl Network {
     }
 
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // Keys are not consecutive, so that a test with a guessed key fails.
+        // Keys are not consecutive, because a test with a guessed key must fail.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -108,7 +108,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have invalidated `rkey`, and another region may have it now.
+        // A peer may have invalidated `rkey`, and it may now belong to another region.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }
@@ -353,8 +353,8 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Stops when the queue is empty, an error occurs, the peer has no receive, or the peer's
-    /// device delays the work.
+    /// Executes work of a queue pair until the queue is empty, an error occurs, the peer has no
+    /// receive, or the peer's device delays the work.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {
@@ -406,7 +406,8 @@ impl Network {
             }
             Operation::Send => self.deliver(at, peer, work, None),
             Operation::SendWithInvalidate { rkey } => {
-                // A peer may invalidate only keys of regions that it may access (IBTA 9.4.1.1.1).
+                // A peer may invalidate only the key of a region to which it has access (IBTA
+                // 9.4.1.1.1).
                 self.opened(there, RemoteKey(rkey))?;
                 self.deliver(at, peer, work, Some(rkey))
             }
@@ -565,8 +566,7 @@ impl Network {
     }
 
     fn domain_of(&self, at: QpAddress) -> u64 {
-        // An unknown endpoint yields domain 0, which has no regions because domains are numbered
-        // from 1.
+        // Domains are numbered from 1. An unknown endpoint yields domain 0, which has no regions.
         self.endpoints
             .get(&at.endpoint)
             .map_or(0, |endpoint| endpoint.domain)

@@ -12,7 +12,7 @@ use super::{
 pub struct Found {
     /// Title of the table.
     pub table: &'static str,
-    /// Number in the text; the entry may be for several.
+    /// Number in the text. One entry may explain several numbers.
     pub code: u16,
     /// Explanation.
     pub trouble: &'static Trouble,
@@ -22,8 +22,7 @@ const DNR: u16 = 1 << 14;
 const SC_SCT: u16 = 0x7ff;
 const STATUS_BITS: u16 = 0x7fff;
 
-/// Returns the entries for a pasted line: its fixed words, and the numbers in it. Empty if the text
-/// is no such line.
+/// Returns the entries that explain a pasted line: by its fixed words, and by the numbers in it.
 pub(super) fn explain(text: &str) -> Vec<Found> {
     let text = text.to_ascii_lowercase();
     let mut all = Vec::new();
@@ -33,7 +32,8 @@ pub(super) fn explain(text: &str) -> Vec<Found> {
         let rest = text.split_once(&first).map(|(_, rest)| rest);
         rest.is_some_and(|rest| last.is_none_or(|last| rest.contains(&last)))
     });
-    // The longest name is the most specific one: others that it contains say less.
+    // The longest name is the most specific one. Names that it contains are removed, because they
+    // explain less.
     let mut lines: Vec<&Trouble> = lines.collect();
     let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
     lines.retain(|line| {
@@ -86,7 +86,8 @@ fn push(all: &mut Vec<Found>, table: &'static str, code: u16, trouble: &'static 
     }
 }
 
-/// Adds the statuses: `sct 0x3 / sc 0x70`, `status=0x4184`, `(0x4184)`, `1/84h`.
+/// Adds the statuses in one of these forms: `sct 0x3 / sc 0x70`, `status=0x4184`, `(0x4184)`,
+/// `1/84h`.
 fn statuses(text: &str, all: &mut Vec<Found>) {
     let pair = after(text, "sct ")
         .and_then(number)
@@ -105,7 +106,7 @@ fn statuses(text: &str, all: &mut Vec<Found>) {
             return;
         }
     }
-    // A bare number below 0x100 may be of any table.
+    // A number below 0x100 can belong to any table.
     if let Ok(bits @ 0x100..=STATUS_BITS) = text.trim().parse::<u16>()
         && of(&STATUSES, (bits & SC_SCT).into()).is_some()
     {
@@ -142,7 +143,6 @@ fn status(bits: u16, all: &mut Vec<Found>) {
 
 fn after<'t>(text: &'t str, words: &str) -> Option<&'t str> {
     text.match_indices(words).find_map(|(at, _)| {
-        // "sc " must not match the end of another word.
         let before = text[..at].chars().next_back();
         let is_word = before.is_none_or(|c| !c.is_alphanumeric());
         is_word.then(|| &text[at + words.len()..])
@@ -191,7 +191,6 @@ mod tests {
             .collect()
     }
 
-    /// Lines as Linux 6.1 and 6.12 print them, with the names of their entries.
     const LINES: &[(&str, &[&str])] = &[
         (
             "nvme nvme0: rdma connection establishment failed (-104)",

@@ -47,7 +47,7 @@ impl RawAddress {
     }
 }
 
-/// Converts a socket address; an unknown family yields 0.0.0.0:0.
+/// Converts a socket address. An address of an unknown family becomes 0.0.0.0:0.
 ///
 /// # Safety
 /// `raw` points to a complete structure of its family.

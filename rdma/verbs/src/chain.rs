@@ -69,8 +69,8 @@ impl<W: Link> Chain<W> {
         self.count = 0;
     }
 
-    /// Links the requests, and returns the first; the chain must not change while C uses the
-    /// pointer.
+    /// Links the requests, and returns a pointer to the first. The chain must not change while C
+    /// uses the pointer.
     pub(crate) fn head(&mut self) -> *mut W {
         assert!(self.count > 0, "an empty chain is not posted");
         let (works, sges) = (self.works.as_mut_ptr(), self.sges.as_mut_ptr());
@@ -84,8 +84,9 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the index of `work`, which the device refused. The work before it is posted. If the
-    /// driver names no request of the chain, all of them may be posted.
+    /// Returns the number of requests before `work`, which the device refused. The device has
+    /// accepted them. If the driver named no refused request, the device may have accepted the
+    /// whole chain.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -130,8 +131,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
-                // rdma-core's siw sends this field instead, which may still have the key of an
-                // earlier WRITE.
+                // siw in rdma-core sends this field instead of `invalidate_rkey`. It could still
+                // contain the key of an earlier WRITE.
                 raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }

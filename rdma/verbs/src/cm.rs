@@ -109,14 +109,15 @@ pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
     /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// Tag set by [`Id::set_tag`]; in a connection request, the tag of the listener.
+    /// Tag of the identifier ([`Id::set_tag`]). A connection request has the tag of its listener.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs that the peer sends; its message calls this number the initiator
-    /// depth. The kernel swaps the two fields.
+    /// Maximum outstanding READs that the peer sends. The peer's message calls this number the
+    /// initiator depth, but the kernel exchanges the two fields.
     pub(crate) responder_resources: u8,
-    /// Maximum outstanding READs that the peer answers: the responder resources in its message.
+    /// Maximum outstanding READs that the peer answers, which its message calls responder
+    /// resources.
     pub(crate) initiator_depth: u8,
 }
 
@@ -161,7 +162,7 @@ impl Id {
 
     pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
         if address.is_ipv6() {
-            // Without this option, a listener on [::] would also occupy the IPv4 port.
+            // A listener on [::] would otherwise occupy the IPv4 port too.
             self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
         }
         let mut raw = RawAddress::new(address);
@@ -216,7 +217,7 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_establish(self.raw) })
     }
 
-    /// Sends a REJ with at most 148 bytes of private data (IBTA 12.6.7).
+    /// Sends a REJ. A REJ has at most 148 bytes of private data (IBTA 12.6.7).
     pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
         let length = private_data.len().min(148) as u8;
         // SAFETY: the identifier is live, and the private data outlives the call.
@@ -279,10 +280,10 @@ impl Id {
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
     }
 
-    /// Replaces librdmacm's descriptors of a device under removal with /dev/null.
+    /// Replaces the descriptors of a device under removal by /dev/null.
     ///
-    /// librdmacm closes them only when it next lists devices. Drivers such as rdma_rxe wait for the
-    /// close, so `rdma link delete` would hang.
+    /// librdmacm closes the descriptors only when it next lists devices. Drivers such as rdma_rxe
+    /// wait until they are closed, so `rdma link delete` would hang.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
         // and may use them (and fail) or close them.
@@ -368,19 +369,19 @@ pub(crate) struct Terms {
     pub(crate) has_shared_receives: bool,
 }
 
-/// RNR retries requested from the peer: unlimited, because the receive queue may be empty briefly.
+/// The peer may retry without limit, because the receive queue may be empty for a short time.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// Returns connection parameters that contain a pointer to `private_data`, which must outlive
-    /// them.
+    /// Returns connection parameters with a pointer to `private_data`. The parameters must not be
+    /// used longer than `private_data` exists.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // A shared receive queue excludes end-to-end credits.
+            // A queue pair with a shared receive queue cannot have end-to-end credits.
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,
@@ -390,7 +391,7 @@ impl Terms {
     }
 }
 
-/// Returns the context field of an identifier; the field holds its tag.
+/// Returns the context field of an identifier, which contains its tag.
 ///
 /// # Safety
 /// `raw` is live.

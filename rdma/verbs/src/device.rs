@@ -23,7 +23,7 @@ pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // Declared before `domain`, so that the watcher stops before the device is closed.
+    // This field is dropped before `domain`, so that the watcher stops before the device is closed.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,
@@ -80,8 +80,8 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Returns the index of a P_Key in the table of the identifier's port, or `None` for the
-    /// default partition, whose index rdma_cm chooses.
+    /// Returns the index of a P_Key in the table of the identifier's port. Returns `None` for the
+    /// default partition, because rdma_cm chooses its index.
     pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
         if pkey == PKey::DEFAULT {
             return Ok(None);
@@ -98,7 +98,7 @@ impl VerbsDevice {
         self.capabilities.max_srq > 0
     }
 
-    /// True if the driver flushes receives of a shared queue without a report.
+    /// True if the driver flushes receives of a shared queue, but does not report their completion.
     pub(crate) fn loses_receives(&self) -> bool {
         const BROADCOM: u32 = 0x14e4;
         self.capabilities.vendor_id == BROADCOM
@@ -121,7 +121,8 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// Returns completion vectors in rotation, so that endpoints use different interrupts.
+    /// Returns the next completion vector. The vectors are used in rotation, so that endpoints use
+    /// different interrupts.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()

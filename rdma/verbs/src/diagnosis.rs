@@ -11,8 +11,8 @@ use crate::sys::{
     ibv_device, ibv_device_attr,
 };
 
-/// Length, in words of 32 bits, of the buffer for `struct ibv_port_attr` (52 bytes), which begins
-/// with `state`, `max_mtu` and `active_mtu`.
+/// Length of the buffer for `struct ibv_port_attr` in words of 32 bits. The structure has 52 bytes,
+/// and begins with `state`, `max_mtu` and `active_mtu`.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;

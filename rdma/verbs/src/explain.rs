@@ -73,7 +73,8 @@ pub(crate) fn unusable(reason: &str) -> FabricError {
     }
 }
 
-/// Refusal of an iWARP adapter, which has no RNR NAK and connects in other steps than RoCE.
+/// Returns the refusal of an iWARP adapter. iWARP has no RNR NAK, and connects in other steps than
+/// RoCE.
 pub(crate) fn iwarp(device: &str) -> FabricError {
     unusable(&format!(
         "RDMA device {device} speaks iWARP, and Cairn speaks RoCE: use an adapter or a port with \

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// librdmacm depends on libibverbs.so.1, so one handle resolves the functions of both libraries.
+/// Name of librdmacm. It depends on libibverbs, so a single handle finds the functions of both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads

@@ -57,7 +57,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // If port 0 was requested, later attempts use the port chosen now.
+        // If port 0 was requested, later attempts must use the port that was chosen first.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -83,7 +83,6 @@ impl Drop for VerbsListener {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread returns no error, because its panics are confined.
             let _ = thread.join();
         }
     }
@@ -124,8 +123,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Handles events until the listener is dropped. After a panic, the thread creates a new
-    /// identifier, because the old one may be inconsistent.
+    /// Handles events until the listener is dropped. After a panic, the identifier may be
+    /// inconsistent, so the thread creates a new one.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -212,7 +211,7 @@ impl ListenerThread {
             pkey_index: None,
             waiting: Arc::clone(&self.waiting),
         };
-        // `handle` decrements the count when the request is answered or dropped.
+        // Dropping or answering `handle` decrements the count.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
             self.log_refused(
                 peer,
@@ -225,8 +224,7 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // The index depends on the request's device, because a listener on 0.0.0.0 or [::]
-            // covers all devices.
+            // A listener on 0.0.0.0 or [::] uses all devices, and each device has its own index.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -241,8 +239,7 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel reports the two fields swapped. The names here are from the view of the
-            // peer.
+            // The kernel exchanges the two fields. The names here are from the peer's view.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

@@ -5,7 +5,6 @@
 
 use cairn_rdma::{FabricError, PKey};
 
-/// P_Key table of a port, by index; an empty entry is 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PKeyTable {
     pub(crate) device: String,
@@ -13,8 +12,8 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// Returns the index of a P_Key. The membership bit must match too, because a limited member
-    /// does not accept all packets that a full member accepts.
+    /// Returns the index of a P_Key. The membership bit must be equal too, because a limited member
+    /// accepts fewer packets than a full member.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

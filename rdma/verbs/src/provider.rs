@@ -14,7 +14,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_base::wake::wait_readable;
 
-/// Timeout of address resolution; the kernel sends three ARP requests, one per second.
+/// Timeout of address resolution. The kernel sends an ARP request each second, three in total.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.
@@ -91,7 +91,7 @@ fn resolve(
 ) -> Result<Id, FabricError> {
     let channel = Channel::new(library)?;
     let mut id = Id::new(&channel, 0)?;
-    // The peer's scope of a link-local address is also the local scope.
+    // If the peer is link-local, the local address has the same scope.
     let scope_id = ScopedAddr::from(remote).scope_id();
     let local = local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
     id.resolve_addr(local, remote, RESOLVE_TIMEOUT.as_millis() as i32)

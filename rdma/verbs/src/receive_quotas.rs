@@ -1,9 +1,10 @@
-//! Receives of queue pairs that have their own receive queues, on devices without shared ones.
+//! Receives of queue pairs on a device without shared receive queues, where each queue pair has its
+//! own receive queue.
 //!
-//! The owner posts receives to the endpoint, which hands them to its queue pairs. A receive counts
-//! for its queue pair until the owner, after the completion, posts it again: no queue pair uses
-//! more receives than its quota, however long the owner keeps them. Receives of no queue pair are
-//! spare.
+//! The owner posts receives to the endpoint, which distributes them to its queue pairs. A receive
+//! is spare until a queue pair gets it. It then counts for this queue pair until the owner posts it
+//! again after its completion. No queue pair therefore has more receives than its quota, even if
+//! the owner keeps completed receives for a long time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -15,16 +16,15 @@ use crate::number_hash::NumberHasher;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Spare,
-    /// Posted to the queue pair.
     Posted(QpId),
-    /// Flushed. The receive stays here until the destruction of its queue pair.
+    /// Flushed. The receive becomes spare when its queue pair is destroyed.
     Flushed(QpId),
-    /// At the owner, or never posted.
+    /// The owner has the receive, or has never posted it.
     Owner,
 }
 
-/// Receive at a device. A completion of an earlier posting of the slot has another turn: a driver
-/// may report it after the destruction of its queue pair.
+/// Receive posted to a device. `turn` identifies the posting, because a driver may report the
+/// completion of an earlier posting after the destruction of its queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) slot: u32,
@@ -32,7 +32,8 @@ pub(crate) struct Posting {
 }
 
 impl Posting {
-    /// Posting to a shared queue, whose completions are matched by queue pair number instead.
+    /// Returns a posting to a shared queue. Its completion is matched by the queue pair number
+    /// instead.
     pub(crate) fn shared(slot: u32) -> Self {
         Self { slot, turn: 0 }
     }
@@ -42,7 +43,7 @@ impl Posting {
 struct Quota {
     qp: QpId,
     limit: u32,
-    /// Receives that are posted, flushed or lent to the owner.
+    /// Number of receives that are posted, flushed or lent to the owner.
     used: u32,
     posted: u32,
     is_needy: bool,
@@ -55,17 +56,17 @@ impl Quota {
 }
 
 pub(crate) struct ReceiveQuotas {
-    /// By receive slot.
+    /// Holder of each receive, by its slot.
     holders: Box<[Holder]>,
     /// Number of postings of each slot, modulo 65536.
     turns: Box<[u16]>,
     spare: VecDeque<u32>,
-    /// Queue pair of each receive at the owner, by the owner's id of the receive.
+    /// Queue pair of each receive that the owner has, by the owner's id.
     lent: HashMap<u64, QpId, BuildHasherDefault<NumberHasher>>,
-    /// By slot of the queue pair.
+    /// Quota of each queue pair, by its slot.
     quotas: Box<[Option<Quota>]>,
     needy: VecDeque<QpId>,
-    /// Sum of the deficits.
+    /// Number of receives that all queue pairs lack until their quotas are full.
     wanted: u32,
 }
 
@@ -76,7 +77,8 @@ impl ReceiveQuotas {
             holders: vec![Holder::Owner; receives].into(),
             turns: vec![0; receives].into(),
             spare: VecDeque::with_capacity(receives),
-            // Twice the maximum: the map then reuses removed entries without an allocation.
+            // The capacity is twice the maximum, because the map then reuses removed entries
+            // without allocating.
             lent: HashMap::with_capacity_and_hasher(2 * receives, BuildHasherDefault::default()),
             quotas: vec![None; queue_pairs.into()].into(),
             needy: VecDeque::with_capacity(queue_pairs.into()),
@@ -84,7 +86,7 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Gives a queue pair a quota, and returns the number of spare receives that it may take now.
+    /// Adds a queue pair with a quota. Returns the number of spare receives that it may take now.
     pub(crate) fn open(&mut self, qp: QpId, limit: u32) -> u32 {
         self.quotas[qp.slot()] = Some(Quota {
             qp,
@@ -98,7 +100,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the maximum of spare receives for one queue pair: an equal part if they are short.
+    /// Returns the maximum number of spare receives for one queue pair. If there are fewer spare
+    /// receives than are wanted, each queue pair gets an equal part.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {
@@ -107,7 +110,8 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Adds a receive of the owner, whose former queue pair may then use another one.
+    /// Adds a receive that the owner has posted. The queue pair that used it before may use another
+    /// one.
     pub(crate) fn add(&mut self, slot: u32, id: u64) {
         self.holders[slot as usize] = Holder::Spare;
         self.spare.push_back(slot);
@@ -116,7 +120,7 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Returns a queue pair below its quota, and the number of spare receives that it may take.
+    /// Returns a queue pair that lacks receives, and the number of spare receives that it may take.
     pub(crate) fn next(&mut self) -> Option<(QpId, u32)> {
         let part = self.part();
         while !self.spare.is_empty()
@@ -134,7 +138,6 @@ impl ReceiveQuotas {
         None
     }
 
-    /// Moves a spare receive to a queue pair that is below its quota.
     pub(crate) fn take(&mut self, qp: QpId) -> Option<Posting> {
         let slot = self.spare.pop_front()?;
         self.holders[slot as usize] = Holder::Posted(qp);
@@ -166,10 +169,10 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Lends a completed receive to the owner; `None` if it is not posted.
+    /// Lends a completed receive to the owner. Returns `None` if the receive is not posted.
     pub(crate) fn completed(&mut self, posting: Posting, id: u64) -> Option<QpId> {
         let qp = self.leave(posting, |_| Holder::Owner)?;
-        // Owners may use an id twice: the older receive is then no longer counted.
+        // If an owner uses an id twice, only the later receive is counted.
         if let Some(older) = self.lent.insert(id, qp) {
             self.give_back(older);
         }
@@ -202,7 +205,8 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Makes the receives of a destroyed queue pair spare, reported or not.
+    /// Removes a destroyed queue pair. All its receives become spare, even if they were never
+    /// reported.
     pub(crate) fn close(&mut self, qp: QpId) {
         if self.quota(qp).is_none() {
             return;
@@ -287,7 +291,7 @@ mod tests {
         assert_eq!(completed(&mut quotas, 0, 0), Some(one));
         assert_eq!(completed(&mut quotas, 0, 0), None, "completed once");
         assert_eq!(completed(&mut quotas, 2, 2), Some(two));
-        // The second queue pair gets back its own, not the first.
+        // Only the second queue pair gets a receive again, because this receive counted for it.
         quotas.add(2, 2);
         assert_eq!(serve(&mut quotas), [(1, vec![2])]);
         quotas.add(0, 0);

@@ -1,7 +1,7 @@
 //! Address ranges covered by the local keys of a device.
 //!
-//! The CPU copies the bytes of an inline SEND without checking keys, so endpoints check inline work
-//! against this table.
+//! For an inline SEND, the CPU copies the bytes and checks no keys. Endpoints therefore check
+//! inline work against this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +64,7 @@ impl Drop for Listed {
     }
 }
 
-/// Copy of the table for one endpoint; it keeps the mappings of its regions alive.
+/// Copy of the table for one endpoint. The copy keeps the mappings of its regions alive.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,

@@ -28,7 +28,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// No effect, because the kernel sends a REJ with the request's traffic class.
+    /// Does nothing, because the kernel sends the REJ with the traffic class of the request.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
@@ -51,7 +51,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Sends a REJ; an error means that the peer no longer waits for an answer.
+/// Sends a REJ. If this fails, the peer no longer waits for an answer.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

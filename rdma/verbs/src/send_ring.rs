@@ -1,6 +1,7 @@
 //! Ring of the outstanding work of one send queue.
 //!
-//! A send queue completes in order; a signaled completion also ends the unsignaled work before it.
+//! A send queue completes its work in order. If work is signaled, its completion also ends the
+//! unsignaled work before it.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 
@@ -35,7 +36,7 @@ impl SendRing {
             kind: CompletionKind::Unknown,
         };
         Self {
-            // The length is a power of two, so that sequence numbers may wrap.
+            // Sequence numbers wrap around, so the length must be a power of two.
             entries: vec![empty; limit.next_power_of_two() as usize].into(),
             limit,
             head: 0,
@@ -64,8 +65,8 @@ impl SendRing {
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with this sequence number and all earlier work; `None` if the number is not
-    /// outstanding.
+    /// Ends the work with this sequence number and all earlier work. Returns `None` if the work is
+    /// not outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;

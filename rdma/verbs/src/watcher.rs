@@ -22,7 +22,6 @@ use cairn_base::wake::{Wake, wait_readable};
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
     Removed,
-    /// Queue pair by number and serial.
     QueuePair(sys::ibv_event_type, u32, Serial),
     QueueBroken(Serial),
     Notice(String),
@@ -50,8 +49,8 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Checked under the lock of `mailboxes`, so that a removal is either seen here or finds the
-        // mailbox in the list.
+        // The check is made under the lock of `mailboxes`. A removal that this check misses will
+        // find the new mailbox in the list.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -92,7 +91,7 @@ impl Subscribers {
                 )));
             }
             AsyncEvent::Other(sys::IBV_EVENT_DEVICE_FATAL) => self.device_removed(),
-            // Level debug, because GIDs, P_Keys and subnet managers change often.
+            // GIDs, P_Keys and subnet managers change often, so the level is debug.
             AsyncEvent::Other(kind) => cairn_base::peer_detail!(device, kind, "device event"),
         }
     }
@@ -105,7 +104,7 @@ fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless, because each change of the state is a single step.
+    // Each change of the state is a single step, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -149,8 +148,8 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed after a panic, because nothing watches it any more; the next
-/// connection opens it again.
+/// Reports the device as removed after a panic, because its events are no longer read. The next
+/// connection opens the device again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());
@@ -175,7 +174,7 @@ fn watch(
                 Ok(Some(pending)) => subscribers.async_event(pending.event),
                 Ok(None) => break,
                 Err(_) => {
-                    // EIO means that the kernel has removed the device.
+                    // The error EIO means that the kernel has removed the device.
                     subscribers.device_removed();
                     break;
                 }
@@ -188,7 +187,7 @@ fn watch(
             }
         }
         if subscribers.is_removed() {
-            // The kernel waits for the destruction of the identifier before it removes the device.
+            // The kernel removes the device only after the identifier is destroyed.
             drop(sentinel);
             wait_readable([stop.fd()], None);
             return;

@@ -28,8 +28,8 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes, the sizes of queue entries, inline, because a call costs more than
-    /// the copy.
+    /// Copies 16 or 64 bytes, which are the sizes of queue entries. The copy is inline, because a
+    /// call would take longer than the copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -110,7 +110,7 @@ mod fast {
         unsafe { call!(libc::memset, to, u64::from(value), length) };
     }
 
-    /// Copies `from` to `to`; whole aligned cache lines bypass the caches.
+    /// Copies `from` to `to`. Whole aligned cache lines bypass the caches.
     ///
     /// # Safety
     /// As for [`store`].
@@ -149,7 +149,6 @@ mod fast {
     }
 }
 
-/// The functions of `fast`, with the same safety contracts.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 mod plain {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

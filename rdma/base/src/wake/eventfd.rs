@@ -33,13 +33,14 @@ impl Wake {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // A write fails only at the counter's maximum, when the descriptor is readable anyway.
+        // A write fails only if the counter is at its maximum, and then the descriptor is readable
+        // already.
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor unreadable.
     pub fn clear(&self) {
-        // A read fails only if the counter is 0, and then there is nothing to clear.
+        // A read fails only if the counter is 0, and then the descriptor is not readable.
         let _ = (&self.file).read(&mut [0; 8]);
     }
 }

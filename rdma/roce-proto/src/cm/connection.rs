@@ -168,8 +168,8 @@ pub(super) enum ConnectionState {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected between REP and RTU while the peer's address was unproven. The RTU
-    /// proves the address; only then is the DREQ sent.
+    /// The consumer disconnected before the RTU arrived, and the peer's address is unproven. The
+    /// DREQ is sent when the RTU proves the address.
     Left,
     Established,
     DreqSent,
@@ -188,8 +188,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True while the peer's address is unproven and the connection unconfirmed: no message is then
-    /// repeated by timer.
+    /// True while the connection is unconfirmed and the peer's address unproven. Timers then repeat
+    /// no message.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

@@ -1,8 +1,8 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
 //! Linux hosts refuse a connection as stale if an earlier connection had the same GUID and queue
-//! pair number (IBTA 12.9.8.3.1). A restarted target must therefore not repeat them. REQs and REPs
-//! expose the GUID, so communication ids are drawn separately.
+//! pair number (IBTA 12.9.8.3.1). After a restart, the target must therefore use another GUID.
+//! Peers receive the GUID in REQs and REPs, so communication ids are drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -26,7 +26,7 @@ impl Identity {
     /// Creates a generator.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
-        // Bit 1 of the first byte marks a locally administered EUI-64 (U/L bit).
+        // The value 2 in the first byte marks a locally administered EUI-64 (U/L bit).
         let guid = draw() | 0x0200_0000_0000_0000;
         Self { draw, guid }
     }

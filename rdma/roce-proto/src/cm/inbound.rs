@@ -54,7 +54,7 @@ impl Manager {
                 }
             }
             Message::Lap(lap) => {
-                // Ethernet has no alternate paths (annex A16.4.3).
+                // LAP is refused, because Ethernet has no alternate paths (annex A16.4.3).
                 if let Some(id) = self.find(path, lap.ids) {
                     let answer = Message::Apr(Apr {
                         ids: answering(lap.ids),
@@ -84,8 +84,8 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Sends an answer that is not stored for repetition. Answers to unproven addresses are rate
-    /// limited.
+    /// Sends an answer that is not stored for repetition. The rate of answers to unproven addresses
+    /// is limited.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -97,7 +97,8 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // Repeated REQ (IBTA 12.9.8.1): the consumer has not decided, or the answer was lost.
+            // The REQ is repeated because the consumer has not decided, or the answer was lost
+            // (IBTA 12.9.8.1).
             match self.state(id) {
                 ConnectionState::RepSent => self.repeat(id, now),
                 ConnectionState::Left => {
@@ -120,8 +121,8 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // If the request is genuine, the known connection has ended, because a queue pair
-            // cannot be in two connections (IBTA 12.9.8.3.1).
+            // A queue pair cannot be in two connections. If the request is genuine, the known
+            // connection has ended (IBTA 12.9.8.3.1).
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == ConnectionState::Established {
                 self.question(id, now);
@@ -134,7 +135,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // Dropped without an answer, because answers would double the traffic of a flood.
+            // An answer would double the traffic of a flood, so the request is dropped without one.
             self.dropped_requests += 1;
             return;
         }
@@ -226,7 +227,7 @@ impl Manager {
                 });
                 self.confirm(id);
             }
-            // A repeated REP: the RTU was lost (IBTA 12.9.8.2).
+            // The peer repeats its REP because the RTU was lost (IBTA 12.9.8.2).
             ConnectionState::Established if connection.ids.remote == rep.ids.local => {
                 self.confirm(id);
             }
@@ -270,8 +271,8 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // A REJ of a REQ may lack the sender's id; a REJ that withdraws a REQ contains only the
-        // sender's id.
+        // The sender's id may be missing in a REJ that answers a REQ. A REJ that withdraws a REQ
+        // contains only the sender's id.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -288,8 +289,8 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The peer knows our id from the REP, so a REJ without our id is older than the REP, or
-            // forged.
+            // The REP contains our id. A REJ without our id was sent before the peer received the
+            // REP, or is forged.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             ConnectionState::Left if of_peer => return self.forget(id),
@@ -319,8 +320,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // DREQs of unknown connections are answered too; otherwise the peer would repeat them (IBTA
-        // 12.9.8.4).
+        // The peer would repeat a DREQ without an answer, so unknown connections are answered too
+        // (IBTA 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

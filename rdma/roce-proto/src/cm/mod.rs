@@ -42,8 +42,8 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between timed repetitions of a REP. Unproven addresses receive no timed
-/// repetitions.
+/// Longest interval between repetitions of a REP by timer. A REP to an unproven address is not
+/// repeated by timer.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -51,7 +51,7 @@ const DISCONNECT_TIME: Duration = Duration::from_secs(4);
 const TIME_WAIT: Duration = Duration::from_millis(540);
 /// Minimum interval between [`CmEvent::Questioned`] events of a connection.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Target ACK delay announced in REPs, as a code: 0.13 s.
+/// Target ACK delay in REPs. The code means 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
 /// Failover Accepted field of REPs: not supported (IBTA 12.6.8.9).
 const FAILOVER_UNSUPPORTED: u8 = 1;
@@ -66,10 +66,8 @@ pub struct Manager {
     identity: Identity,
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
-    /// Established connections by the peer's queue pair.
-    ///
-    /// Unconfirmed connections are absent, so that a forged request cannot block the peer's own
-    /// request.
+    /// Established connections by the peer's queue pair. Unconfirmed connections are not in this
+    /// map. A forged request could otherwise block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: RequestBacklog,
     transmits: VecDeque<Transmit>,
@@ -234,8 +232,7 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, ConnectionState::RepSent)?;
         if connection.quiet {
-            // The REP is repeated only when the peer repeats its REQ, because the address may be
-            // forged.
+            // The address may be forged, so the REP is repeated only if the peer repeats its REQ.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
@@ -270,8 +267,8 @@ impl Manager {
 
     /// Reports that the queue pair has received a packet of its peer.
     ///
-    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not
-    /// prove the peer's address, because queue pair numbers can be guessed.
+    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). Queue pair
+    /// numbers can be guessed, so the packet does not prove the peer's address.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, ConnectionState::RepSent) {
             connection.state = ConnectionState::Established;
@@ -300,7 +297,7 @@ impl Manager {
             }
             ConnectionState::Established => self.ask_to_disconnect(id.0, now),
             ConnectionState::ReqSent => {
-                // This REJ makes the peer abandon the connection (IBTA 12.9.8.3.1).
+                // The peer abandons the connection when it receives this REJ (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                 self.send(id.0, &message, None);
                 self.forget(id.0);
@@ -458,8 +455,8 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports that the peer may have lost the connection. The rate is limited, because the message
-    /// that causes the event may be forged.
+    /// Reports that the peer may have lost the connection. The message that indicates this may be
+    /// forged, so the rate of reports is limited.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");
@@ -480,7 +477,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Ends a connection silently, because the peer's address may be unproven.
+    /// Ends a connection without a message, because the peer's address may be unproven.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

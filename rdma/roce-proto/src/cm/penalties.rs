@@ -1,8 +1,8 @@
 //! Penalties for addresses that send wrong memory keys.
 //!
-//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker
-//! would connect again. Each wrong key therefore adds [`COST`] to the address's penalty, which
-//! decreases by a second each second. Above [`CREDIT`], requests of the address are ignored.
+//! A packet with a wrong memory key ends the queue pair, but an attacker would connect again. Each
+//! wrong key therefore adds [`COST`] to the address's penalty, which decreases by a second each
+//! second. Above [`CREDIT`], connection requests of the address are ignored.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 const COST: Duration = Duration::from_secs(10);
-/// Penalty at which an address may still connect (eight wrong keys), so that a faulty host can be
+/// Penalty up to which an address may connect: eight wrong keys. A faulty host can then be
 /// diagnosed.
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
@@ -24,7 +24,6 @@ pub(super) struct Penalties {
 }
 
 impl Penalties {
-    /// Returns true if requests of the address are ignored from now on.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = address.to_canonical();
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {

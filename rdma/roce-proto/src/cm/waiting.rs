@@ -1,11 +1,11 @@
 //! Limits for connection requests that wait for the local consumer, or for proof of the peer's
 //! address.
 //!
-//! A source address can be forged; an RTU with the communication id of the REP proves it. Requests
-//! of unproven addresses share [`STRANGERS_MAX`] entries. When all are in use, a new request
-//! replaces an old one. It is the oldest of the [`Payer`] with the most requests, within the
-//! network with the most requests. A genuine peer sends its RTU within a round trip, before a flood
-//! replaces its request. Requests of proven addresses have separate entries.
+//! A source address can be forged. It is proven by an RTU with the communication id of the REP.
+//! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
+//! replaces an old one: in the network with the most requests, the oldest of the [`Payer`] with the
+//! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
+//! request. Requests of proven addresses have other entries.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -19,9 +19,8 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum undecided requests of one [`Payer`] whose address is unproven.
-///
-/// An undecided request waits for the consumer's decision and cannot be replaced.
+/// Maximum undecided requests of one [`Payer`] with an unproven address. A request is undecided
+/// until the consumer answers it. Until then, it cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
@@ -85,8 +84,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the decided request that a new one replaces. Each proven address counts as a
-    /// network.
+    /// Returns the request that a new one replaces. The consumer has answered it. For proven
+    /// addresses, each address counts as a network.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {

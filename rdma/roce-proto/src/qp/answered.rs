@@ -31,8 +31,7 @@ impl AnsweredReads {
         self.reads.push_back(AnsweredRead { first, reth });
     }
 
-    /// True if the request at `sequence` repeats an answered READ, or only its missing end (IBTA
-    /// 9.7.5.1.3).
+    /// True if the request at `sequence` repeats an answered READ or a part of it (IBTA 9.7.5.1.3).
     pub(super) fn covers(&self, sequence: u64, reth: Reth, mtu: u32) -> bool {
         let mut reads = self.reads.iter();
         reads.any(|read| read.covers(sequence, reth, mtu))

@@ -1,16 +1,18 @@
 //! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
-//! - The window halves when packets are lost, and grows by one packet for each window acknowledged.
-//!   A loss while the round trip is at its minimum is random and costs an eighth (as in TCP Veno:
-//!   Fu and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate. Later, the
-//!   rate recovers by halves, then increases, until it no longer limits.
+//! - The window grows by one packet when a whole window has been acknowledged. A loss halves it. If
+//!   the
+//! round trip is at its minimum, no packets queue, so the loss is random, and the window only
+//! shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate. Later, the
+//!   rate
+//! first recovers by halves, and then increases until it limits nothing.
 //!
-//! Notifications carry no key and can be forged. They therefore cut the rate at most once per round
-//! trip, and never below half of the rate allowed by window and round trip; real congestion also
-//! causes loss or delay, which lower that bound. On a lossless network, the windows of many queue
-//! pairs would form a standing queue, so a notification also shrinks the window while the round
-//! trip shows more than a millisecond of queueing.
+//! Notifications can be forged, because they contain no key. They therefore cut the rate at most
+//! once per round trip, and at most to half of the rate that window and round trip allow. Real
+//! congestion also causes loss or delay, which reduce that rate further. On a lossless network, the
+//! windows of many queue pairs together can keep a queue full. A notification therefore also
+//! shrinks the window if the round trip shows more than a millisecond of queueing.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 
@@ -22,38 +24,38 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window by losses. If the round trip is longer, it is
-/// the minimum.
+/// Minimum time between two reductions of the window because of losses. A longer round trip
+/// replaces this minimum.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor of the window: one eighth is removed after a random loss, or after a notification while
-/// packets queue.
+/// Divisor of the window. A random loss, or a notification while packets queue, removes one eighth.
 const CHANCE: u64 = 8;
-/// Queueing delay above which notifications shrink the window.
+/// A notification shrinks the window only if the queueing delay is longer than this.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
-/// Smallest window after a notification, in packets.
+/// A notification does not shrink the window below this number of packets.
 const NOTICED_MIN: u64 = 32;
 
 /// Gain of the congestion estimate (g of DCQCN).
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between two effective notifications. If the round trip is longer, it is the
+/// Minimum time between two notifications that have an effect. A longer round trip replaces this
 /// minimum.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Lower bound of a cut, as a fraction of the rate allowed by window and round trip.
+/// Fraction of the rate allowed by window and round trip. A notification cannot cut the rate below
+/// it.
 const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
 /// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip assumed for a queue pair that only responds and so measures none.
+/// Round trip that is assumed if none was measured, because the queue pair only responds.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
 /// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
-/// Rate at the first notification, in bytes per second: 100 Gbit/s. A rate that has recovered to
-/// this value no longer limits.
+/// Rate before the first notification, in bytes per second: 100 Gbit/s. The rate limit ends when
+/// the rate has recovered to this value.
 const LINE_RATE: f64 = 12.5e9;
-/// Time that a sender may run ahead of its rate, so that packets leave in batches.
+/// Time by which a sender may be ahead of its rate, so that it can send packets in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -81,7 +83,6 @@ pub(super) struct Measured {
 
 #[derive(Debug)]
 struct Rate {
-    /// Rate in bytes per second.
     current: f64,
     /// Rate to which `current` recovers, in bytes per second.
     target: f64,
@@ -90,7 +91,7 @@ struct Rate {
     noticed_at: Option<Instant>,
     raised_at: Instant,
     periods: u32,
-    /// Time at which all bytes sent so far would have left at this rate.
+    /// Time at which the last byte would have left if all bytes had been sent at this rate.
     busy_until: Instant,
 }
 
@@ -143,7 +144,8 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// True if the next packet with data may be sent; otherwise [`Self::held_until`] has the time.
+    /// True if the next packet with data may be sent. Otherwise, [`Self::held_until`] returns the
+    /// time when it may be sent.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -176,10 +178,10 @@ impl Pacer {
         }
     }
 
-    /// Returns whether a congestion notification (annex A17.9.3) cut the rate.
+    /// Handles a congestion notification (annex A17.9.3). Returns true if it cut the rate.
     ///
-    /// A notification has no effect if no packet is unacknowledged, and nothing was sent or
-    /// acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
+    /// It has no effect if the queue pair is idle: no packet is unacknowledged, and nothing was
+    /// sent or acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -209,7 +211,7 @@ impl Pacer {
 }
 
 impl Measured {
-    /// Returns the lowest rate after a cut, in bytes per second.
+    /// Returns the rate below which a notification cannot cut, in bytes per second.
     fn floor(&self) -> f64 {
         let round_trip = self.round_trip.unwrap_or(UNMEASURED).max(ONE_NOTICE);
         let allowed = self.window as f64 / round_trip.as_secs_f64();
@@ -234,7 +236,8 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // Hyper increase: with constant steps, recovery on a fast link would take minutes.
+                // The increase grows (hyper increase). With constant steps, recovery on a fast link
+                // would take minutes.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }

@@ -80,9 +80,7 @@ impl QpConfig {
 }
 
 /// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
-///
-/// `expected_psn` is the PSN stated in the REP. The sender of any other packet may not have read
-/// the REP.
+/// `expected_psn` is the PSN in the REP. Without this PSN, the sender may not have read the REP.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -198,7 +196,6 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        // A reliable connection silently drops datagrams (IBTA 9.6.1.2).
         if !self.pkey.accepts(packet.bth.pkey) || packet.opcode.is_datagram() {
             cx.counters.rx_not_ours += 1;
             return;
@@ -206,8 +203,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification never causes another one, because two queue pairs could exchange them
-            // forever.
+            // If notifications caused notifications, two queue pairs could exchange them without
+            // end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -230,8 +227,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // The sender of a request in sequence has read the REP, so its request replaces a
-                // lost RTU.
+                // Only a sender that has read the REP can send the next PSN, so the request
+                // replaces a lost RTU.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -252,7 +249,7 @@ impl Qp {
         }
     }
 
-    /// Records that the last packet was appended to a super-packet.
+    /// Records that the last packet was sent in a super-packet after another packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),
@@ -297,7 +294,7 @@ impl Qp {
         if self.question.take_due() {
             return Some(self.emit_probe(out));
         }
-        // A queued ACK that may wait is sent after at most `PASSING` requests.
+        // If the queued ACK may wait, at most `PASSING` requests are sent before it.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;

@@ -19,8 +19,8 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Acknowledgement timeout in place of an infinite one: code 20, the longest accepted from peers
-/// (IBTA 9.7.6.1.3).
+/// Acknowledgement timeout used if the connection has an infinite one. It is code 20, the longest
+/// that is accepted from peers (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum length of a message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
@@ -32,7 +32,7 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// Silence of the peer that breaks the queue pair; `None`: never.
+    /// The queue pair breaks if the peer is silent for this time. `None` means no limit.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
@@ -41,19 +41,19 @@ pub(super) struct Requester {
     unacked: u64,
     sent: u64,
     end: u64,
-    /// Sequence number after the last packet sent with AckReq.
     ack_requested: u64,
     /// True if the last packet before a pause must request an acknowledgement.
     awaited: bool,
-    /// Sequence number after the last response of each READ request with missing responses.
+    /// READ requests with missing responses. Each number is the sequence number after the last
+    /// response.
     requests: VecDeque<u64>,
-    /// Sequence number of the missing READ response that was last requested again.
+    /// Sequence number of the READ response that was last requested again because it was missing.
     refetched: Option<u64>,
 
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// Sequence number of the first packet sent in a super-packet, until its result is known.
+    /// Sequence number of the first packet that was sent in a super-packet and has no result yet.
     joined: Option<u64>,
     fate: Option<Joined>,
     deadline: Option<Instant>,
@@ -65,9 +65,9 @@ pub(super) struct Requester {
 
 /// Fatal NAK that is not yet confirmed.
 ///
-/// The NAK may be forged, because its PSN can be guessed. The packet is therefore sent again. A
-/// peer that sent the NAK stays silent or repeats it. If the NAK is forged, the peer acknowledges
-/// the packet.
+/// A NAK can be forged, because its PSN can be guessed. The packet is therefore sent again. If the
+/// peer acknowledges it, the NAK is forged. If the peer stays silent or repeats the NAK, the NAK is
+/// genuine.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,

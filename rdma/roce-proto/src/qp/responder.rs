@@ -22,19 +22,18 @@ pub(super) struct Responder {
     min_rnr_timer: u8,
 
     expected: u64,
-    /// Number of completed messages (message sequence number, IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
-    /// True from a NAK for `expected` until that packet arrives; no other NAK is sent meanwhile
-    /// (IBTA 9.7.5.1.2).
+    /// True if a NAK for `expected` was sent and the packet has not arrived. No other NAK is sent
+    /// meanwhile (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
     reads: AnsweredReads,
     atomics: VecDeque<AtomicResult>,
-    /// True if READ data was sent in super-packets since the last repeated READ.
+    /// True if super-packets contained READ data since the peer last repeated a READ.
     joined: bool,
     fate: Option<Joined>,
-    /// NAK that broke the queue pair; the response to each later request.
+    /// NAK that broke the queue pair. It answers each later request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -101,7 +100,8 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Returns true if the packet was in sequence. A broken queue pair only repeats its fatal NAK.
+    /// Handles a request. Returns true if its packet is the next in sequence. A broken queue pair
+    /// only repeats its fatal NAK.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -131,8 +131,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // A queued NAK for this packet is obsolete. It may have replaced a requested
-        // acknowledgement, which is then due.
+        // The packet has arrived, so a queued NAK for it is obsolete. The NAK may have replaced a
+        // requested acknowledgement, which must then be sent.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -158,7 +158,8 @@ impl Responder {
         }
     }
 
-    /// Returns true if an acknowledgement is due; READs and atomics need none.
+    /// Executes a request. Returns true if an acknowledgement must be sent. READs and atomics need
+    /// none.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -178,8 +179,8 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks the payload length: first and middle packets are full, last packets are not empty
-    /// (IBTA 9.7.4.1.6).
+    /// Checks the payload length (IBTA 9.7.4.1.6): first and middle packets are full, last packets
+    /// are not empty.
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -198,7 +199,6 @@ impl Responder {
     fn take_send(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.check_length(packet)?;
         let (starts, ends) = (packet.opcode.starts_message(), packet.opcode.ends_message());
-        // The key is checked before a receive is consumed or a byte is copied.
         if packet.ieth.is_some_and(|ieth| !cx.memory.knows(ieth.rkey)) {
             return Err(Stop::Refuse(NakCode::RemoteAccess));
         }
@@ -313,7 +313,7 @@ impl Responder {
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         };
         if self.responder_resources == 0 {
-            // This end has agreed to answer no READs (IBTA 9.7.4.1.4).
+            // This end has agreed to answer 0 READs (IBTA 9.7.4.1.4).
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         }
         let length = u64::from(reth.dma_len);
@@ -341,7 +341,7 @@ impl Responder {
         }
     }
 
-    /// Executes an atomic operation. It is atomic only among queue pairs of this endpoint.
+    /// Executes an atomic operation. It is not atomic with respect to other endpoints.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -376,16 +376,15 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, reads again, or
-    /// returns the stored result of an atomic.
+    /// Handles a repeated request (IBTA 9.7.5.1.3). A SEND or WRITE is acknowledged, a READ is
+    /// executed again, and an atomic returns its stored result.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // Only executed READs are answered, because an answer to another READ would confirm a
-            // guessed key.
+            // An answer to a READ that was never executed would confirm a guessed key.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -405,9 +404,9 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer repeats its requests from this one on, so responses to later requests are
-        // obsolete. A waiting NAK stays: the network may have duplicated an old packet, and a lost
-        // NAK would not be sent again.
+        // The peer will also repeat all later requests, so queued responses to them are obsolete. A
+        // queued NAK stays, because the old packet may be a duplicate made by the network, and a
+        // NAK is sent only once.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -415,8 +414,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// If `responder_resources` such responses are queued, drops the oldest first, because a
-    /// duplicated old request has caused the excess.
+    /// Queues a response to a READ or atomic. If `responder_resources` of them are queued already,
+    /// a duplicated request must be the cause, and the oldest is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -427,8 +426,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, which replaces any queued one. An ACK does not replace a NAK,
-    /// because a NAK also acknowledges all earlier packets.
+    /// Queues an acknowledgement, which replaces a queued one. A queued NAK is not replaced by an
+    /// ACK, because it also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -474,8 +473,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // A repeated READ with an invalid key is dropped, because the peer repeated it
-                    // too early, and has since received the data and invalidated the key.
+                    // The peer repeated this READ too early. It has since received the data and
+                    // invalidated the key, so the repeated READ is dropped.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

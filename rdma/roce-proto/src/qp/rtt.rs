@@ -1,8 +1,8 @@
-//! Retransmission timeout from measured round trips.
+//! Retransmission timeout from measured round trips (estimator of RFC 6298).
 //!
-//! InfiniBand's fixed timeout is typically half a second. This timer instead retransmits when the
-//! measured round trip makes a loss likely (estimator of RFC 6298). The queue pair still breaks
-//! only after the fixed timeout has passed as often as the retry limit permits.
+//! The fixed timeout of InfiniBand is typically half a second. This timer retransmits earlier, when
+//! the measured round trip makes a loss likely. The queue pair does not break earlier: the fixed
+//! timeout must first pass once for each permitted retry.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -13,16 +13,15 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest round trip since a timeout expired: the delay without queueing.
+    /// Shortest round trip since a timeout expired. It is the delay without queueing.
     least: Duration,
-    /// Doublings of the timeout since the last measurement.
+    /// Number of times that the timeout was doubled since the last measurement.
     ///
-    /// Progress does not reset this number. Otherwise, a peer that always answers late would
-    /// receive each packet twice, and its round trip would never be measured (Karn's rule, RFC 6298
-    /// section 5).
+    /// Only a measurement resets it. If progress did, a peer that always answers late would receive
+    /// each packet twice, and no round trip could be measured (Karn's rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, and its send time; never a retransmitted packet (Karn's
+    /// Packet whose round trip is measured, with its send time. It was not retransmitted (Karn's
     /// rule).
     sample: Option<(u64, Instant)>,
 }

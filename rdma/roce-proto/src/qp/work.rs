@@ -86,8 +86,8 @@ impl CompletionQueue {
 
 /// Shared receive queue of an endpoint.
 ///
-/// The receive posted last is used first, because its memory is in the cache. No order is
-/// guaranteed (IBTA 10.2.9).
+/// The last posted receive is used first, because the cache still contains its memory. Receives
+/// need not be used in order (IBTA 10.2.9).
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,

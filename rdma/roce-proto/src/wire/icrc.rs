@@ -4,10 +4,11 @@
 //! route header), the IP and UDP headers or the GRH, and the packet from the BTH on. Fields that
 //! routers may change count as ones. The ICRC follows the packet, low byte first.
 //!
-//! The ICRC covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
-//! report. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit
-//! field, divided by x^8 for each byte behind it, equals the field. If the identification is
-//! unexpected, only 16 bits of the ICRC protect the packet.
+//! The ICRC also covers the IPv4 identification and the don't-fragment flag, which a UDP socket
+//! does not report. [`Checker`] computes them from the ICRC. This is possible because a CRC is
+//! linear: the contribution of an unknown 16-bit field, divided by x^8 for each byte behind it,
+//! equals the field. If the identification is not the expected one, only 16 bits of the ICRC
+//! protect the packet.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,9 +24,10 @@ use super::{Bth, Header};
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
-/// Length in bytes of IPv4 and UDP headers from the identification on.
+/// Number of bytes of the IPv4 and UDP headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// Upper 16 bits of the quotient in [`Checker::open`] if DF differs from the guess.
+/// Upper 16 bits of the quotient in [`Checker::open`] if the don't-fragment flag differs from the
+/// guess.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
 /// Addresses that the ICRC of a packet covers.
@@ -168,8 +170,8 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factors x^(-8n) by packet length without ICRC, where n is the number of bytes from the
-    /// identification to the ICRC; 0 if not yet computed.
+    /// Factor x^(-8n) for each packet length without ICRC, or 0 if it is not yet computed. n is the
+    /// number of bytes from the identification to the ICRC.
     rewind: Vec<u32>,
 }
 
@@ -204,8 +206,8 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // For an intact packet, this quotient is the difference between actual and guessed
-        // identification, and possibly DF.
+        // If the packet is intact, this quotient is the difference between the actual and the
+        // guessed identification. The don't-fragment flag may differ too.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }
@@ -219,8 +221,8 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2) modulo the polynomial of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31.
-// A zero byte behind a message multiplies its CRC (without the inversions) by x^8.
+// Polynomials over GF(2), modulo the polynomial of CRC-32. They are reflected: bit 31 is x^0, and
+// bit 0 is x^31. A zero byte after a message multiplies its CRC by x^8, without the inversions.
 
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;

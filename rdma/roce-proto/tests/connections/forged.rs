@@ -39,8 +39,8 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// Another REQ for the queue pair comes from a restarted peer, or is forged. Only unanswered probes
-/// may end the connection.
+/// Another REQ for the queue pair comes from a restarted peer, or is forged. The connection may end
+/// only if probes are not answered.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);

@@ -20,16 +20,16 @@ pub(super) const PIECES: usize = 1024;
 /// Maximum number of packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
-/// The sender sends the complete super-packets when they have this number of bytes, because the CPU
-/// cache still holds them.
+/// Number of bytes after which complete super-packets are sent, while the CPU cache still contains
+/// them.
 const ENOUGH: usize = 60_000;
-/// Length of a RETH in bytes. Only the first packet of a WRITE has this header, so it is longer
-/// than the others.
+/// Length of a RETH in bytes. A WRITE's first packet is longer than its other packets by this
+/// header.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must follow
-/// it.
+/// Position of a queue pair's last packet in the batch. Its later packets must be sent after this
+/// position.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,
@@ -75,8 +75,8 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // Starts at 1, because 0 in a [`BatchPosition`] means that the queue pair has not yet
-            // sent.
+            // 0 in a [`BatchPosition`] means that the queue pair has sent nothing, so the first
+            // number is 1.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -104,10 +104,10 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds the first `length` bytes of [`Self::room`] and their ICRC to a super-packet. The packet
-    /// starts a new super-packet if `joins` is `None`, or if no super-packet fits.
+    /// Adds the first `length` bytes of [`Self::room`] and their ICRC to a super-packet. If `joins`
+    /// is `None`, or if no super-packet fits, the packet begins a new one.
     ///
-    /// Returns false for the first packet of a super-packet.
+    /// Returns false if the packet begins a super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -134,8 +134,8 @@ impl Batch {
     }
 
     /// Returns true if the complete super-packets should be sent before this packet is added.
-    ///
-    /// Returns false for a packet that is shorter than the packets of the last super-packet.
+    /// Returns false if the packet is shorter than those of the last super-packet, because it may
+    /// still join it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -173,9 +173,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet closes the group. It is added only if no other queue pair could use
-            // the group: either none of them sends, or the group consists of first packets of
-            // WRITEs, whose length no other packet has.
+            // A shorter packet ends a super-packet. The packet is added only if other queue pairs
+            // lose nothing: if no other queue pair sends, or if the super-packet consists of first
+            // packets of WRITEs, whose length is unique.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

@@ -63,14 +63,12 @@ impl Capture {
     /// contain data, and other users may be able to create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
-        // Section header block.
         let mut section = Vec::new();
         section.extend(0x1a2b_3c4d_u32.to_le_bytes());
         section.extend(1_u16.to_le_bytes());
         section.extend(0_u16.to_le_bytes());
         section.extend(u64::MAX.to_le_bytes());
         write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        // Interface description block for Ethernet, with timestamps in nanoseconds.
         let mut interface = Vec::new();
         interface.extend(1_u16.to_le_bytes());
         interface.extend(0_u16.to_le_bytes());
@@ -117,7 +115,7 @@ impl Capture {
     /// Writes buffered packets to the file.
     pub fn flush(&self) {
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // Write errors are ignored, because a full disk must not stop the traffic.
+        // A full disk must not stop the traffic, so write errors are ignored.
         let _ = sink.file.flush();
     }
 
@@ -167,7 +165,7 @@ impl Drop for Capture {
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // With O_NONBLOCK, opening a named pipe does not wait for a reader.
+    // The flag O_NONBLOCK prevents that opening a named pipe waits for a reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)

@@ -48,8 +48,8 @@ struct FaultState {
 }
 
 impl BadInlet {
-    /// `turn` is the index of the inlet at its address. It is part of the random seed, so that the
-    /// inlets of an address have different faults.
+    /// Adds faults to an inlet. `turn` is the index of the inlet at its address. It changes the
+    /// random seed, so that each inlet has other faults.
     #[must_use]
     pub(crate) fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;

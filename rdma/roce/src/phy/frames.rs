@@ -50,8 +50,8 @@ impl Frames {
 
     /// Sends packets from the front of `packets` through the socket `fd`, at most one batch.
     ///
-    /// Returns the number of handled packets, and how many of these were lost because the peer's
-    /// MAC address is unknown.
+    /// Returns the number of processed packets, and how many of them were dropped because the
+    /// peer's MAC address is unknown.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,
@@ -116,7 +116,7 @@ impl Frames {
 fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
     let tag = Tag {
         vlan: Vlan {
-            // The class selector in the top three bits is the priority (RFC 2474, 4.2.2).
+            // The priority is the class selector, which has the top three bits (RFC 2474, 4.2.2).
             pcp: flow.traffic_class >> 5,
             dei: false,
             vid: vlan.unwrap_or(0),

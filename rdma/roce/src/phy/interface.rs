@@ -14,8 +14,8 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Difference in bytes between interface MTU and path MTU. The value is the same as in rdma_rxe,
-/// because both ends must agree.
+/// Difference in bytes between interface MTU and path MTU. rdma_rxe uses the same value, and both
+/// ends must use the same path MTU.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]
@@ -33,8 +33,8 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs by local address. An entry is valid for one second, because a lookup takes
-/// longer than the rest of a connection request.
+/// Cache of path MTUs by local address. Entries are valid for one second. Without the cache, a
+/// lookup would take most of the time of a connection request.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,
@@ -72,7 +72,8 @@ pub(crate) const fn mtu_of_code(code: u8) -> u32 {
 
 impl Interface {
     pub(crate) fn of(address: ScopedAddr) -> io::Result<Self> {
-        // The loopback interface has all addresses 127.x.y.z, but lists only 127.0.0.1.
+        // The loopback interface lists only 127.0.0.1, although all addresses 127.x.y.z belong to
+        // it.
         let wanted = match address.ip() {
             IpAddr::V4(v4) if v4.is_loopback() => IpAddr::from(Ipv4Addr::LOCALHOST).into(),
             _ => address,

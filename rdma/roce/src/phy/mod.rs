@@ -57,7 +57,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// Returns the addresses that the ICRC covers. RoCE v1 ignores the source port.
+    /// Returns the addresses covered by the ICRC. In RoCE v1, `source` needs no port.
     #[must_use]
     pub(crate) fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
         let (source, source_port) = (source.ip().to_canonical(), source.port());
@@ -85,9 +85,8 @@ pub(crate) enum Inlet {
 }
 
 impl Network {
-    /// Opens the first inlet of an address, for connection management.
-    ///
-    /// This inlet receives packets whose queue pair number, shifted right by `qpn_low_bits`, is 0.
+    /// Opens the first inlet of an address, for connection management. Like any inlet, it receives
+    /// packets by their queue pair number: this number, shifted right by `qpn_low_bits`, must be 0.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
@@ -109,8 +108,7 @@ impl Network {
         }
     }
 
-    /// Opens a further inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is
-    /// `turn`.
+    /// Opens an inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`.
     pub(crate) fn next_inlet(
         &self,
         address: ScopedAddr,
@@ -178,7 +176,7 @@ impl Network {
         }
     }
 
-    /// True if the owner's calls drive the network, which then has no thread.
+    /// True if the owner moves the packets by calls, so that the network has no thread.
     #[must_use]
     pub(crate) fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
@@ -196,10 +194,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel drop packets unless their queue pair number is in the sorted `numbers`, or
-    /// they belong to one of `flows`.
-    ///
-    /// Returns true if the network has such filters.
+    /// Sets a kernel filter. It passes packets with a queue pair number in `numbers`, which is
+    /// sorted, and packets of `flows`. Returns false if the network has no filters.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
             Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),
@@ -209,12 +205,11 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver each flow to the socket with the paired index, and other packets by
-    /// queue pair number.
+    /// Makes the kernel deliver each flow to the socket with the index in the pair. Other packets
+    /// are delivered by queue pair number.
     pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
-            // Not needed, because the kernel does not combine received frames.
             Self::Packets(_) | Self::Tap(_) => Ok(()),
             Self::Bad(bad) => bad.inlet().steer(flows, qpn_low_bits),
         }
@@ -230,7 +225,6 @@ impl Inlet {
         }
     }
 
-    /// Sets the traffic class and the matching priority of packets sent through this inlet.
     pub(crate) fn set_class(&self, traffic_class: u8) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.set_class(traffic_class),

@@ -16,14 +16,13 @@ use super::interface::Interface;
 
 pub(crate) type Mac = [u8; 6];
 
-/// Time after which a MAC address is looked up again, because a peer may move.
+/// Time after which a MAC address is looked up again, because the peer may have moved.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// Port of the discard protocol (RFC 863). A datagram to this port makes the kernel resolve the MAC
-/// address.
+/// Port of the discard protocol (RFC 863). The kernel resolves the MAC address of a machine before
+/// it sends a datagram there.
 const DISCARD_PORT: u16 = 9;
 
-/// Attributes and states of neighbour entries (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
@@ -50,8 +49,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer. If it is unknown, returns `None` and makes the kernel
-    /// resolve it.
+    /// Returns the MAC address of a peer. Returns `None` if it is unknown; the kernel then resolves
+    /// it for a later call.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -67,8 +66,8 @@ impl Neighbours {
         }
         let found = self.query_kernel(address);
         if found.is_none() {
-            // Asks the kernel to verify its entry, because frames of packet sockets do not refresh
-            // it.
+            // Frames of packet sockets do not refresh the kernel's entry, so a datagram makes the
+            // kernel verify it.
             solicit(ScopedAddr::new(address, self.interface.index));
         }
         let mac = found.or(before.map(|(mac, _)| mac))?;
@@ -91,15 +90,14 @@ pub(crate) fn solicit(address: ScopedAddr) {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Errors are ignored. The MAC address then stays unknown, and the connection attempt reports
-    // this.
+    // If this fails, the MAC address stays unknown, and the connection attempt reports the problem.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], address.at(DISCARD_PORT));
     }
 }
 
-/// Returns the MAC address from which a link-local GID was formed (annex A16.3.1: EUI-64 of RFC
-/// 4291, appendix A). Other GIDs, such as those of RFC 7217, contain no MAC address.
+/// Returns the MAC address contained in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291,
+/// appendix A). Some GIDs contain none, such as those of RFC 7217.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {
@@ -155,7 +153,7 @@ mod tests {
         attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
         let whole = answer.body.clone();
-        // Only the last two bytes may be missing, because they pad the last attribute.
+        // The last two bytes may be missing, because they only pad the last attribute.
         for length in 0..whole.len() - 2 {
             answer.body = whole[..length].to_vec();
             assert_eq!(parse_answer(&answer), None, "{length} bytes");

@@ -1,8 +1,9 @@
 //! Detection of peers to which super-packets cannot be sent.
 //!
-//! The system refuses super-packets on some paths (udp(7)). Some adapters split them without
-//! counting the IPv4 identification, which the ICRC covers; the peer then drops all packets except
-//! the first. Because paths may change, super-packets are tried again later.
+//! On some paths, the system refuses super-packets (udp(7)). Other paths use adapters that give all
+//! packets of a super-packet the same IPv4 identification. The ICRC covers this field, so the peer
+//! drops all packets except the first. Because paths may change, super-packets are tried again
+//! later.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use cairn_roce_proto::qp::Joined;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// Consecutive losses after which super-packets to the peer are disabled.
+/// Number of consecutive losses after which super-packets to a peer are disabled.
 const LOSSES_MAX: u32 = 8;
 const PEERS_MAX: usize = 64;
 
@@ -50,15 +51,15 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Records that the system refused a super-packet. Returns true if super-packets to the peer
-    /// are disabled from now on.
+    /// Records that the system refused a super-packet to a peer. Returns true if this disables
+    /// super-packets to the peer.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Counts the loss of a packet in a super-packet. Returns true if super-packets to the peer are
-    /// disabled from now on.
+    /// Records that a packet in a super-packet arrived or was lost. Returns true if this disables
+    /// super-packets to the peer.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {
             return false;

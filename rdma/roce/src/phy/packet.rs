@@ -27,8 +27,7 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets at which a filter reads frame metadata (linux/filter.h: SKF_AD_OFF and the constants
-/// after it).
+/// Offsets of frame metadata in filters: SKF_AD_OFF and the constants after it (linux/filter.h).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
@@ -54,7 +53,7 @@ impl PacketSocket {
     /// VLAN tag pass.
     ///
     /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
-    /// `turn`. Socket 0 claims the address.
+    /// `turn`. If `turn` is 0, the socket claims the address.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -97,7 +96,6 @@ impl PacketSocket {
     }
 
     pub(crate) fn sender(traffic_class: u8) -> io::Result<Self> {
-        // Protocol 0 and the filter prevent reception.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;
@@ -133,8 +131,8 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address by the name of an abstract Unix socket, because packet sockets do not exclude
-/// each other.
+/// Claims an address for this process, because several packet sockets can receive for one address.
+/// The claim is the name of an abstract Unix socket, which only one socket can have.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
@@ -161,8 +159,8 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Returns filter tests for frames to this machine. Frames of a VLAN interface on top of
-/// `interface` do not pass.
+/// Returns filter tests for frames to this machine. Frames for a VLAN interface above `interface`
+/// fail.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -196,8 +194,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet if a test fails. The caller appends the
-/// statements that run if all tests succeed.
+/// Returns filter statements that drop the packet if a test fails. The statements appended by the
+/// caller run if all tests succeed.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

@@ -1,7 +1,8 @@
-//! Kernel filters by destination queue pair number, so that other packets cause no wake-up.
+//! Kernel filters that pass only packets with certain destination queue pair numbers. Other packets
+//! then cause no wake-up.
 //!
-//! A filter is a binary tree of comparisons with lists as leaves: about twenty comparisons for a
-//! thousand numbers.
+//! A filter is a binary search tree with lists as leaves. With a thousand numbers, a packet needs
+//! about twenty comparisons.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -40,7 +41,7 @@ fn tree(numbers: &[u32]) -> Vec<libc::sock_filter> {
     }
     let (low, high) = numbers.split_at(numbers.len() / 2);
     let left = tree(low);
-    // A conditional jump skips at most 255 statements, so a long jump is needed.
+    // A conditional jump can skip at most 255 statements, so a long jump is needed.
     let over = statement(libc::BPF_JMP | libc::BPF_JA, left.len() as u32);
     let mut program = vec![compare(libc::BPF_JGE, high[0], 0, 1), over];
     program.extend(left);
@@ -125,8 +126,8 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // The kernel accepts 4096 instructions (linux/bpf_common.h: BPF_MAXINSNS), including the
-        // tests of flows.
+        // The kernel accepts at most 4096 statements (linux/bpf_common.h: BPF_MAXINSNS). Half of
+        // them remain for tests of flows.
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

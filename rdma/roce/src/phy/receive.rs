@@ -17,14 +17,13 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Maximum number of datagrams per call. Each datagram may contain several packets of one flow
-/// (GRO).
+/// Maximum number of datagrams per call. The kernel may combine several packets of one flow into a
+/// datagram (GRO).
 pub(crate) const BATCH: usize = 16;
 const BUFFER: usize = 65_536;
-/// Approximate maximum of bytes per call. The bytes of a call are processed while they are in the
-/// cache, and are acknowledged before the next call.
+/// Approximate maximum of bytes per call. These bytes fit in the CPU cache, and are acknowledged
+/// before the next call.
 pub(crate) const ENOUGH: usize = 128 << 10;
-/// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
 
 #[repr(C, align(8))]
@@ -55,7 +54,7 @@ struct Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Headers {
     pub version: Version,
-    /// Source address, and source port of RoCE v2.
+    /// Source address. The port is 0 in RoCE v1.
     pub source: SocketAddr,
     pub local: IpAddr,
     pub traffic_class: u8,
@@ -63,7 +62,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// True if a router has marked the packet for congestion. Only IP has such marks (annex A17.9).
+    /// True if a router has set the congestion mark. Only IP has this mark (annex A17.9).
     #[must_use]
     pub(crate) fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
@@ -98,7 +97,7 @@ impl Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received<'a> {
     pub headers: &'a Headers,
-    /// Index of the packet in its datagram, normally equal to its IPv4 identification.
+    /// Index of the packet in its datagram. Normally, the IPv4 identification is the same number.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],
@@ -130,10 +129,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the number of datagrams.
-    ///
-    /// # Errors
-    /// The socket returned an error. An empty socket is no error.
+    /// Returns the number of received datagrams, or an error of the socket. An empty socket is no
+    /// error.
     pub(crate) fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {

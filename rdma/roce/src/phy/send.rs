@@ -25,29 +25,27 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 /// ECN bits of the traffic class (RFC 3168, 5).
 pub(crate) const ECN: u8 = 3;
 
-/// Maximum time in milliseconds for which a flush waits for room in the socket.
+/// Maximum time in milliseconds that a flush waits until the socket has room.
 const MAX_WAITS: u32 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    /// Descriptor of the sending socket. A network in memory has -1.
+    /// Descriptor of the sending socket, or -1 for a network in memory.
     pub fd: RawFd,
     /// UDP source port in RoCE v2, or flow label in RoCE v1.
     pub source_port: u16,
     pub local: IpAddr,
     pub remote: IpAddr,
     pub traffic_class: u8,
-    /// True if the socket itself has this traffic class. Otherwise each message carries the class,
-    /// and Linux derives the priority from it.
+    /// True if the socket itself has this traffic class, from which Linux derives the priority.
+    /// Otherwise each message carries its traffic class.
     pub is_of_class: bool,
     pub hop_limit: u8,
 }
 
 impl Flow {
-    /// Returns the flow for packets without ECN.
-    ///
-    /// Each message then carries its own traffic class, because the class of the socket has ECN
-    /// bits.
+    /// Returns the same flow without ECN. The class of the socket has ECN bits, so each message
+    /// then carries its own class.
     #[must_use]
     pub(crate) fn not_ecn_capable(&self) -> Self {
         Self {
@@ -155,8 +153,8 @@ impl Sender {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC behind the last packet of
-    /// the queue pair.
+    /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC to the batch, after the
+    /// queue pair's earlier packets.
     ///
     /// Returns true if the packet follows another one in a super-packet.
     pub(crate) fn commit(
@@ -244,8 +242,8 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // The system refuses segmentation, for example on a path without checksum
-                    // offload (udp(7)).
+                    // The system cannot split super-packets on this path, for example without
+                    // checksum offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)

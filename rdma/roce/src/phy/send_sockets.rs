@@ -1,13 +1,13 @@
 //! Sockets from which the queue pairs of an endpoint send.
 //!
-//! Routers and adapters spread flows by the UDP source port (annex A17.3), and each port needs a
-//! socket. Packets of one flow can be sent as a super-packet ([`super::batch`]), so queue pairs to
-//! one endpoint of a peer share a flow. In RoCE v1, the flow label is in the GRH, and sockets
-//! differ only by priority.
+//! Routers and adapters distribute flows by the UDP source port (annex A17.3), and each source port
+//! needs a socket. Queue pairs to the same endpoint of a peer share a flow, because a super-packet
+//! ([`super::batch`]) contains packets of one flow only. In RoCE v1, the GRH contains the flow
+//! label, and sockets differ only by priority.
 //!
 //! A flow has one traffic class, because a VLAN interface derives the PCP from the socket's
-//! priority. If no new socket can be opened, queue pairs share a socket of another class, because a
-//! wrong PCP is better than no connection.
+//! priority. If no new socket can be opened, queue pairs share a socket of another class. A wrong
+//! PCP is better than no connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -44,7 +44,7 @@ impl SendSocket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
     pub remote: IpAddr,
-    /// Endpoint of the peer: the top bits of its queue pair numbers.
+    /// Endpoint of the peer, which is in the top bits of its queue pair numbers.
     pub endpoint: u32,
 }
 
@@ -112,8 +112,8 @@ impl SendSockets {
         })
     }
 
-    /// Returns a socket and flow of another traffic class in place of `send_socket`. After an
-    /// error, the queue pair keeps `send_socket`.
+    /// Replaces `send_socket` by a socket and flow of another traffic class. After an error, the
+    /// queue pair still uses `send_socket`.
     pub(crate) fn retake(
         &mut self,
         send_socket: SendSocket,

@@ -57,10 +57,8 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket.
-///
-/// The socket is never connected, so that Linux sends IPv4 identification 0 and the don't-fragment
-/// flag, on which the ICRC relies.
+/// Non-blocking UDP socket. It is never connected, because Linux then sends IPv4 identification 0
+/// and the don't-fragment flag, which the ICRC covers.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -68,7 +66,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Binds a socket for RoCE packets. If `share` is set, further sockets may bind to the address.
+    /// Binds a socket for RoCE packets. With `share`, other sockets may bind to the address too.
     pub(crate) fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
         let this = Self::open(address)?;
         if share {
@@ -81,8 +79,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3). By default, Linux drops
-            // such packets.
+            // RoCE over IPv6 uses UDP checksum 0 (annex A17.3). By default, Linux drops such
+            // packets.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -110,8 +108,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // With this option, packets are never fragmented. The kernel ignores ICMP messages about
-        // the path MTU, which any machine can send, and sets the IPv4 identification to 0.
+        // This option sets the IPv4 identification to 0 and prevents fragmentation. ICMP messages
+        // about the path MTU, which any machine can send, have no effect.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -131,22 +129,21 @@ impl Socket {
         Ok(())
     }
 
-    /// Permits further sockets of this process to bind to the address.
-    ///
-    /// Called after an exclusive bind, so that no other process has the address.
+    /// Permits further sockets of this process to bind to the address. The first bind must be
+    /// exclusive, so that no other process has the address.
     pub(crate) fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
-    /// order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
-    /// is `n`, and packets of flows paired with `n`.
+    /// Makes the kernel distribute packets over the sockets of this address. The socket with index
+    /// `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by
+    /// `low_bits`, is `n`. It also receives the packets of flows paired with `n`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
         }
-        // This filter reads from the BTH on. The second word of the BTH ends with DestQP.
+        // The filter's offsets start at the BTH, whose second word ends with DestQP.
         program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
@@ -169,7 +166,6 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // Linux changes the priority when the class is set, so the priority is set last.
         set_priority(self.raw(), traffic_class)
     }
 
@@ -191,8 +187,8 @@ impl Socket {
 /// Returns the socket priority of a traffic class, which is its top three bits. The
 /// `egress-qos-map` of a VLAN interface converts the priority to a PCP.
 ///
-/// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96
-/// priority 0.
+/// Linux would derive another priority from the class (ip(7), `rt_tos2priority`). Its rule uses
+/// bits that now belong to DSCP, and gives ToS 96 priority 0.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
@@ -316,7 +312,6 @@ pub(crate) fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a UDP socket sends no packet. It only looks up the route.
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect(remote)?;
     Ok(socket.local_addr()?.into())
@@ -349,7 +344,6 @@ mod tests {
         ];
         for (address, level, of_class) in cases {
             let socket = Socket::bind_sender(SocketAddr::new(address, 0)).unwrap();
-            // A class includes the ECN bits, so 98 is ToS 96 with ECT(0).
             for (class, priority) in [(98, 3), (0, 0), (104, 3), (184, 5), (32, 1)] {
                 socket.set_class(class).unwrap();
                 let is = option(&socket, level, of_class);

@@ -96,7 +96,7 @@ impl Wire {
     /// `qpn_low_bits`, equals the index of the socket.
     ///
     /// # Errors
-    /// `is_first` is true although the address has a socket, or false although it has none.
+    /// `is_first` is true and the address has a socket, or it is false and the address has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -23,8 +23,8 @@ use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 
-/// Maximum endpoints. Each endpoint has one value of the top bits of queue pair numbers, and
-/// connection management has another.
+/// Maximum endpoints. The top bits of a queue pair number select the endpoint. Connection
+/// management needs one value of these bits too.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
@@ -36,8 +36,8 @@ pub(super) struct SoftDevice {
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding. They are never removed, because the kernel
-    /// selects them by index.
+    /// Inlets of endpoints, in the order of binding. The kernel selects an inlet by its index, so
+    /// inlets are never removed.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -183,8 +183,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns inlets of endpoints other than `own` that were not read lately, and on which the
-    /// kernel combines packets (GRO).
+    /// Returns inlets on which messages for endpoint `own` may wait. The kernel can combine packets
+    /// for several endpoints on them (GRO), and their endpoints did not read them lately.
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);

@@ -57,7 +57,6 @@ pub(super) struct SoftEndpoint {
     counters: Counters,
     rounds: u32,
 
-    /// `None` while the endpoint handles received packets.
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,
@@ -95,7 +94,7 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // Discards packets that arrived for an earlier endpoint with this socket.
+        // An earlier endpoint used this socket. Packets that arrived for it are discarded.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -262,7 +261,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn disconnect(&mut self, id: QpId) {
-        // A NAK for the peer's last packet must be sent before the DREQ.
+        // The DREQ must not overtake the NAK for the peer's last packet.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
         if broken {
             self.transmit(self.clock.now());
@@ -314,8 +313,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // While the owner has completions to handle, acknowledgements wait, because the responses
-        // that the owner sends can carry them.
+        // While the owner must handle completions, acknowledgements wait, because its responses can
+        // carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }

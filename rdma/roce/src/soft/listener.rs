@@ -32,8 +32,8 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ does not state the cause, to give attackers no
-    /// hint.
+    /// Logs a request with a wrong P_Key. The REJ does not contain the reason, because the reason
+    /// would help attackers.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -146,7 +146,7 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
         return listening.log_partition(&request, shared.options.clock.now());
     }
-    // A REJ with reason 26 contains the largest acceptable MTU code (IBTA 12.6.7.2).
+    // A REJ with reason 26 contains the code of the largest acceptable MTU (IBTA 12.6.7.2).
     let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
@@ -154,7 +154,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // The host repeats an ignored request, which may then succeed. A REJ would end the host's
+        // The host repeats a request that is ignored, and may then succeed. A REJ would end its
         // attempt.
         manager.ignore(id);
         return;

@@ -40,8 +40,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum number of datagrams in the receive buffer. The kernel doubles the requested size, and
-/// counts at least 512 bytes for each datagram.
+/// Maximum number of datagrams in the receive buffer. The kernel doubles the requested buffer size,
+/// and each datagram takes at least 512 bytes of it.
 pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
@@ -49,7 +49,6 @@ const TURN: u32 = 0;
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// `None` if the connection was lost by a panic.
     pub(super) event: Option<CmEvent>,
 }
 
@@ -92,7 +91,6 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// PSN of the last sent message, which receivers ignore.
     psn: u32,
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
@@ -148,8 +146,8 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // All parts are created before the poison is cleared, so that a panic here leaves the
-            // lock poisoned.
+            // A panic during these calls must leave the lock poisoned, so the poison is cleared
+            // later.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -261,8 +259,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread. `turn` then passes new
-    /// requests to the listeners.
+    /// Handles all messages that have arrived, on the calling thread. The manager's own thread
+    /// passes new requests to the listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -274,7 +272,7 @@ impl ConnectionManager {
             match received {
                 Ok(0) => break,
                 Ok(count) => handled += count,
-                // The socket reports an error only once, and datagrams may follow it.
+                // The socket reports an error once. Datagrams may follow.
                 Err(_) => handled += 1,
             }
         }
@@ -320,7 +318,7 @@ impl ConnectionManager {
             return Rest::Until(deadline.map(|at| self.clock.to_system(at)));
         }
         for (id, request) in requests {
-            // Without the device there is no listener, because each listener holds its device.
+            // Each listener holds its device, so without the device no listener exists.
             match device.upgrade() {
                 Some(device) => listener::deliver(shared, &device, id, request),
                 None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),
@@ -337,9 +335,8 @@ pub(super) enum Rest {
 }
 
 impl ManagerState {
-    /// Replaces all state that a panic may have left inconsistent, and reports to owners that their
-    /// connections are lost. Owners and counters are always consistent, because each of their
-    /// changes is a single step.
+    /// Replaces the state that a panic may have left inconsistent, and reports each connection as
+    /// lost. Owners and counters are kept, because each of their changes is a single step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -380,9 +377,8 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3), and ignores others.
-    ///
-    /// The packet must have the default P_Key, as with rdma_cm.
+    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Other packets are ignored, and so are packets
+    /// with another P_Key than the default, as in rdma_cm.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -459,7 +455,6 @@ impl Inner {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
-            // Receivers ignore congestion marks on these messages, so ECN is off.
             let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,

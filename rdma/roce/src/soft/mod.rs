@@ -92,7 +92,7 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless, because each change is a single step, and connection management
+    // A poisoned lock is harmless, because each change is a single step. Connection management also
     // replaces its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,7 +149,8 @@ impl Soft {
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // Cloned, because `turn` may drop the last reference to the device.
+            // `turn` may drop the last reference to the device, so the manager needs its own
+            // reference.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -255,8 +256,8 @@ impl Provider for Soft {
         let roce = self.shared.options.network.roce();
         let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
-            // The scope of a link-local peer is an interface. The local address has the same scope,
-            // because it belongs to this interface.
+            // The scope is the interface of a link-local peer. The local address belongs to this
+            // interface too.
             let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }
@@ -270,8 +271,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // If the peer is on this machine, its process uses the RoCE port of this address, so the
-        // connection needs another loopback address.
+        // If the peer is on this machine, its process uses the RoCE port of the address. This end
+        // then needs another loopback address.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -1,9 +1,9 @@
 //! Queues for packets that arrive at the socket of one endpoint and belong to another ([`Relays`]).
 //!
 //! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
-//! the first packet. An adapter may send packets of several queue pairs in one flow. To keep the
-//! packets of a queue pair in order, a flow with packets for another endpoint is bound to one
-//! socket ([`Flows`]). Packets that do not fit in a queue are lost.
+//! the first packet. An adapter may send packets of several queue pairs in one flow. To keep each
+//! queue pair's packets in order, a flow with packets for another endpoint is bound to one socket
+//! ([`Flows`]). If a queue is full, further packets are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,10 +27,12 @@ const PACKETS_MAX: usize = 4096;
 /// Maximum number of flows that a device binds to sockets. A new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which an unread socket is also read by other endpoints, for its connection messages.
+/// If a socket was not read for this time, other endpoints read it too, because it may contain
+/// their connection messages.
 ///
-/// An endpoint in use reads its socket more often. A reactor that has paused for 50 ms needs all
-/// connection messages ([`cairn_rdma::Endpoint::drain_connections`]), so this time must be shorter.
+/// A reactor that has paused for 50 ms needs all its connection messages
+/// ([`cairn_rdma::Endpoint::drain_connections`]), so this time must be shorter. It is longer than
+/// the interval between two reads of an endpoint in use.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -69,10 +71,9 @@ pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// True if the queue has packets. Changed only under the lock of the queue.
+    /// True if the queue has packets. It is changed only while the queue is locked.
     has_packets: AtomicBool,
-    /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's
-    /// clock.
+    /// Start of the last read that emptied the socket, in nanoseconds of the device's clock.
     read_at_ns: AtomicU64,
 }
 
@@ -163,7 +164,8 @@ impl Relays {
     }
 }
 
-/// Flows with packets for several receivers, each with the index of the socket that receives it.
+/// Flows with packets for several endpoints, with the index of the socket that the flow is bound
+/// to.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
@@ -171,7 +173,7 @@ impl Flows {
     /// Binds a flow to socket `turn`, unless the flow is bound. Returns true if the kernel now
     /// delivers the flow to this socket.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Flows of peers' connection management stay unbound, because they have few packets.
+        // The connection management of peers sends few packets, so its flows need not be bound.
         if flow.port == ROCE_PORT {
             return false;
         }
@@ -203,8 +205,6 @@ impl Flows {
     }
 }
 
-/// Makes the kernel deliver the flows to their sockets. If this fails, packets may arrive out of
-/// order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

@@ -1,8 +1,9 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
-//! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects the socket,
-//! and 18 random bits, which an attacker cannot guess. The low 10 bits index a table of slots, so
-//! they are unique among the endpoint's current queue pairs.
+//! The top bits of a queue pair number are the index of the endpoint, by which the kernel selects
+//! the socket. The other 18 bits are random, so that an attacker cannot guess them. The low 10 bits
+//! are an index into a table of slots, so they are unique among the current queue pairs of the
+//! endpoint.
 
 use std::collections::VecDeque;
 
@@ -25,17 +26,17 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Number of queue pair numbers drawn at a time. The kernel's filter changes only once for each
-/// such group.
+/// Number of queue pair numbers that are drawn together. The kernel's filter then changes only once
+/// for all of them.
 const DRAWN: usize = 64;
-/// Maximum number of ended queue pairs whose packets the kernel's filter still passes. GRO may
-/// combine such packets with packets for other queue pairs.
+/// Maximum number of ended queue pairs whose packets the kernel's filter still passes. The kernel
+/// may have combined these packets with packets for other queue pairs (GRO).
 const ENDED: usize = 64;
 
-/// Queue pair numbers used by the endpoints of one index.
+/// Queue pair numbers used by all endpoints that had this index.
 ///
-/// A number repeats only after half of all numbers were used, or if no unused number fits a free
-/// slot. A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// A number is repeated only after half of all numbers were used, or if no other number fits a free
+/// slot. Otherwise a peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -61,7 +62,7 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
-    /// Half open: the REP is sent, but neither the RTU nor a request has arrived.
+    /// The REP is sent, but neither the RTU nor a request has arrived.
     Accepted,
     Established,
     Broken,
@@ -79,7 +80,7 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// At a passive end, `None` until the peer has proven its address, or the owner posts work.
+    /// `None` at an accepting end until the peer has proven its address, or the owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -97,14 +98,13 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// A slot without an entry is not free yet, because the owner has not polled `Closed` of its
-    /// queue pair.
+    /// Slots of the queue pairs. A slot without an entry is not yet free: the owner has not polled
+    /// the event `Closed`.
     slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
 }
 
 impl Slots {
-    /// Creates an empty table. If `admitted` is set, a kernel filter passes only known numbers.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -124,8 +124,8 @@ impl Slots {
         }
     }
 
-    /// After new numbers were drawn, `admit` receives the sorted list of all numbers that packets
-    /// may have.
+    /// Finds a vacant slot, and draws new numbers if necessary. `admit` then receives the sorted
+    /// list of all numbers that packets may have.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

@@ -76,8 +76,8 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// Among all packets, only the peer's first request replaces an RTU, because an attacker does not
-/// know its PSN (IBTA 12.9.7.1).
+/// Only the peer's first request can replace an RTU, because an attacker does not know its PSN
+/// (IBTA 12.9.7.1).
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -248,7 +248,6 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// An infinite ACK timeout (IBTA 9.7.6.1.3) does not end retransmission.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;
@@ -321,8 +320,8 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// After a fatal NAK, an adapter stays silent, but a Cairn peer repeats the NAK. Silence and
-/// repetition both confirm the NAK.
+/// A fatal NAK is confirmed if the peer repeats it, as Cairn does, or stays silent, as an adapter
+/// does.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];

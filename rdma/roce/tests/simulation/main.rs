@@ -223,7 +223,7 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
             Operation::Read(ends[to].remote(there))
         }
     };
-    // Some work must be signaled, because only completions free space in the queue.
+    // Only a completion frees space in the queue, so some work must be signaled.
     expected.signaled = expected.fetch || id % 4 == 1 || random.chance(500);
     let work = SendWork {
         id,

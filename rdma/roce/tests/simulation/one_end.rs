@@ -1,4 +1,4 @@
-//! Tests of a single queue pair. The test itself is the peer, which omits or delays answers, uses
+//! Tests of a single queue pair. The test itself is the peer. It omits or delays answers, uses
 //! another partition, or attacks.
 
 use super::*;
@@ -215,8 +215,8 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// A queue pair answers a repeated READ only if it has executed this READ before. Otherwise, an
-/// attacker could test keys without breaking the queue pair.
+/// A queue pair answers a repeated READ only if it has executed it before. Otherwise, an attacker
+/// could test keys without breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

@@ -1,19 +1,20 @@
 //! Closing of queue pairs.
 //!
-//! A queue pair is destroyed when all its send work has completed, the device uses no more receives
-//! for it ("last WQE reached"), and the completion queue was then polled until empty. An earlier
-//! destruction would lose receives of the shared queue, because some drivers discard completions of
-//! a destroyed queue pair.
+//! Normally, a queue pair is destroyed after three steps: all its send work has completed, the
+//! device has reported that it uses no more receives for it ("last WQE reached"), and the
+//! completion queue was then polled until empty. An earlier destruction would lose receives of the
+//! shared queue, because some drivers discard completions of a destroyed queue pair.
 //!
 //! If the work does not complete in time, or the move to the error state fails, the queue pair is
-//! destroyed before its work completes, and the completion queue is then polled until empty. Until
-//! the destruction, the device may use the buffers of outstanding work. A driver may flush
-//! receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). Receives of a queue pair's own
-//! queue come back when the queue pair is destroyed. Unreported receives of a shared queue cannot
-//! be identified, so the endpoint is replaced before many are missing.
+//! destroyed first, and the completion queue is then polled until empty. Until the destruction, the
+//! device may use the buffers of outstanding work.
 //!
-//! Successful unsignaled work has no completion. A last SEND is therefore posted after the move to
-//! the error state. Its flush shows that all earlier work has ended.
+//! A driver may flush receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). If the queue
+//! pair has its own receive queue, they come back when it is destroyed. In a shared queue,
+//! unreported receives cannot be identified, so the endpoint is replaced before many are missing.
+//!
+//! Successful unsignaled work has no completion. The end mark is therefore posted after the move to
+//! the error state: a SEND whose flush shows that all earlier work has ended.
 
 use std::time::{Duration, Instant};
 
@@ -25,10 +26,10 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Maximum time for which a close waits for the device's report that it uses no more receives.
+/// Maximum time that a close waits until the device reports that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum wait after an error event, which bnxt_re sends instead of the report
+/// Maximum time after an error event. bnxt_re sends this event instead of the report
 /// (`bnxt_re_handle_qp_async_event`).
 const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
@@ -42,7 +43,7 @@ impl VerbsEndpoint {
             Phase::Closing { .. } => {}
             Phase::Connecting(_) => self.finish(id),
             Phase::Accepted | Phase::Established => {
-                // An error means that the peer disconnected first, or that the device is gone.
+                // If this fails, the peer disconnected first, or the device is gone.
                 if let Err(error) = qp.cm.disconnect() {
                     cairn_base::peer_detail!(%id, %error, "rdma_disconnect");
                 }
@@ -112,8 +113,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Stops all work of this endpoint, whose owner must drop it. The device and its other
-    /// endpoints stay.
+    /// Stops all work of this endpoint, which its owner must then drop. The device and its other
+    /// endpoints continue.
     #[cold]
     pub(super) fn break_endpoint(&mut self, reason: String) {
         if !std::mem::replace(&mut self.dead, true) {

@@ -203,7 +203,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Establishes a connection whose first message arrived before the RTU.
+    /// Establishes a connection whose first message has arrived before its RTU.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)
@@ -238,7 +238,7 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // For an established connection, UNREACHABLE means that the peer's MAC address has
+            // If the connection is established, UNREACHABLE means that the peer's MAC address has
             // changed.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
@@ -329,8 +329,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux
-    /// takes the hop limit from the route (`ib_resolve_unicast_gid_dmac`).
+    /// Reports a notice if the packets do not have the requested hop limit. Linux takes the hop
+    /// limit of user-space verbs from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

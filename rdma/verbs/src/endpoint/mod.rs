@@ -40,15 +40,15 @@ use receiving::{RECEIVE_BATCH, ReceiveQueues};
 use table::QpTable;
 use work_id::WorkId;
 
-/// Field order is drop order: queue pairs and identifiers precede the queues and channel that they
-/// use.
+/// Endpoint of an RDMA adapter. Fields are dropped in order, so queue pairs and identifiers are
+/// before the queues and the channel that they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
     receive_queues: ReceiveQueues,
     slots: ReceiveSlots,
-    /// Receives that the device may have taken without a report.
+    /// Number of receives that the device may have flushed without a report.
     missing: u32,
     staged: Staged,
     send_chain: SendChain,
@@ -58,8 +58,8 @@ pub(crate) struct VerbsEndpoint {
     mailbox: Arc<Mailbox>,
     events: VecDeque<Event>,
     next_look: Instant,
-    /// True if the device was removed, or a queue of the endpoint has failed. Nothing is then
-    /// posted or polled.
+    /// True if the device was removed, or a queue of the endpoint has failed. The endpoint then
+    /// posts and polls nothing.
     dead: bool,
     serial: Serial,
     wait_fds: [RawFd; 3],
@@ -111,8 +111,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Breaks the queue pair whose chain the device has refused. If a part of the chain was
-    /// accepted, the refused requests complete as flushed.
+    /// Breaks a queue pair after the device has refused a part of a chain. If it has accepted the
+    /// other part, the refused requests complete as flushed.
     #[cold]
     fn post_refused(
         &mut self,
@@ -190,8 +190,6 @@ impl Endpoint for VerbsEndpoint {
         pair.queue().marked().ok()
     }
 
-    /// Returns false, because adapters do not change the marking of a ready queue pair (IBTA
-    /// 10.3.1, SQD).
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
@@ -231,7 +229,6 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// Makes the next `poll_events` read the kernel's events at once.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }

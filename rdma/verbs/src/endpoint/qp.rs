@@ -9,21 +9,21 @@ use crate::objects::{QueuePair, Refusal};
 use crate::send_ring::{SendEntry, SendRing};
 
 pub(super) struct Qp {
-    /// Declared before `cm`, so that the pair is destroyed first. `None` until a connecting end has
-    /// resolved its device.
+    /// `None` until a connecting end has resolved its device. The field is dropped before `cm`, so
+    /// that the queue pair is destroyed first.
     pub(super) pair: Option<Pair>,
     pub(super) cm: Id,
     pub(super) phase: Phase,
     pub(super) down: bool,
     /// True if the device has reported an error of the queue pair. Some drivers then do not report
-    /// the end of its receives.
+    /// that its receives have ended.
     pub(super) failed: bool,
-    /// Value of `Staged::rounds` from which all receives of the queue pair have been polled.
+    /// When `Staged::rounds` has this value, all receives of the queue pair have been polled.
     pub(super) receives_end: Option<u64>,
 }
 
-/// Queue pair and its outstanding work, whose buffers belong to the device until the work completes
-/// or the queue pair is destroyed.
+/// Queue pair with its outstanding work. The device may use the buffers of the work until the work
+/// completes or the queue pair is destroyed.
 pub(super) struct Pair {
     queue: QueuePair,
     ring: SendRing,
@@ -31,7 +31,6 @@ pub(super) struct Pair {
 
 pub(super) enum Phase {
     Connecting(Box<Attempt>),
-    /// The REP is sent; the RTU has not arrived.
     Accepted,
     Established,
     /// This end has closed the connection; outstanding work drains until the deadline.
@@ -103,7 +102,8 @@ impl Pair {
         self.ring.unpush(count);
     }
 
-    /// Returns the sequence number of the end mark, which is not kept in the ring.
+    /// Returns the sequence number of the SEND that marks the end of the work. The ring does not
+    /// contain it.
     pub(super) fn mark(&self) -> u32 {
         self.ring.next()
     }
@@ -112,7 +112,7 @@ impl Pair {
         self.ring.complete(sequence)
     }
 
-    /// Returns the oldest work that was outstanding when the end mark completed.
+    /// Returns the oldest work that has not completed before the end mark.
     pub(super) fn ended_by_mark(&mut self) -> Option<SendEntry> {
         self.ring.complete_oldest()
     }

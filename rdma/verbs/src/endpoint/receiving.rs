@@ -1,4 +1,4 @@
-//! Receives, in one queue of the endpoint or in a queue of each queue pair.
+//! Receives of an endpoint. They are in one shared queue, or each queue pair has its own queue.
 
 use std::io;
 use std::rc::Rc;
@@ -22,8 +22,7 @@ use super::work_id::WorkId;
 
 pub(super) const RECEIVE_BATCH: usize = 64;
 
-/// Part of the receives of a shared queue, 1/`MISSING`, after whose possible loss the endpoint is
-/// replaced.
+/// The endpoint is replaced when 1/`MISSING` of the receives in its shared queue may be lost.
 const MISSING: u32 = 4;
 
 pub(super) enum ReceiveQueues {
@@ -74,7 +73,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// If the device refuses a receive, the receives before it stay posted.
+    /// Posts receives to the shared queue. If the device refuses one, those before it stay posted.
     fn post_shared(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let ReceiveQueues::Shared(queue) = &self.receive_queues else {
             return Err(PostError::Broken);
@@ -118,8 +117,8 @@ impl VerbsEndpoint {
         options.receives.min(self.limits.send_work)
     }
 
-    /// Posts the first receives to a queue pair without a shared receive queue. Must be called before
-    /// the peer can send.
+    /// Posts the first receives to a queue pair without a shared receive queue. The peer must not
+    /// be able to send before this call.
     pub(super) fn supply(
         &mut self,
         id: QpId,
@@ -183,8 +182,8 @@ impl VerbsEndpoint {
             ReceiveQueues::Shared(_) => {
                 let work = self.slots.take(slot)?;
                 let Some(qp) = self.table.by_number(wc.qp_num) else {
-                    // The queue pair is destroyed, so the receive is posted again. An event reports
-                    // a refusal.
+                    // The queue pair is destroyed, so the receive is posted again. If the device
+                    // refuses it, an event reports this.
                     let _ = self.post_shared(&[work]);
                     return None;
                 };
@@ -212,7 +211,7 @@ impl VerbsEndpoint {
     }
 }
 
-/// Posts up to `count` spare receives to a queue pair. After a refusal, the queue pair gets no more.
+/// Posts up to `count` spare receives to a queue pair. Stops after a refusal.
 fn post_own(
     quotas: &mut ReceiveQuotas,
     slots: &ReceiveSlots,

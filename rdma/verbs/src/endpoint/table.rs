@@ -11,7 +11,7 @@ use super::qp::{Pair, Qp};
 
 pub(super) struct QpTable {
     slab: Slab<Qp, u16>,
-    /// Slots by the device's queue pair number, which each receive completion contains.
+    /// Slots by queue pair number. Receive completions contain only this number.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
@@ -43,8 +43,8 @@ impl QpTable {
         }
     }
 
-    /// Takes the pair out of its entry. The entry stays until the owner knows that all work has
-    /// ended.
+    /// Removes the pair from its entry. The entry stays until the owner has been told that all work
+    /// has ended.
     pub(super) fn take_pair(&mut self, id: QpId) -> Option<Pair> {
         let pair = self.get_mut(id)?.pair.take()?;
         self.numbers.remove(&pair.queue().number());
@@ -73,8 +73,8 @@ impl QpTable {
         self.at(*self.numbers.get(&number)?)
     }
 
-    /// Finds a queue pair by number and serial. A former queue pair of this number had another
-    /// serial.
+    /// Finds a queue pair by number and serial. The serial distinguishes it from earlier queue
+    /// pairs with the same number.
     pub(super) fn by_name(&self, number: u32, serial: Serial) -> Option<QpId> {
         let id = self.by_number(number)?;
         let pair = self.get(id)?.pair.as_ref()?;

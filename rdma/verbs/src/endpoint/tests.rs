@@ -79,7 +79,8 @@ impl Fixture {
         events
     }
 
-    /// Returns the flushed work with the number of queue pairs destroyed before each completion.
+    /// Closes a queue pair. Returns the id of each flushed work request, and the number of queue
+    /// pairs that were destroyed before it completed.
     fn close(&mut self, qp: QpId) -> Vec<(u64, u32)> {
         let give_up = Instant::now() + Duration::from_secs(20);
         let mut flushed = Vec::new();
@@ -159,7 +160,7 @@ fn a_late_event_of_a_destroyed_queue_pair_does_not_reach_the_next_of_its_number(
     let mut fixture = Fixture::new();
     let first = fixture.accept();
     fixture.fake.report(sys::IBV_EVENT_QP_FATAL, newest_pair());
-    // The mail waits while the queue pair is destroyed and another one gets its number.
+    // The event is still in the mailbox when another queue pair gets the same number.
     drop(fixture.endpoint.table.remove(first));
     let second = fixture.accept();
     assert!(fixture.events().is_empty());

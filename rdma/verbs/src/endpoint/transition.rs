@@ -18,7 +18,7 @@ pub(super) struct Depths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Index in the port's P_Key table; `None`: chosen by rdma_cm.
+    /// Index in the P_Key table of the port. With `None`, rdma_cm chooses the index.
     pub(super) pkey_index: Option<u16>,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     if let Some(index) = start.pkey_index {
         attributes.pkey_index = index;
     }
-    // The queue pair permits remote access; each region restricts it further.
+    // The queue pair permits remote access, which each region can restrict.
     attributes.qp_access_flags = sys::IBV_ACCESS_REMOTE_WRITE;
     if start.depths.responder > 0 {
         attributes.qp_access_flags |= sys::IBV_ACCESS_REMOTE_READ;

@@ -12,9 +12,10 @@ pub(crate) struct Pair {
     pub(super) number: u32,
     pub(super) is_shared: bool,
     pub(super) has_failed: bool,
-    /// Requests of an own receive queue, or the one of the shared queue whose message is arriving.
+    /// Posted receives of the queue pair's own queue. With a shared queue, only the receive of the
+    /// message that is arriving.
     pub(crate) receives: VecDeque<Receive>,
-    /// Addresses that the device may write to.
+    /// Addresses to which the device may write.
     pub(super) held: Vec<u64>,
     pub(super) sends: VecDeque<u64>,
 }
@@ -28,20 +29,19 @@ pub(crate) struct Receive {
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) quirks: Option<Quirks>,
-    /// A queue pair in the error state flushes its work; otherwise nothing completes.
+    /// True if a queue pair in the error state flushes its work. If false, the work never
+    /// completes.
     pub(crate) drains: bool,
-    /// `ibv_modify_qp` to the error state fails.
+    /// True if `ibv_modify_qp` fails to move a queue pair to the error state.
     pub(crate) keeps_running: bool,
-    /// Error number returned by `post_send`, which names no refused request if `unnamed`.
+    /// Error number returned by `post_send`. If `unnamed`, it names no refused request.
     pub(crate) send_error: c_int,
     pub(crate) unnamed: bool,
-    /// Error number returned by `post_srq_recv` and `post_recv`.
     pub(crate) receive_error: c_int,
     pub(crate) poll_fails: bool,
     pub(crate) destroyed: u32,
-    /// Receives posted while the device could still write to their buffers.
+    /// Number of receives that were posted while the device could still write to their buffers.
     pub(crate) reused: u32,
-    /// Opcode and inline flag of the sends.
     pub(crate) opcodes: Vec<(sys::ibv_wr_opcode, bool)>,
     /// Local ACK timeouts of the transitions that set one.
     pub(crate) ack_timeouts: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) struct State {
     pub(super) completions: VecDeque<sys::ibv_wc>,
     pub(super) events: VecDeque<(sys::ibv_event_type, usize)>,
     pub(super) unacknowledged: Vec<usize>,
-    /// Addresses of the objects that events may name.
+    /// Addresses of objects, which events may contain.
     pub(crate) pair: usize,
     pub(crate) queue: usize,
     pub(crate) receives: usize,
@@ -85,7 +85,7 @@ impl State {
         pair.receives.push_back(receive);
     }
 
-    /// Ends a message to the queue pair; false without a receive.
+    /// Completes a message to the queue pair. Returns false if no receive is posted.
     pub(crate) fn deliver(&mut self, raw: usize) -> bool {
         if self.at(raw).is_some_and(|pair| pair.is_shared) && !self.shared.is_empty() {
             self.begin_message(raw);
@@ -112,7 +112,7 @@ impl State {
         let mut sends = std::mem::take(&mut pair.sends);
         let receives = std::mem::take(&mut pair.receives);
         if !quirks.blames_oldest {
-            // The first request has succeeded in silence.
+            // The first request has succeeded, and has no completion because it is unsignaled.
             sends.drain(..sends.len().saturating_sub(1).min(1));
         }
         if let Some(first) = sends.pop_front() {

@@ -1,10 +1,12 @@
 //! Test double of libibverbs and librdmacm: one device in memory, with faults on request.
 //!
 //! Why `unsafe` here: the functions have C's signatures, and receive pointers to objects that they
-//! created. A function without a double aborts the test. Like libibverbs, `destroy_qp` waits until
-//! events of the queue pair are acknowledged; like siw, the device reuses the smallest free number
-//! of a queue pair. Like any device, it may write to a receive until its completion or the
-//! destruction of its queue pair: [`State::reused`] counts receives that are posted earlier.
+//! created. A function without a double aborts the test.
+//!
+//! Like libibverbs, `destroy_qp` waits until events of the queue pair are acknowledged. Like siw,
+//! the device reuses the smallest free queue pair number. Like any device, it may write to a
+//! receive until the receive completes or its queue pair is destroyed. [`State::reused`] counts
+//! receives that are posted again earlier.
 
 mod device;
 
@@ -28,7 +30,7 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device of one test; tests of one process take turns.
+/// Device of one test. Only one test of a process uses it at a time.
 pub(crate) struct Fake {
     _turn: MutexGuard<'static, ()>,
 }

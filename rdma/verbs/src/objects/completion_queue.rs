@@ -16,8 +16,8 @@ pub(crate) struct CompletionQueue {
     pub(super) raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Number of unacknowledged channel events, acknowledged in batches because each call takes a
-    /// lock.
+    /// Number of unacknowledged channel events. They are acknowledged in batches, because each call
+    /// takes a lock.
     unacknowledged: Cell<u32>,
 }
 

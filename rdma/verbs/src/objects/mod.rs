@@ -35,8 +35,8 @@ unsafe impl Send for Context {}
 // SAFETY: see `Send` above.
 unsafe impl Sync for Context {}
 
-/// Number in the context field of an object, by which events find the owner. Unlike queue pair
-/// numbers, serials are never reused.
+/// Number in the context field of an object. Events find the object's owner by it, because serials
+/// are never reused, unlike queue pair numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Serial(usize);
 
@@ -57,7 +57,6 @@ impl Serial {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// Queue pair by number and serial.
     QueuePair(sys::ibv_event_type, u32, Serial),
     /// Completion queue or shared receive queue of the endpoint with this serial.
     Queue(sys::ibv_event_type, Serial),
@@ -65,8 +64,8 @@ pub(crate) enum AsyncEvent {
     Other(sys::ibv_event_type),
 }
 
-/// Event that is acknowledged when dropped, after its delivery. Until then, the destruction of its
-/// object waits, so the holder must not destroy objects.
+/// Event that is acknowledged when it is dropped. The destruction of its object waits until then,
+/// so the holder of the event must not destroy objects.
 pub(crate) struct PendingEvent<'a> {
     pub(crate) event: AsyncEvent,
     raw: sys::ibv_async_event,
@@ -119,8 +118,8 @@ impl Context {
             // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The first error ends the list, because the device's limit may exceed the table of
-            // this port.
+            // The limit of the device may exceed the table of this port, so the first error ends
+            // the list.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -245,9 +244,9 @@ impl MemoryRegion {
         mapping: &Arc<Mapping>,
         access: Access,
     ) -> io::Result<Self> {
-        // Data is read after its completion only, and PCI Express delivers a completion after the
-        // data before it. So the data may arrive in any order, which is faster. The library drops
-        // this flag for kernels that lack it.
+        // PCI Express delivers a completion after all its data, and the data is not read before.
+        // The data may therefore arrive in any order, which is faster. The library drops this flag
+        // for kernels that lack it.
         let mut flags = sys::IBV_ACCESS_RELAXED_ORDERING;
         for (wanted, flag) in [
             (Access::LOCAL_WRITE, sys::IBV_ACCESS_LOCAL_WRITE),

@@ -14,7 +14,7 @@ use crate::sys::{self, inline};
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// Number of accepted requests before the refused one.
+    /// Number of requests that were accepted before the refused one.
     pub(crate) taken: usize,
     pub(crate) error: io::Error,
 }
@@ -34,7 +34,7 @@ pub(crate) struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    /// Creates a queue; `None` if the driver has no shared receive queues.
+    /// Creates a queue. Returns `None` if the driver has no shared receive queues.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         receives: u32,
@@ -86,7 +86,7 @@ pub(crate) enum Receives {
 }
 
 impl Receives {
-    /// Returns the shared queue, or null, and the length of an own queue.
+    /// Returns the shared queue or null, and the length of the queue pair's own queue.
     fn parts(&self) -> (*mut sys::ibv_srq, u32) {
         match self {
             Self::Shared(queue) => (queue.raw, 0),
@@ -105,7 +105,7 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a queue pair, without inline data if the device refuses `inline` bytes.
+    /// Creates a queue pair. It has no inline data if the device refuses `inline` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,

@@ -19,7 +19,6 @@ struct Layer {
     quirks: Quirks,
     real: Symbols,
     poll_cq: OnceLock<PollCq>,
-    /// Queue pairs that Cairn has moved to the error state.
     failed: Mutex<HashSet<usize>>,
 }
 
@@ -37,7 +36,7 @@ impl Layer {
     }
 }
 
-/// Returns libibverbs behind the layer. The first profile of a process applies.
+/// Returns libibverbs behind the layer. All calls in a process use the first profile.
 pub(crate) fn library(quirks: Quirks) -> Result<&'static Library, LibraryError> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     let mut symbols = Library::load()?;
@@ -171,7 +170,6 @@ unsafe extern "C" fn get_async_event(
     }
 }
 
-/// Drops completions of flushed receives.
 unsafe extern "C" fn poll_cq(cq: *mut sys::ibv_cq, room: c_int, out: *mut sys::ibv_wc) -> c_int {
     const RECEIVE: u64 = 1 << 63;
     let poll = layer().poll_cq.get().expect("the device is open");

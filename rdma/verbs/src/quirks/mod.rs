@@ -8,7 +8,6 @@ pub(crate) mod layer;
 
 use std::time::Duration;
 
-/// PCI vendor of bnxt_re's adapters.
 pub(crate) const BROADCOM: u32 = 0x14e4;
 
 /// Support for shared receive queues.
@@ -39,8 +38,8 @@ pub struct Quirks {
     pub no_last_wqe: bool,
     /// True if flushed receives are not reported.
     pub swallows_receives: bool,
-    /// True if an error completion names the oldest work request, signaled or not; only the double
-    /// of libibverbs does so.
+    /// True if an error completion contains the id of the oldest work request, signaled or not.
+    /// Only the test double of libibverbs does this.
     pub blames_oldest: bool,
     /// Duration of a control verb.
     pub control_verb: Duration,

@@ -7,8 +7,8 @@ use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Time from a fatal NAK to its confirmation, in acknowledgement timeouts. Unacknowledged packets
-/// are sent twice meanwhile: at once, and after the first timeout.
+/// Time until a fatal NAK counts as confirmed, in acknowledgement timeouts. Meanwhile,
+/// unacknowledged packets are sent twice: at once, and after the first timeout.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
@@ -31,8 +31,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4); a NAK for an acknowledged
-            // packet is obsolete.
+            // A NAK acknowledges all packets before its own (IBTA 9.7.5.1.4). It is obsolete if its
+            // packet is already acknowledged.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -75,9 +75,8 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Sends all unacknowledged packets again, to confirm or contradict a fatal NAK.
-    ///
-    /// Meanwhile, further fatal NAKs are ignored, because forged ones could delay the decision.
+    /// Sends all unacknowledged packets again, to confirm or contradict a fatal NAK. Further fatal
+    /// NAKs are ignored until then, because forged ones could delay the decision.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -102,7 +101,7 @@ impl Requester {
         if self.broken {
             return;
         }
-        // A READ before the refused work lacks data, so the READ fails first.
+        // An earlier READ still lacks data, so it fails before the refused work.
         if self.unacked != sequence {
             return self.give_up(cx);
         }
@@ -187,10 +186,8 @@ impl Requester {
         found
     }
 
-    /// Completes work before `sequence`.
-    ///
-    /// Missing READ responses before `sequence` are requested again, because a later response
-    /// implies their loss (IBTA 9.7.5.1.5).
+    /// Completes work before `sequence`. READ responses that are missing before `sequence` are lost
+    /// (IBTA 9.7.5.1.5), and are requested again.
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -239,11 +236,11 @@ impl Requester {
                     .push_send(cx.qp, work, WorkStatus::Success, byte_len);
             }
             self.queue.pop_front();
-            // Saturates, because `cursor` may be at completed work after a retransmission.
+            // After a retransmission, `cursor` may be at completed work.
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // Resets the ring to its front, to use few cache lines.
+            // An empty ring starts at its front again, so that it uses few cache lines.
             self.queue.clear();
         }
         if self.next < accounted {
@@ -289,8 +286,8 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested, so none is lost. The last packet is sent again with
-            // AckReq, and the peer answers it with an ACK or NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            // No acknowledgement was requested, so none was lost. The last packet is sent again and
+            // requests one (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

@@ -6,8 +6,8 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Maximum packets between requests for an acknowledgement. Acknowledgements must advance the
-/// window in time.
+/// Maximum number of packets after which an acknowledgement is requested. The window advances only
+/// with acknowledgements.
 const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
@@ -24,7 +24,7 @@ impl Requester {
         }
         let entry = self.queue.get(self.cursor)?;
         if let Some(status) = entry.fault {
-            // The fault is reported only after all earlier work has completed.
+            // Earlier work must complete before the fault is reported.
             if self.cursor == 0 {
                 self.fail(status, cx);
             }
@@ -56,14 +56,14 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request for up to [`READ_PACKETS`] packets, so that the window also limits
+    /// Writes a READ request for at most [`READ_PACKETS`] packets, because the window also limits
     /// incoming data.
     ///
     /// Returns the length of the packet and the length of the requested data, in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // A repeated request covers the same packets as before, so that the responder recognizes it
+        // The responder recognizes a repeated request only if it covers the same packets as before
         // (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
@@ -144,8 +144,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Acknowledgements are requested at regular intervals, and when sending pauses while work awaits
-    /// its completion.
+    /// Returns true if this packet must request an acknowledgement. This is so at regular
+    /// intervals, and when sending pauses before all work has completed.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

@@ -13,8 +13,8 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum number of packets that a queue pair sends before another one: four super-packets of 15
-/// full packets.
+/// Maximum number of packets that a queue pair sends before it is another queue pair's turn: four
+/// super-packets of 15 full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
@@ -23,8 +23,8 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // An error is ignored, because an ICMP message has caused it, and the socket reports it
-            // only once.
+            // ICMP messages cause errors, and the socket reports each error once, so errors are
+            // ignored.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -32,7 +32,7 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // A connection's event must be handled before the connection's first packet.
+            // Connection events must be handled before packets of the connection.
             self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
@@ -56,7 +56,6 @@ impl SoftEndpoint {
             self.counters.rx_malformed += 1;
             return;
         };
-        // Packets must come from the peer's address and be sent to ours (annex A17.9.2).
         let headers = received.headers;
         let found = self.slots.by_qpn(bth.dest_qpn);
         let known = found.filter(|(_, entry)| {
@@ -105,14 +104,14 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        // For queue pairs with packets to send, `transmit` calls `after_activity` later.
+        // If the queue pair has packets to send, `transmit` will call `after_activity`.
         if broken || !sends {
             self.after_activity(id);
         }
     }
 
     /// Handles a packet of a half-open connection. The peer's first request completes the
-    /// connection, and other packets are ignored.
+    /// connection. Other packets are ignored.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {
@@ -173,7 +172,7 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // If the call fails, the socket has the wide filter, which also passes the flow.
+            // If the call fails, the socket still has its wide filter, which also passes the flow.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }
@@ -248,8 +247,6 @@ impl SoftEndpoint {
                 cx.counters.sent_bytes += length as u64;
                 let (place, opcode) = (&mut entry.place, self.sender.opcode());
                 let is_joined = if opcode == Opcode::Cnp.code() {
-                    // Congestion notifications are sent without ECN, because routers must not mark
-                    // them (annex A17.9.3).
                     let flow = entry.flow.not_ecn_capable();
                     self.sender.commit(&flow, length, place, Sharing::Alone)
                 } else {
@@ -271,8 +268,7 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// Updates timers and events of a queue pair. Must be called after each change of the queue
-    /// pair.
+    /// Updates timers and events of a queue pair. The caller has changed the queue pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
