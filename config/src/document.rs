@@ -42,7 +42,6 @@ impl<'t> Document<'t> {
         (document, problems)
     }
 
-    /// Returns an excerpt at `place`, or at the nearest enclosing value in the file.
     pub(crate) fn locate(&self, place: &KeyPath) -> Excerpt {
         let Some(name) = self.name else {
             return Excerpt::of_flag(&self.object(place));

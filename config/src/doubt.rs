@@ -2,10 +2,8 @@
 
 use nvme_proto::wire::Nqn;
 
-/// Prefix of the host NQNs that nvme-cli makes.
 const USUAL_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// Maximum number of adjacent characters in which two similar texts differ.
 const SLIP_MAX: usize = 2;
 
 /// Returns the reason if `host` is probably mistyped.

@@ -77,7 +77,6 @@ fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
 }
 
-/// True if the pattern matches `text` or, with `below`, a parent folder of `text`.
 fn matches(pattern: &str, text: &str, below: bool) -> bool {
     let pattern = match pattern.trim_end_matches('/') {
         "" => "/",

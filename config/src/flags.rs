@@ -13,7 +13,6 @@ use crate::problem::{Excerpt, Problem};
 /// Number of NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
 
-/// Maximum links followed in a path, as in Linux.
 const LINKS_MAX: usize = 40;
 
 /// Command-line options. Lists add to the file; single values override it.

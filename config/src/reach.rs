@@ -23,7 +23,6 @@ impl Config {
             .collect()
     }
 
-    /// Returns a warning for each referral to a listener of this target.
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();
@@ -87,8 +86,6 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Returns a warning about namespaces whose lists contain hosts refused by the subsystem. One
-    /// warning covers all namespaces, because there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;

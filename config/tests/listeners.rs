@@ -262,7 +262,6 @@ fn states_in_one_line_can_be_changed() {
     );
 }
 
-/// If a listener has only `vlan`, it keeps the target's RoCE version.
 #[test]
 fn a_listener_speaks_what_it_says_and_what_the_target_speaks_otherwise() {
     let spoken = |text: &str| -> Vec<Option<Roce>> {

@@ -122,7 +122,6 @@ impl Host {
     /// Aborts `command`. Returns true if the controller aborted it. In any case `command`
     /// completes, and its result must be taken.
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
-        /// Bit 0 of DW0 is set if the command was not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());
         let dw0 = self.run_admin(sqe, Data::None)?.cqe.dw0.get();

@@ -40,8 +40,6 @@ pub enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds an event. A `Notice` or `Reauthenticated` is not added if the queue contains an equal
-    /// event.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

@@ -17,7 +17,6 @@ use crate::options::HostOptions;
 use crate::queue::{Ended, IoQueue, Response, Ticket, Unsent};
 use crate::waiting::{self, Waiting};
 
-/// Size of the buffer for admin commands and blocking I/O, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// [`Controller`] with a clock, for programs that may block.

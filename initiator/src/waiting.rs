@@ -26,8 +26,6 @@ pub(crate) fn step(host: &mut impl Waiting) {
     }
 }
 
-/// Polls until `ready` returns a value, and sleeps while there is no work. Afterwards, sends
-/// delayed acknowledgements.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

@@ -214,8 +214,8 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns packet size and round trip. Returns `None` if several packets of equal length do not
-    /// cost less with this provider than the same packets alone.
+    /// Returns packet size and round trip, or `None` if this provider gains nothing from packets of
+    /// equal length.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }

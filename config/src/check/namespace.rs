@@ -230,8 +230,6 @@ fn read_only(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> 
     table.read_only.unwrap_or(is_snapshot)
 }
 
-/// Returns the setting `shared`. It is an error for a memory namespace, because no other process
-/// can access the memory.
 fn shared(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();

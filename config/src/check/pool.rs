@@ -16,7 +16,6 @@ fn is_one_disks(nguid: Option<&str>) -> bool {
     nguid.is_some_and(|nguid| nguid != Nguid::FROM_UUID)
 }
 
-/// Returns the backing of a pool directory. Settings that identify a single disk are errors.
 pub(super) fn directory(
     check: &mut Check<'_>,
     place: &KeyPath,

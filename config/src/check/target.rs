@@ -165,7 +165,6 @@ pub(super) fn roce(
         let vlan = vlan.map(|vid| vid as u16);
         return Roce::V1 { vlan };
     }
-    // If `roce` is invalid, the version is unknown, and the error is already reported.
     if vlan.is_some() && is_v1.is_some() {
         check
             .wrong(&place.key("vlan"), "RoCE v2 writes no VLAN tags")

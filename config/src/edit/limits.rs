@@ -116,7 +116,6 @@ impl NewLimits {
         let item = owner
             .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
-        // A value that is not a table stays. The check of the edited text reports it.
         let Some(table) = item.as_table_like_mut() else {
             return;
         };
@@ -152,8 +151,6 @@ fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
 }
 
 fn number(number: u64) -> Option<Item> {
-    // Numbers beyond TOML's range become its maximum, and the check of the edited text refuses
-    // them.
     (number != 0).then(|| value(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 

@@ -17,13 +17,11 @@ use crate::size;
 /// Settings in force of an object, by key. They include defaults that the file does not contain.
 pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
-/// Keys that are not compared, because they identify the object.
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
 /// Values in the file that stand for another value. The value in force is then compared too.
 const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 
-/// Maximum entries of a list in an error.
 const SHOWN_MAX: usize = 8;
 
 impl Draft {

@@ -23,8 +23,6 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// Returns the text after an addition to the subsystem with index `at`. `kept` is the text
-    /// before the addition, if it is known.
     pub(super) fn after_addition(
         kept: Option<Self>,
         document: &mut DocumentMut,

@@ -28,7 +28,6 @@ use crate::facts::{Fabric, RoceVersion};
 use crate::rules::{Choice, Intent};
 use crate::source::{Live, Recorder, Recording, Source};
 
-/// Exit code if `doctor` itself failed.
 const FAILED: u8 = 3;
 
 /// Devices and settings of RoCE on this machine.

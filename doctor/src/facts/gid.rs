@@ -71,7 +71,6 @@ impl Gid {
         let indices = numbers(source, &format!("{port}/gids"))?;
         let size = indices.len();
         let entries = indices.into_iter().filter_map(|index| {
-            // An empty entry of the table contains zeros or cannot be read.
             let text = unless_absent(source.text(&format!("{port}/gids/{index}")));
             let gid: Ipv6Addr = text.ok()??.parse().ok()?;
             (!gid.is_unspecified()).then(|| Self {

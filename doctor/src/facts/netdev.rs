@@ -62,7 +62,6 @@ impl Netdev {
 
     fn read(source: &dyn Source, name: String) -> Self {
         let path = |file: &str| format!("{NET}/{name}/{file}");
-        // The speed cannot be read if the link is down.
         let speed = source.number(&path("speed")).ok();
         let counters: Result<Counters, Unknown> =
             source.answer(&Question::Statistics(name.clone()));

@@ -10,7 +10,6 @@ struct Symptom {
     fix: &'static str,
 }
 
-/// Counters whose increase is a symptom. Drivers use different names for the same counter.
 const SYMPTOMS: [Symptom; 22] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
     symptom(

@@ -6,7 +6,6 @@ use crate::source::Known;
 
 pub(super) const NAME: &str = "modules";
 
-/// Ethernet drivers, and the module that creates RDMA devices for their adapters.
 const RDMA_MODULES: [(&str, &str); 9] = [
     ("mlx5_core", "mlx5_ib"),
     ("mlx4_en", "mlx4_ib"),

@@ -8,7 +8,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let fabric = &examination.fabric;
     let is_soft = examination.is_soft();
     for holder in fabric.udp_port.each() {
-        // Cairn's own programs may use the port.
         if holder
             .process
             .as_ref()
@@ -58,7 +57,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the severity, or `None` if the program does not use the address of the socket.
 fn severity(examination: &Examination, holder: IpAddr) -> Option<Severity> {
     let own = examination.addresses();
     let is_everywhere = holder.is_unspecified();

@@ -149,7 +149,6 @@ impl Recording {
         later.into_iter().chain([&self.first])
     }
 
-    /// Returns the entry of a path; all paths below an unreadable directory are unreadable.
     fn entry(&self, path: &str) -> Result<Option<&Entry>, Unknown> {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         for directory in above.chain([path]) {

@@ -2,7 +2,6 @@ use cairn_doctor::rules::Severity;
 
 use crate::common::{assert_found, changed, findings};
 
-/// Attributes of an adapter, from a public report, and the expected subjects of findings.
 struct Adapter {
     report: &'static str,
     /// `max_qp`, `max_qp_wr`, `max_srq`, `max_qp_rd_atom`, `max_qp_init_rd_atom`.

@@ -18,7 +18,6 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     assert_eq!((all[0].rule, all[0].severity), ("gsi", Severity::Error));
     let fix = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
     assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", fix]);
-    // The queue pair stays in state ERR when the port is active again, so both faults are reported.
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
     assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
@@ -30,8 +29,6 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     };
     let sqe = r#"rxe0 = [{"port":1,"type":"GSI","state":"SQE","count":1}]"#;
     assert!(of("rxe", sqe).is_empty());
-    // No finding is expected for an RC queue pair in state ERR, or for a kernel without RDMA
-    // netlink.
     let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
     assert!(of("rxe", rc).is_empty());
     assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());

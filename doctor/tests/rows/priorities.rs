@@ -26,7 +26,6 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     intent.is_soft = true;
     intent.addresses = vec!["198.51.100.1".parse().unwrap()];
     intent.tos = vec![option(104)];
-    // The recorded VLAN has an egress map with an entry for priority 0 only.
     let of = |intent: &Intent, machine: &Recording| findings_with(machine, intent.clone(), None);
     let parts = [
         "warning",
@@ -48,7 +47,6 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
-    // If the program sets no ToS, hosts choose it.
     intent.addresses.clear();
     intent.tos.clear();
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);

@@ -35,8 +35,6 @@ impl Ledger {
         }
     }
 
-    /// Generates the content of each unit of a write, and calls `load` with its offset in the
-    /// write.
     pub(super) fn write(&mut self, operation: Operation, mut load: impl FnMut(usize, &[u8])) {
         let Known::Generations(generations) = &mut self.known else {
             unreachable!("a job that writes knows what it has written");
@@ -54,8 +52,6 @@ impl Ledger {
         }
     }
 
-    /// Checks the units of a read, and returns the number of checked units. Units that were never
-    /// written are skipped.
     pub(super) fn check(
         &mut self,
         operation: Operation,

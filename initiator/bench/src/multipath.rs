@@ -90,7 +90,6 @@ impl Lanes for MultipathLanes {
         };
         let paths = self.paths.iter().map(|path| HostOptions {
             io_queues: 1,
-            // A submission queue has one entry that is never used.
             queue_entries: path.queue_entries.max(depth.saturating_add(1)),
             ..path.clone()
         });

@@ -71,7 +71,6 @@ struct NvmeLane {
     host: Host,
     namespace: Namespace,
     block_bytes: u32,
-    /// Buffer of each slot. It is `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
     /// First `capsule_bytes` bytes of each slot, for in-capsule writes. They are kept here too,
     /// because a `Buffer` cannot be borrowed as a slice.

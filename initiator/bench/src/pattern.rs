@@ -46,7 +46,6 @@ pub(super) fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Expected header of a unit. If a field is `None`, any value is accepted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) offset: u64,

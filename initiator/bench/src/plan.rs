@@ -11,8 +11,6 @@ const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 pub struct Plan {
     /// Description of the job.
     pub job: Job,
-    /// Size in bytes of the region, which begins at offset 0 and is a multiple of the smallest
-    /// block.
     pub(super) region: u64,
     pub(super) seed: u64,
 }
@@ -46,7 +44,6 @@ pub(super) fn plans(job: &Job, format: Format) -> Result<Vec<Plan>, String> {
     Ok((0..job.numjobs).map(plan).collect())
 }
 
-/// Returns the size of the region. As in fio, a remainder that is smaller than a block is not used.
 fn region(job: &Job, format: Format) -> Result<u64, String> {
     let whole = format.bytes();
     let block = u64::from(format.block_bytes);

@@ -7,7 +7,6 @@ pub(super) enum Size {
 }
 
 impl Size {
-    /// Parses a size such as `4096`, `4k`, `1g`, `0x1000` or `25%`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match text.strip_suffix('%') {
             Some(percent) => match percent.parse() {

@@ -61,7 +61,6 @@ impl Series {
         self.count += other.count;
     }
 
-    /// Adds the series of a job that ran at the same time. Minima, maxima and means are summed.
     fn side_by_side(&mut self, other: &Self) {
         if self.count == 0 {
             *self = *other;
@@ -202,13 +201,11 @@ pub(super) fn per_second(count: u64, time: Duration) -> f64 {
 pub(super) struct Steps([u64; 7]);
 
 impl Steps {
-    /// Counts a queue depth, rounded down to 1, 2, 4, 8, 16, 32 or 64.
     pub(super) fn add_depth(&mut self, depth: usize) {
         let step = depth.max(1).ilog2().min(6);
         self.0[step as usize] += 1;
     }
 
-    /// Counts a batch size, rounded up to 0, 4, 8, 16, 32, 64 or larger.
     pub(super) fn add_batch(&mut self, batch: usize) {
         let step = match batch {
             0 => 0,

@@ -12,7 +12,6 @@ use super::plan::Plan;
 use super::source::Source;
 use super::stats::{JobStats, Times};
 
-/// Interval of checks of the stop flag while the job waits for completions.
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
 /// Maximum number of bad blocks with a description in the result. Further bad blocks are only
@@ -173,7 +172,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Submits commands up to the queue depth. Returns false if `source` has ended.
     fn top_up(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -326,7 +324,6 @@ impl Pacer {
         }
     }
 
-    /// Returns true if the command must wait. Otherwise counts the command.
     fn holds(&mut self, direction: Direction, now: Instant) -> bool {
         let Some(interval) = self.interval else {
             return false;

@@ -63,7 +63,6 @@ pub(crate) enum Direction {
     Sync,
 }
 
-/// Opaque `struct thread_data`, a job.
 #[repr(C)]
 pub(crate) struct ThreadData {
     _opaque: [u8; 0],

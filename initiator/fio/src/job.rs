@@ -51,7 +51,6 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Connects, and opens the namespace. If `known` is given, the namespace must be the same disk.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -130,8 +129,6 @@ impl Job {
         }
     }
 
-    /// Waits until `min` I/Os have ended, or for `patience`. Returns the number of ended I/Os,
-    /// which is at most `max`.
     pub(crate) fn wait(
         &mut self,
         min: usize,

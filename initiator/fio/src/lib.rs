@@ -39,7 +39,6 @@ struct Plan {
     namespace: Namespace,
 }
 
-/// Description of the engine. fio stores list pointers and handles in it.
 struct Ops(UnsafeCell<EngineOps>);
 
 // SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the description.

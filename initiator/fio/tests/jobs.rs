@@ -50,7 +50,6 @@ fn engine() -> &'static PathBuf {
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // With these arguments, Cargo reuses the dependencies compiled for the tests.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {

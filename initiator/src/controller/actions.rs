@@ -199,7 +199,6 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // A reconnection may grant fewer I/O queues. Commands for a missing queue then end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -212,8 +211,6 @@ impl Controller {
         }
     }
 
-    /// Records a failed attempt to reconnect. The errors of later commands contain the first loss
-    /// and this error.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {

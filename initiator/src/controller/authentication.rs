@@ -122,7 +122,6 @@ impl Dialogue {
         }
     }
 
-    /// Ends the dialogue. Sends AUTH_Failure2 unless the controller has reported the failure.
     fn failed(&mut self, failure: Failure) -> Step {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {

@@ -29,7 +29,6 @@ struct Opened {
     replaced: bool,
 }
 
-/// Commands that identify a namespace, in order. `Changes` reads log page 04h for all namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Changes,
@@ -96,7 +95,6 @@ pub(super) struct Guard {
     of_reset: Doubts,
     lost: bool,
     pub(super) changes: u64,
-    /// True if log page 04h must be read, to re-arm its event.
     arms: bool,
     changed: Changes,
 }

@@ -31,7 +31,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes the changed namespaces. Returns `None` while log page 04h is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != AssociationState::Live {
             return Some(Changes::default());
@@ -93,8 +92,6 @@ impl Controller {
         true
     }
 
-    /// Sends the next identification command, and parked commands that need not wait any longer.
-    /// Returns true if there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != AssociationState::Live {

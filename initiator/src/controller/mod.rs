@@ -33,7 +33,6 @@ use guard::Guard;
 const RESPONSE_BYTES: usize = 64;
 /// Bit that is set in the work ID of a receive. The other bits are the index of the receive.
 const RECEIVE_ID: u64 = 1 << 63;
-/// Number of times that the age of commands is checked during a command timeout.
 const SWEEPS: u8 = 4;
 
 /// Controller of a subsystem, with its queues.
@@ -54,7 +53,6 @@ pub struct Controller {
     events: Events,
     /// Error that the fabric has reported for a connection since the last loss.
     trouble: Option<HostError>,
-    /// Latest loss of the controller. Parked commands and later commands end with it.
     loss: Loss,
     first_loss: Option<Loss>,
     shutdown: Option<Shutdown>,

@@ -180,7 +180,6 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// True if an earlier error must have caused the loss, which does not contain that error.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,

@@ -42,7 +42,6 @@ pub(super) struct Io {
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
-    /// True if the owner has given the command up, so that it is not sent on another path.
     given_up: bool,
     /// True if the owner has abandoned the result. The slot becomes free when the command ends.
     orphan: bool,
@@ -150,8 +149,6 @@ impl Ios {
         None
     }
 
-    /// Moves a command in flight to the front of the waiting commands. If the owner has given the
-    /// command up, it ends with `answer` instead.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = self.get_mut(slot);
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");

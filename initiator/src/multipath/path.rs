@@ -26,7 +26,6 @@ const TRIES_MAX: u8 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// Smallest ANATT. A smaller value from the controller is replaced by this one.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,8 +209,6 @@ impl Path {
         }
     }
 
-    /// Returns the maximum size of the ANA log in bytes. Its number of namespaces is MNAN, or NN
-    /// (at most 1024) if NN is larger.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
@@ -328,7 +325,6 @@ impl Path {
     }
 
     pub(super) fn reap(&mut self, queue: IoQueue) -> Option<(u16, Result<Response, HostError>)> {
-        // This drops one handle of the buffer. `Ios` keeps another handle for the caller.
         let (ticket, Ended { answer, .. }) = self.controller.reap(queue)?;
         let slot = self.owners[queue.index() - 1][usize::from(ticket.cid())];
         Some((slot, answer))

@@ -36,8 +36,6 @@ struct CapsuleSlot {
 }
 
 impl Capsules {
-    /// Returns the number of capsule slots for `commands` commands. Each slot can have one posted
-    /// SEND.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }
@@ -107,8 +105,6 @@ impl Capsules {
         }
     }
 
-    /// Handles the completion of the SEND from slot `last`. This slot and all slots posted before
-    /// become free for reuse.
     pub(super) fn sent(&mut self, last: u16) {
         loop {
             let place = self.posted.pop_front();

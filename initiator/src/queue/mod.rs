@@ -45,7 +45,6 @@ pub(crate) struct Queue {
     pub(crate) link: Link,
     pub(crate) released: bool,
     capsules: Capsules,
-    /// Maximum capsule of the current connection in bytes. It is at most the stride of `capsules`.
     capsule_bytes: usize,
     depth: u16,
     slots: Vec<Slot>,
@@ -466,8 +465,6 @@ impl Queue {
             && requeue::may_pass(status, &self.capsules.sqe(slot.place()))
     }
 
-    /// Parks a failed command until its retry. The capsule moves to another slot if the old one is
-    /// still posted.
     fn retry(&mut self, cid: u16, status: Status) -> Effect {
         let qid = self.qid;
         let slot = &mut self.slots[usize::from(cid)];

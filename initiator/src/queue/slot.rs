@@ -130,7 +130,6 @@ pub(super) struct Slot {
     pub(super) held: Option<Buffer>,
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
-    /// True if the command may be sent again when its connection has broken.
     pub(super) requeue: bool,
     pub(super) retries: u8,
     pub(super) not_before: Duration,

@@ -32,7 +32,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All topics. The discriminant of a topic is its index in this list.
+    /// Topics in the order of their discriminants, which are indices into this list.
     pub const ALL: [Self; 5] = [
         Self::Refused,
         Self::Fault,

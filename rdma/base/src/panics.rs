@@ -63,8 +63,8 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // The location is unknown if another panic hook has replaced ours. That hook prints the
-            // location.
+            // The location is unknown if another panic hook, which prints the location, has
+            // replaced ours.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }

@@ -29,7 +29,6 @@ struct Region {
     mapping: Arc<Mapping>,
     access: Access,
     live: AtomicBool,
-    /// True while the remote key is valid. The peer can invalidate it.
     open: AtomicBool,
 }
 
@@ -53,7 +52,7 @@ struct Table {
 
 #[derive(Debug)]
 pub struct Regions {
-    /// Number of changes of `table`. A view compares it with the number of its own copy.
+    /// Number of changes of `table`. A view detects by this number that its copy is stale.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,

@@ -171,7 +171,6 @@ fn in_parentheses(text: &str) -> Option<u16> {
     decimal(text.split_once('(')?.1)
 }
 
-/// Returns the first negative number after a space, a parenthesis or an equals sign.
 fn negative(text: &str) -> Option<u16> {
     text.match_indices('-').find_map(|(at, _)| {
         let before = text[..at].chars().next_back();

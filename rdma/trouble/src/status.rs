@@ -52,7 +52,6 @@ pub(super) const DO_NOT_RETRY: Trouble = Trouble {
     next: LOG_OF_TARGET,
 };
 
-/// Explanations of statuses that have no entry of their own, by SCT.
 pub(super) const OTHERS: [Trouble; 8] = [
     status(
         0,

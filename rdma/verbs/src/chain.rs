@@ -84,9 +84,8 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the number of requests before `work`, which the device refused. The device has
-    /// accepted them. If the driver named no refused request, the device may have accepted the
-    /// whole chain.
+    /// Returns the number of requests that the device accepted before it refused `work`. If the
+    /// driver named no refused request, the device may have accepted the whole chain.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain

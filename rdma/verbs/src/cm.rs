@@ -217,7 +217,6 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_establish(self.raw) })
     }
 
-    /// Sends a REJ. A REJ has at most 148 bytes of private data (IBTA 12.6.7).
     pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
         let length = private_data.len().min(148) as u8;
         // SAFETY: the identifier is live, and the private data outlives the call.

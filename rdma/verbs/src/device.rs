@@ -121,8 +121,6 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// Returns the next completion vector. The vectors are used in rotation, so that endpoints use
-    /// different interrupts.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()

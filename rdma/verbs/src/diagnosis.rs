@@ -93,7 +93,6 @@ pub fn port_mtu(device: &str, port: u8) -> io::Result<PortMtu> {
     })
 }
 
-/// Opens the named device for one query.
 fn with_device<T>(
     device: &str,
     query: impl FnOnce(&Library, *mut ibv_device, *mut ibv_context) -> io::Result<T>,

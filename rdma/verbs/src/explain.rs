@@ -73,8 +73,6 @@ pub(crate) fn unusable(reason: &str) -> FabricError {
     }
 }
 
-/// Returns the refusal of an iWARP adapter. iWARP has no RNR NAK, and connects in other steps than
-/// RoCE.
 pub(crate) fn iwarp(device: &str) -> FabricError {
     unusable(&format!(
         "RDMA device {device} speaks iWARP, and Cairn speaks RoCE: use an adapter or a port with \

@@ -22,7 +22,6 @@ use crate::sys;
 use cairn_base::panics::{Part, confine_part};
 use cairn_base::wake::{Wake, wait_readable};
 
-/// First and longest interval between attempts to restore a lost address.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
@@ -211,7 +210,6 @@ impl ListenerThread {
             pkey_index: None,
             waiting: Arc::clone(&self.waiting),
         };
-        // Dropping or answering `handle` decrements the count.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
             self.log_refused(
                 peer,

@@ -91,7 +91,6 @@ fn resolve(
 ) -> Result<Id, FabricError> {
     let channel = Channel::new(library)?;
     let mut id = Id::new(&channel, 0)?;
-    // If the peer is link-local, the local address has the same scope.
     let scope_id = ScopedAddr::from(remote).scope_id();
     let local = local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
     id.resolve_addr(local, remote, RESOLVE_TIMEOUT.as_millis() as i32)

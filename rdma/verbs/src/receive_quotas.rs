@@ -32,8 +32,6 @@ pub(crate) struct Posting {
 }
 
 impl Posting {
-    /// Returns a posting to a shared queue. Its completion is matched by the queue pair number
-    /// instead.
     pub(crate) fn shared(slot: u32) -> Self {
         Self { slot, turn: 0 }
     }
@@ -43,7 +41,6 @@ impl Posting {
 struct Quota {
     qp: QpId,
     limit: u32,
-    /// Number of receives that are posted, flushed or lent to the owner.
     used: u32,
     posted: u32,
     is_needy: bool,
@@ -58,7 +55,6 @@ impl Quota {
 pub(crate) struct ReceiveQuotas {
     /// Holder of each receive, by its slot.
     holders: Box<[Holder]>,
-    /// Number of postings of each slot, modulo 65536.
     turns: Box<[u16]>,
     spare: VecDeque<u32>,
     /// Queue pair of each receive that the owner has, by the owner's id.
@@ -86,7 +82,6 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Adds a queue pair with a quota. Returns the number of spare receives that it may take now.
     pub(crate) fn open(&mut self, qp: QpId, limit: u32) -> u32 {
         self.quotas[qp.slot()] = Some(Quota {
             qp,
@@ -110,8 +105,6 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Adds a receive that the owner has posted. The queue pair that used it before may use another
-    /// one.
     pub(crate) fn add(&mut self, slot: u32, id: u64) {
         self.holders[slot as usize] = Holder::Spare;
         self.spare.push_back(slot);
@@ -120,7 +113,6 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Returns a queue pair that lacks receives, and the number of spare receives that it may take.
     pub(crate) fn next(&mut self) -> Option<(QpId, u32)> {
         let part = self.part();
         while !self.spare.is_empty()
@@ -169,7 +161,6 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Lends a completed receive to the owner. Returns `None` if the receive is not posted.
     pub(crate) fn completed(&mut self, posting: Posting, id: u64) -> Option<QpId> {
         let qp = self.leave(posting, |_| Holder::Owner)?;
         // If an owner uses an id twice, only the later receive is counted.

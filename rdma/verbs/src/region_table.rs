@@ -64,7 +64,6 @@ impl Drop for Listed {
     }
 }
 
-/// Copy of the table for one endpoint. The copy keeps the mappings of its regions alive.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,

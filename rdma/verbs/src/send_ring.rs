@@ -65,8 +65,6 @@ impl SendRing {
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with this sequence number and all earlier work. Returns `None` if the work is
-    /// not outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;

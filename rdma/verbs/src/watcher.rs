@@ -174,7 +174,6 @@ fn watch(
                 Ok(Some(pending)) => subscribers.async_event(pending.event),
                 Ok(None) => break,
                 Err(_) => {
-                    // The error EIO means that the kernel has removed the device.
                     subscribers.device_removed();
                     break;
                 }

@@ -84,7 +84,6 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
-        // The kernel computes the checksum for IPv6.
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }

@@ -51,7 +51,6 @@ impl Drop for Live {
     }
 }
 
-/// Formats a line such as `   3 s  30% runs  read: 12.8k IOPS, 50.0MiB/s, 78 us`.
 fn line(glimpse: &Glimpse, last: Option<&Glimpse>) -> String {
     let since = last.map_or(glimpse.elapsed, |last| glimpse.elapsed - last.elapsed);
     let phase = match glimpse.phase {

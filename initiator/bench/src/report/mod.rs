@@ -16,7 +16,6 @@ use super::run::{BenchResult, JobResult};
 use super::stats::JobStats;
 use super::worker::JobError;
 
-/// Report entry: one copy of the job, or all copies with `group_reporting`.
 #[derive(Debug)]
 struct Entry<'a> {
     job: &'a Job,

@@ -49,7 +49,6 @@ const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
 /// Twice the packet lifetime assumed by Linux (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Minimum interval between [`CmEvent::Questioned`] events of a connection.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 /// Target ACK delay in REPs. The code means 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;

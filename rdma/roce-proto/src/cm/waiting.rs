@@ -84,8 +84,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new one replaces. The consumer has answered it. For proven
-    /// addresses, each address counts as a network.
+    /// Returns the request that a new one replaces. Only requests answered by the consumer can be
+    /// replaced. Each proven address counts as a network.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {

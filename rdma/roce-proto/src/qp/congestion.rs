@@ -1,12 +1,10 @@
 //! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
-//! - The window grows by one packet when a whole window has been acknowledged. A loss halves it. If
-//!   the
-//! round trip is at its minimum, no packets queue, so the loss is random, and the window only
-//! shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The window grows by one packet when a whole window has been acknowledged, and halves after a
+//!   loss. If the round trip is at its minimum, no packets queue, so the loss is random, and the
+//!   window only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate. Later, the
-//!   rate
-//! first recovers by halves, and then increases until it limits nothing.
+//!   rate first recovers by halves, and then increases until it limits nothing.
 //!
 //! Notifications can be forged, because they contain no key. They therefore cut the rate at most
 //! once per round trip, and at most to half of the rate that window and round trip allow. Real
@@ -211,7 +209,6 @@ impl Pacer {
 }
 
 impl Measured {
-    /// Returns the rate below which a notification cannot cut, in bytes per second.
     fn floor(&self) -> f64 {
         let round_trip = self.round_trip.unwrap_or(UNMEASURED).max(ONE_NOTICE);
         let allowed = self.window as f64 / round_trip.as_secs_f64();

@@ -33,7 +33,7 @@ pub(super) struct Responder {
     /// True if super-packets contained READ data since the peer last repeated a READ.
     joined: bool,
     fate: Option<Joined>,
-    /// NAK that broke the queue pair. It answers each later request.
+    /// NAK that broke the queue pair, and that answers each later request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -158,8 +158,6 @@ impl Responder {
         }
     }
 
-    /// Executes a request. Returns true if an acknowledgement must be sent. READs and atomics need
-    /// none.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,

@@ -17,8 +17,9 @@ pub(super) struct RoundTrip {
     least: Duration,
     /// Number of times that the timeout was doubled since the last measurement.
     ///
-    /// Only a measurement resets it. If progress did, a peer that always answers late would receive
-    /// each packet twice, and no round trip could be measured (Karn's rule, RFC 6298 section 5).
+    /// Progress does not reset this number. Otherwise, a peer that always answers late would
+    /// receive each packet twice, and no round trip could be measured (Karn's rule, RFC 6298
+    /// section 5).
     backoff: u32,
     limit: Duration,
     /// Packet whose round trip is measured, with its send time. It was not retransmitted (Karn's

@@ -24,7 +24,6 @@ use super::{Bth, Header};
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
-/// Number of bytes of the IPv4 and UDP headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
 /// Upper 16 bits of the quotient in [`Checker::open`] if the don't-fragment flag differs from the
 /// guess.

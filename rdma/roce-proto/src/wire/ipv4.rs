@@ -88,7 +88,6 @@ impl Ipv4 {
     }
 }
 
-/// Returns the Internet checksum (RFC 1071) of an even number of bytes; 0 for a valid header.
 fn checksum(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes
         .chunks_exact(2)

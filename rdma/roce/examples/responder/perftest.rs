@@ -5,7 +5,7 @@
 
 use cairn_roce::rdma::RemoteBuffer;
 
-/// Length in bytes of the structure in which perftest describes memory. Its fields are big-endian.
+/// Length in bytes of the big-endian structure in which perftest describes memory.
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;

@@ -115,7 +115,6 @@ impl Capture {
     /// Writes buffered packets to the file.
     pub fn flush(&self) {
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk must not stop the traffic, so write errors are ignored.
         let _ = sink.file.flush();
     }
 
@@ -165,7 +164,7 @@ impl Drop for Capture {
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // The flag O_NONBLOCK prevents that opening a named pipe waits for a reader.
+    // Without O_NONBLOCK, opening a named pipe would wait for a reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)

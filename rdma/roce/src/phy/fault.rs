@@ -48,8 +48,6 @@ struct FaultState {
 }
 
 impl BadInlet {
-    /// Adds faults to an inlet. `turn` is the index of the inlet at its address. It changes the
-    /// random seed, so that each inlet has other faults.
     #[must_use]
     pub(crate) fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;

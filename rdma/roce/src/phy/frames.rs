@@ -116,7 +116,6 @@ impl Frames {
 fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
     let tag = Tag {
         vlan: Vlan {
-            // The priority is the class selector, which has the top three bits (RFC 2474, 4.2.2).
             pcp: flow.traffic_class >> 5,
             dei: false,
             vid: vlan.unwrap_or(0),

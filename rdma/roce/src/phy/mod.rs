@@ -57,7 +57,6 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// Returns the addresses covered by the ICRC. In RoCE v1, `source` needs no port.
     #[must_use]
     pub(crate) fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
         let (source, source_port) = (source.ip().to_canonical(), source.port());
@@ -108,7 +107,6 @@ impl Network {
         }
     }
 
-    /// Opens an inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`.
     pub(crate) fn next_inlet(
         &self,
         address: ScopedAddr,

@@ -16,7 +16,6 @@ use super::interface::Interface;
 
 pub(crate) type Mac = [u8; 6];
 
-/// Time after which a MAC address is looked up again, because the peer may have moved.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
 /// Port of the discard protocol (RFC 863). The kernel resolves the MAC address of a machine before
@@ -90,7 +89,6 @@ pub(crate) fn solicit(address: ScopedAddr) {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // If this fails, the MAC address stays unknown, and the connection attempt reports the problem.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], address.at(DISCARD_PORT));
     }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use cairn_roce_proto::qp::Joined;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// Number of consecutive losses after which super-packets to a peer are disabled.
 const LOSSES_MAX: u32 = 8;
 const PEERS_MAX: usize = 64;
 
@@ -51,15 +50,11 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Records that the system refused a super-packet to a peer. Returns true if this disables
-    /// super-packets to the peer.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Records that a packet in a super-packet arrived or was lost. Returns true if this disables
-    /// super-packets to the peer.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {
             return false;

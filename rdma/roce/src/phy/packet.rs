@@ -159,8 +159,6 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Returns filter tests for frames to this machine. Frames for a VLAN interface above `interface`
-/// fail.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![

@@ -24,7 +24,6 @@ pub(super) fn exchange(
     Ok(())
 }
 
-/// Returns a filter that passes the sorted `numbers` in the low 24 bits of the word at offset `at`.
 pub(super) fn by_number(at: u32, numbers: &[u32]) -> Vec<libc::sock_filter> {
     debug_assert!(numbers.is_sorted());
     let mut program = vec![

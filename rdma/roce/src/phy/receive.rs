@@ -129,8 +129,6 @@ impl Receiver {
         }
     }
 
-    /// Returns the number of received datagrams, or an error of the socket. An empty socket is no
-    /// error.
     pub(crate) fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {

@@ -25,7 +25,6 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 /// ECN bits of the traffic class (RFC 3168, 5).
 pub(crate) const ECN: u8 = 3;
 
-/// Maximum time in milliseconds that a flush waits until the socket has room.
 const MAX_WAITS: u32 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,10 +152,6 @@ impl Sender {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC to the batch, after the
-    /// queue pair's earlier packets.
-    ///
-    /// Returns true if the packet follows another one in a super-packet.
     pub(crate) fn commit(
         &mut self,
         flow: &Flow,

@@ -112,8 +112,6 @@ impl SendSockets {
         })
     }
 
-    /// Replaces `send_socket` by a socket and flow of another traffic class. After an error, the
-    /// queue pair still uses `send_socket`.
     pub(crate) fn retake(
         &mut self,
         send_socket: SendSocket,

@@ -31,8 +31,6 @@ pub(crate) struct FlowKey {
 }
 
 impl FlowKey {
-    /// Returns filter statements that return `value` for packets of the flow, and continue for
-    /// others.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -66,7 +64,6 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Binds a socket for RoCE packets. With `share`, other sockets may bind to the address too.
     pub(crate) fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
         let this = Self::open(address)?;
         if share {

@@ -318,7 +318,6 @@ impl ConnectionManager {
             return Rest::Until(deadline.map(|at| self.clock.to_system(at)));
         }
         for (id, request) in requests {
-            // Each listener holds its device, so without the device no listener exists.
             match device.upgrade() {
                 Some(device) => listener::deliver(shared, &device, id, request),
                 None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),

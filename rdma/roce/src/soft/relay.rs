@@ -24,7 +24,6 @@ use crate::phy::socket::FlowKey;
 
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// Maximum number of flows that a device binds to sockets. A new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
 /// If a socket was not read for this time, other endpoints read it too, because it may contain
@@ -71,9 +70,7 @@ pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// True if the queue has packets. It is changed only while the queue is locked.
     has_packets: AtomicBool,
-    /// Start of the last read that emptied the socket, in nanoseconds of the device's clock.
     read_at_ns: AtomicU64,
 }
 
@@ -164,14 +161,10 @@ impl Relays {
     }
 }
 
-/// Flows with packets for several endpoints, with the index of the socket that the flow is bound
-/// to.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Binds a flow to socket `turn`, unless the flow is bound. Returns true if the kernel now
-    /// delivers the flow to this socket.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
         // The connection management of peers sends few packets, so its flows need not be bound.
         if flow.port == ROCE_PORT {

@@ -62,7 +62,6 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
-    /// The REP is sent, but neither the RTU nor a request has arrived.
     Accepted,
     Established,
     Broken,

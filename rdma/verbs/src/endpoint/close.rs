@@ -43,7 +43,6 @@ impl VerbsEndpoint {
             Phase::Closing { .. } => {}
             Phase::Connecting(_) => self.finish(id),
             Phase::Accepted | Phase::Established => {
-                // If this fails, the peer disconnected first, or the device is gone.
                 if let Err(error) = qp.cm.disconnect() {
                     cairn_base::peer_detail!(%id, %error, "rdma_disconnect");
                 }

@@ -203,7 +203,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Establishes a connection whose first message has arrived before its RTU.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)

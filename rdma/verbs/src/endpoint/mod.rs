@@ -58,8 +58,6 @@ pub(crate) struct VerbsEndpoint {
     mailbox: Arc<Mailbox>,
     events: VecDeque<Event>,
     next_look: Instant,
-    /// True if the device was removed, or a queue of the endpoint has failed. The endpoint then
-    /// posts and polls nothing.
     dead: bool,
     serial: Serial,
     wait_fds: [RawFd; 3],

@@ -15,7 +15,6 @@ pub(super) struct Staged {
     next: usize,
     end: usize,
     flushed: VecDeque<Completion>,
-    /// Number of times that the device's completion queue was polled until empty.
     rounds: u64,
 }
 

@@ -73,7 +73,6 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Posts receives to the shared queue. If the device refuses one, those before it stay posted.
     fn post_shared(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let ReceiveQueues::Shared(queue) = &self.receive_queues else {
             return Err(PostError::Broken);
@@ -211,7 +210,6 @@ impl VerbsEndpoint {
     }
 }
 
-/// Posts up to `count` spare receives to a queue pair. Stops after a refusal.
 fn post_own(
     quotas: &mut ReceiveQuotas,
     slots: &ReceiveSlots,

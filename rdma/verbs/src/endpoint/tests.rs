@@ -160,7 +160,6 @@ fn a_late_event_of_a_destroyed_queue_pair_does_not_reach_the_next_of_its_number(
     let mut fixture = Fixture::new();
     let first = fixture.accept();
     fixture.fake.report(sys::IBV_EVENT_QP_FATAL, newest_pair());
-    // The event is still in the mailbox when another queue pair gets the same number.
     drop(fixture.endpoint.table.remove(first));
     let second = fixture.accept();
     assert!(fixture.events().is_empty());

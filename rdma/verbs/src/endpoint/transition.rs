@@ -18,7 +18,6 @@ pub(super) struct Depths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Index in the P_Key table of the port. With `None`, rdma_cm chooses the index.
     pub(super) pkey_index: Option<u16>,
 }
 

@@ -32,15 +32,12 @@ pub(crate) struct State {
     /// True if a queue pair in the error state flushes its work. If false, the work never
     /// completes.
     pub(crate) drains: bool,
-    /// True if `ibv_modify_qp` fails to move a queue pair to the error state.
     pub(crate) keeps_running: bool,
-    /// Error number returned by `post_send`. If `unnamed`, it names no refused request.
     pub(crate) send_error: c_int,
     pub(crate) unnamed: bool,
     pub(crate) receive_error: c_int,
     pub(crate) poll_fails: bool,
     pub(crate) destroyed: u32,
-    /// Number of receives that were posted while the device could still write to their buffers.
     pub(crate) reused: u32,
     pub(crate) opcodes: Vec<(sys::ibv_wr_opcode, bool)>,
     /// Local ACK timeouts of the transitions that set one.
@@ -51,7 +48,6 @@ pub(crate) struct State {
     pub(super) completions: VecDeque<sys::ibv_wc>,
     pub(super) events: VecDeque<(sys::ibv_event_type, usize)>,
     pub(super) unacknowledged: Vec<usize>,
-    /// Addresses of objects, which events may contain.
     pub(crate) pair: usize,
     pub(crate) queue: usize,
     pub(crate) receives: usize,
@@ -85,7 +81,6 @@ impl State {
         pair.receives.push_back(receive);
     }
 
-    /// Completes a message to the queue pair. Returns false if no receive is posted.
     pub(crate) fn deliver(&mut self, raw: usize) -> bool {
         if self.at(raw).is_some_and(|pair| pair.is_shared) && !self.shared.is_empty() {
             self.begin_message(raw);

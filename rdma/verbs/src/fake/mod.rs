@@ -30,7 +30,6 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Device of one test. Only one test of a process uses it at a time.
 pub(crate) struct Fake {
     _turn: MutexGuard<'static, ()>,
 }
@@ -59,8 +58,6 @@ impl Fake {
         };
     }
 
-    /// Reports an event of the object at this address, and waits until the watcher has acknowledged
-    /// it.
     pub(crate) fn report(&self, kind: sys::ibv_event_type, object: usize) {
         state().raise(kind, object);
         wait_acknowledged(object);

@@ -58,7 +58,6 @@ impl Serial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
     QueuePair(sys::ibv_event_type, u32, Serial),
-    /// Completion queue or shared receive queue of the endpoint with this serial.
     Queue(sys::ibv_event_type, Serial),
     Port(sys::ibv_event_type, i32),
     Other(sys::ibv_event_type),

@@ -34,7 +34,6 @@ pub(crate) struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    /// Creates a queue. Returns `None` if the driver has no shared receive queues.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         receives: u32,
@@ -86,7 +85,6 @@ pub(crate) enum Receives {
 }
 
 impl Receives {
-    /// Returns the shared queue or null, and the length of the queue pair's own queue.
     fn parts(&self) -> (*mut sys::ibv_srq, u32) {
         match self {
             Self::Shared(queue) => (queue.raw, 0),
@@ -105,7 +103,6 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a queue pair. It has no inline data if the device refuses `inline` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,

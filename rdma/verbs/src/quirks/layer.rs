@@ -36,7 +36,6 @@ impl Layer {
     }
 }
 
-/// Returns libibverbs behind the layer. All calls in a process use the first profile.
 pub(crate) fn library(quirks: Quirks) -> Result<&'static Library, LibraryError> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     let mut symbols = Library::load()?;

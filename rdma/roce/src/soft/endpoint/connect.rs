@@ -345,8 +345,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections in `disconnected`. The caller has handled all earlier packets, such as
-    /// acknowledgements.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);

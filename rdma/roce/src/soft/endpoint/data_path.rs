@@ -111,7 +111,7 @@ impl SoftEndpoint {
     }
 
     /// Handles a packet of a half-open connection. The peer's first request completes the
-    /// connection. Other packets are ignored.
+    /// connection. All packets of other kinds are ignored.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {
@@ -268,7 +268,6 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// Updates timers and events of a queue pair. The caller has changed the queue pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
