@@ -22,13 +22,13 @@ pub struct Flags {
     pub listen: Vec<String>,
     /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: namespaces to add to `nqn`.
     ///
-    /// Exports get the next free NSIDs. Directories come last; each except the last reserves 1000
-    /// NSIDs.
+    /// Exports get the next free NSIDs. Directories get NSIDs after the other exports. Each
+    /// directory except the last one reserves 1000 NSIDs.
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file lacks it.
     ///
-    /// The default is equal at each start: it derives from machine, first listener and first
-    /// export.
+    /// The default is the same at each start, because it is derived from the machine, the first
+    /// listener and the first export.
     pub nqn: Option<String>,
     /// First export, converted by [`resolved_export`]. The default NQN is then the same for each
     /// spelling of the path.

@@ -147,7 +147,6 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
         out.contains("running: cairn-target fabric set-mode mlx5_0 v2 --port 1"),
         "{out}"
     );
-    // The command would change this machine, but `--root` reads the files of another machine.
     assert!(
         out.contains("running: ip link set eth0 up\n  failed:"),
         "{out}"

@@ -51,7 +51,6 @@ struct Named<'a> {
     dhchap: &'a DhchapPolicy,
 }
 
-/// Builds the configuration. It is usable only if `check.problems` is empty afterwards.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let root = KeyPath::root();
     let target = target::check(check, &root.key("target"), &file.target);

@@ -469,7 +469,8 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // `toml_edit` writes a newline before a table without decoration, which a new table is.
+        // `toml_edit` writes a newline before a table without decoration. A new table has no
+        // decoration.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);

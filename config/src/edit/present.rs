@@ -1,7 +1,7 @@
 //! Comparison of an object that a command adds with the object in the file.
 //!
-//! Only settings of the command are compared. A list of the command may be shorter than the file's
-//! list, which must contain all its entries.
+//! Only settings of the command are compared. If a setting is a list, the file's list must contain
+//! all entries of the command's list.
 
 use std::collections::BTreeMap;
 

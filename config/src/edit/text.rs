@@ -18,7 +18,7 @@ pub(super) struct Text {
     whole: String,
     /// Byte offset in `whole` of the last namespace's end, by subsystem NQN.
     ends: HashMap<String, usize>,
-    /// True if a string has several lines, because such a line could look like a namespace.
+    /// True if the text contains a multi-line string, whose lines could look like a namespace.
     has_long_strings: bool,
 }
 

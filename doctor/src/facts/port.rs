@@ -139,8 +139,9 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port's GIDs and the device's netdev with the port's number; for a
-    /// single port, also all netdevs of the device.
+    /// Returns the netdevs of the port: those of its GIDs, and the netdev that the driver has
+    /// numbered like the port. If the device has a single port, all netdevs of the device are
+    /// included.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

@@ -260,8 +260,7 @@ impl Examination {
 }
 
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
-    // Tagged packets have the priority of the tag. They occur if a VLAN on this netdev has
-    // addresses.
+    // If a VLAN on this netdev has addresses, packets are tagged, and have the priority of the tag.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;

@@ -74,8 +74,6 @@ fn pretty(json: &(impl Serialize + ?Sized)) -> String {
         if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
             out.push(c);
         } else {
-            // Outside of strings, JSON contains only printable characters, so an escape is valid
-            // here.
             let units = c.encode_utf16(&mut [0; 2]).to_vec();
             out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
         }

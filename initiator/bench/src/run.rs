@@ -184,7 +184,6 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // A job sends no message. The channel is disconnected when all jobs have ended.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }

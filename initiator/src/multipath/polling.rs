@@ -53,7 +53,6 @@ impl Multipath {
             path.note(&event);
             match &event {
                 Event::Live { .. } => {
-                    // The change to `Reconnecting` discards the old ANA state.
                     self.set.set_link(index, Link::Reconnecting);
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }

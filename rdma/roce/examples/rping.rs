@@ -85,7 +85,6 @@ pub(crate) fn ping(ip: IpAddr, count: u32, bytes: u16) -> Result<()> {
     for ping in 0..count {
         let letter = |at| b'A' + ((u32::from(at) + ping) % 58) as u8;
         let mut data: Vec<_> = (0..bytes).map(letter).collect();
-        // rdma-core's server echoes only the bytes before the first zero.
         if let Some(last) = data.last_mut() {
             *last = 0;
         }

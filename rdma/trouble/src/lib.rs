@@ -168,8 +168,9 @@ pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 
-/// Returns the entries for a pasted line of a log, or else those with the number `word`, or with
-/// `word` in the name or meaning.
+/// Searches the tables. If `word` is a pasted line of a log, returns the entries that explain the
+/// line. Otherwise, returns the entries with the number `word`, or with `word` in their name or
+/// meaning.
 #[must_use]
 pub fn search(word: &str) -> Vec<Found> {
     let pasted = paste::explain(word);

@@ -7,7 +7,7 @@
 //!   rate first recovers by halves, and then increases until it limits nothing.
 //!
 //! Notifications can be forged, because they contain no key. They therefore cut the rate at most
-//! once per round trip, and at most to half of the rate that window and round trip allow. Real
+//! once per round trip, and never below half of the rate that window and round trip allow. Real
 //! congestion also causes loss or delay, which reduce that rate further. On a lossless network, the
 //! windows of many queue pairs together can keep a queue full. A notification therefore also
 //! shrinks the window if the round trip shows more than a millisecond of queueing.
@@ -178,8 +178,8 @@ impl Pacer {
 
     /// Handles a congestion notification (annex A17.9.3). Returns true if it cut the rate.
     ///
-    /// It has no effect if the queue pair is idle: no packet is unacknowledged, and nothing was
-    /// sent or acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
+    /// The notification has no effect if the queue pair is idle: no packet is unacknowledged, and
+    /// nothing was sent or acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;

@@ -28,8 +28,8 @@ const ENOUGH: usize = 60_000;
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch. Its later packets must be sent after this
-/// position.
+/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must be
+/// sent after this position.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,

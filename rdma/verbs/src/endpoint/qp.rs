@@ -112,7 +112,7 @@ impl Pair {
         self.ring.complete(sequence)
     }
 
-    /// Returns the oldest work that has not completed before the end mark.
+    /// Ends the oldest outstanding work, and returns it. The end mark has completed.
     pub(super) fn ended_by_mark(&mut self) -> Option<SendEntry> {
         self.ring.complete_oldest()
     }

@@ -107,7 +107,6 @@ impl State {
         let mut sends = std::mem::take(&mut pair.sends);
         let receives = std::mem::take(&mut pair.receives);
         if !quirks.blames_oldest {
-            // The first request has succeeded, and has no completion because it is unsignaled.
             sends.drain(..sends.len().saturating_sub(1).min(1));
         }
         if let Some(first) = sends.pop_front() {

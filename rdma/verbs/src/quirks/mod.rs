@@ -17,7 +17,7 @@ pub enum SharedReceives {
     Present,
     /// The device reports a maximum of 0.
     Absent,
-    /// The device reports a maximum, and the driver has no such verb.
+    /// The device reports a maximum, but the driver does not implement shared receive queues.
     Unimplemented,
 }
 

@@ -172,7 +172,6 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // If the call fails, the socket still has its wide filter, which also passes the flow.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }
