@@ -15,8 +15,8 @@ fn main() {
 }
 
 pub(crate) fn of_repository() -> Option<String> {
-    // Cargo runs this script again after each commit and branch change: both add a line to this
-    // log.
+    // Cargo must run this script again after each commit and each change of the branch. Git
+    // appends a line to this log in both cases.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
     println!("cargo:rerun-if-changed=src");

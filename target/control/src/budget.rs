@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Maximum bytes reserved for a user's requests and responses; a single request may exceed it.
+/// Maximum bytes reserved for the requests and responses of one user. A single request may exceed
+/// this limit.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
@@ -14,8 +15,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until `bytes` fit or the user has no reservation. Callers must not hold a reservation:
-    /// two such callers would deadlock.
+    /// Waits until `bytes` fit into the limit, or until the user has no reservation. The caller
+    /// must not hold a reservation, because two such callers would wait for each other.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();
@@ -45,7 +46,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Sets the actual size, possibly beyond the limit, without waiting.
+    /// Changes the reserved bytes to the actual size without waiting, even beyond the limit.
     pub(crate) fn set(&mut self, bytes: usize) {
         let mut used = self.budget.lock();
         *used = *used - self.bytes + bytes;

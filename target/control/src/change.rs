@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use cairn_config::{Draft, NewLimits};
 
-/// Effect of a control method: decides refusal, logging and memory reservation.
+/// Effect of a control method. The server uses it to refuse changes on a read-only socket, to log
+/// changes, and to decide how much memory to reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Changes nothing.
@@ -18,27 +19,29 @@ pub enum Effect {
 /// Control methods, sorted by name.
 pub type Declared = &'static [(&'static str, Effect)];
 
-/// Kind of a change: decides whether it is batched and may give hosts access.
+/// Kind of a configuration change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only adds; batched.
+    /// The change only adds objects. The target may apply it together with other changes.
     Grows,
-    /// Only removes; batched. Must not give hosts access.
+    /// The change only removes objects. The target may apply it together with other changes, and
+    /// refuses it if a host would gain access.
     Shrinks,
-    /// Not batched. Must not give hosts access.
+    /// The change is never applied together with others. It is refused if a host would gain
+    /// access.
     Narrows,
-    /// Not batched.
+    /// The change is never applied together with others.
     Alone,
 }
 
 impl Kind {
-    /// True if the change must not give hosts access.
+    /// Returns whether the target must refuse the change if a host would gain access.
     #[must_use]
     pub fn is_removal(self) -> bool {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
 
-    /// True if the change is not batched.
+    /// Returns whether the change is never applied together with others.
     #[must_use]
     pub fn is_made_alone(self) -> bool {
         matches!(self, Self::Narrows | Self::Alone)
@@ -48,7 +51,7 @@ impl Kind {
 /// Disk created by a client and not yet behind a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// Export, as in the configuration file.
+    /// Exported path or image, as written in the configuration file.
     pub export: String,
     /// Logical block size in bytes, if requested.
     pub block_size: Option<u32>,
@@ -58,11 +61,11 @@ pub struct Disk {
     pub product: &'static str,
     /// Size in blocks; 0 for a file.
     pub blocks: u64,
-    /// Shown block size in bytes.
+    /// Block size in bytes that clients see.
     pub block_bytes: u32,
     /// True if writes are refused.
     pub read_only: bool,
-    /// Limits of the later namespace.
+    /// Limits for the namespace that will use the disk.
     pub limits: NewLimits,
 }
 
@@ -73,6 +76,6 @@ pub struct Stage {
     pub draft: Draft,
     /// Disks without a namespace, by name.
     pub disks: BTreeMap<String, Disk>,
-    /// Whether to read key files and disk sizes even if the text is unchanged.
+    /// Whether key files and disk sizes must be read even if the text is unchanged.
     pub rereads: bool,
 }

@@ -12,8 +12,8 @@ pub enum FrameError {
     TooLong,
 }
 
-/// Splits a byte stream into JSON objects and arrays by brackets and strings; the parser checks all
-/// other syntax. Examines each byte once.
+/// Splits a byte stream into JSON objects and arrays. It only counts brackets outside strings; the
+/// parser checks all other syntax.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,

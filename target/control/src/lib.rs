@@ -1,9 +1,9 @@
 //! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket, and the types of its
 //! configuration changes.
 //!
-//! A value ends at its last bracket: it has no length prefix and, from SPDK's clients, no line end.
-//! Clients are untrusted: request size, connections and waits are bounded, and clients do not wait
-//! for each other's requests.
+//! A JSON value ends at its closing bracket, because SPDK's clients send neither a length nor a
+//! line end. Clients are untrusted. Therefore, request sizes, connections and waiting times are
+//! bounded, and no client waits for requests of another one.
 
 mod budget;
 mod change;

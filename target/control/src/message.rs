@@ -115,7 +115,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     }
 }
 
-/// Returns true for a request or batch.
+/// Returns whether the bytes are a valid request or batch.
 #[cfg(feature = "fuzzing")]
 #[must_use]
 pub fn parses(bytes: &[u8]) -> bool {

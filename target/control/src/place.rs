@@ -81,7 +81,7 @@ impl Plan {
             path: path.to_owned(),
             source,
         };
-        // Fails if the longest path used by `bind` exceeds the 108 bytes of sun_path (unix(7)).
+        // The longest path used by `bind` must fit into the 108 bytes of `sun_path` (unix(7)).
         SocketAddr::from_pathname(beside(path, ".new").join("socket")).map_err(system)?;
         check_folder(path).map_err(system)?;
         match std::fs::symlink_metadata(path) {
@@ -158,8 +158,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path` with mode 0660; replaces the socket of an ended process. The socket
-    /// appears there only after its group and mode are set.
+    /// Creates the socket at `path` with mode 0660. It replaces the socket of an ended process.
+    /// The socket appears at `path` only after its group and mode are set.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         Plan::new(path, group)?.bind()
     }

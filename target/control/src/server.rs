@@ -25,7 +25,8 @@ pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Bytes of memory per byte of a request: in `[0,0,0]`, two bytes become a value of 32.
+/// Maximum bytes of memory that the parser needs for each byte of a request. In `[0,0,0]`, a value
+/// of 32 bytes is parsed from two bytes.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -42,7 +43,7 @@ pub struct Peer {
 /// Timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Time limit for the rest of a request, and for sending a response.
+    /// Time limit for receiving the rest of a request, and for sending a response.
     pub request: Duration,
     /// Time limit between requests.
     pub idle: Duration,
@@ -66,14 +67,14 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// True if results of `method` are small, so that less memory is reserved.
+    /// Returns whether the results of `method` are small. The server then reserves less memory.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
     }
 
-    /// Runs the task of one connection, which closes on return. Panics that do not abort the
-    /// process must be stopped here.
+    /// Runs the task of one connection. The connection closes when the task ends. An
+    /// implementation must catch panics here, unless they abort the process.
     fn confine(
         &self,
         conversation: impl Future<Output = ()> + Send,
@@ -221,8 +222,6 @@ impl Client {
         }
     }
 
-    /// Executes the requests of a frame. Sends each response before the next execution: a
-    /// connection holds at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

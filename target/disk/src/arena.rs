@@ -52,7 +52,8 @@ impl Arena {
         &self.mapping
     }
 
-    /// Sets the index of the fixed buffer ([`Ring::add_buffer`](crate::Ring::add_buffer)).
+    /// Sets the index of the mapping among the fixed buffers of the ring
+    /// ([`Ring::add_buffer`](crate::Ring::add_buffer)).
     pub fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }

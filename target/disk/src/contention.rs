@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Gap between two polls that may mean that another thread has used the core.
+/// Minimum time between two polls that suggests that another thread used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
 /// Lost time above which the core counts as shared.
@@ -16,9 +16,7 @@ const LOST_PART: u32 = 4;
 /// Detects that other threads use a polling thread's core.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
-    /// Lost time beyond the tolerated fraction, and when it was last updated.
     lost: Option<(Duration, Instant)>,
     switches: i64,
 }

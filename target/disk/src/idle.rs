@@ -35,7 +35,6 @@ pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
-    /// Whether the last sleep ended within `largest` of the last work.
     was_short: bool,
     served: u64,
     shared: SleepTrial,
@@ -88,7 +87,7 @@ impl Idle {
     }
 
     /// Like [`Self::pause`]. If `threads` is true, other threads execute all pending work. The
-    /// reactor then sleeps instead of yielding, because these threads may need the core.
+    /// reactor then sleeps instead of yielding, because these threads may need its core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {

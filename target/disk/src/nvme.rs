@@ -45,19 +45,19 @@ const DEALLOCATE: u32 = 1 << 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocks {
     pub(crate) first: u64,
-    /// 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
     pub(crate) count: u32,
 }
 
 /// Optional hints of a host about a command, used by NVMe drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// Whether a command that does not write must use the data on the medium (FUA).
+    /// FUA bit of a command that does not write. If set, the drive must read the data from the
+    /// medium.
     pub fua: bool,
-    /// Whether the drive should limit its retries (LR).
+    /// LR bit of a command. If set, the drive should limit its retries.
     pub limited_retry: bool,
-    /// Bits 7:0 are DSM of a Read or Write (NVM, figure 43). Bits 1:0 are IDR and IDW of Dataset
-    /// Management (NVM, 3.2.3).
+    /// DSM field of a Read or Write (NVM, figure 43). In Dataset Management (NVM, 3.2.3), only
+    /// bits 1:0 are used, which are IDR and IDW.
     pub attributes: u8,
 }
 

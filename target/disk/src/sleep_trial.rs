@@ -1,24 +1,23 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A program that computes keeps a yielded core for milliseconds, but a sleeping reactor regains
-//! the core when work arrives. A thread that produces the reactor's work returns the core soon, so
-//! sleeping only costs time. No clock or counter distinguishes these programs, so both ways are
-//! tried.
+//! If the other program only computes, it keeps a yielded core for milliseconds. A sleeping
+//! reactor is better, because it gets the core back when work arrives. If the other thread
+//! produces work for the reactor, it soon returns the core. Sleeping then only costs time. No
+//! clock or counter distinguishes these programs, so the reactor tries both ways.
 
 use std::time::{Duration, Instant};
 
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum command rate of a sleeping reactor, divided by its rate while polling. A smaller gain
-/// may be chance.
+/// Minimum factor by which sleeping must increase the command rate. A smaller gain may be chance.
 const WORTH: f64 = 1.1;
 
-/// Initial and maximum time for which a trial's result applies.
+/// Time for which the result of a trial applies. It starts at `KEPT_MIN`, and doubles up to
+/// `KEPT_MAX` each time a new trial has the same result.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Maximum time between the end of a result and a new trial with the same result. The new result
-/// applies twice as long.
+/// Maximum time since the end of the previous result, for the doubling.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -32,7 +31,6 @@ enum Phase {
     #[default]
     Alone,
     Polls(Stretch),
-    /// Trial of sleeping. The number is the command rate per second while polling.
     Sleeps(Stretch, f64),
     Known(Finding),
 }

@@ -12,7 +12,8 @@ use cairn_base::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Errno of a panicked job, with unknown effect on the disk; no system call of a job returns it.
+/// Errno for a job that panicked. The job may have changed the disk or not. No system call of a
+/// job returns this errno.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
 pub(crate) type Ended = Result<u32, i32>;
@@ -21,7 +22,7 @@ pub(crate) type Ended = Result<u32, i32>;
 pub(crate) enum Outcome<J> {
     Ended(Ended),
     Begun,
-    /// Job that was not started; its owner must decide again.
+    /// Returned job that was not started. The ring decides again whether to start it.
     Undone(J),
 }
 
@@ -58,8 +59,8 @@ impl<J> std::fmt::Debug for JobQueue<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Returns `None` if no eventfd can be created. If `stepped`, no threads start: [`Self::step`]
-    /// executes the jobs.
+    /// Returns `None` if no eventfd can be created. If `stepped` is true, no threads are started,
+    /// and [`Self::step`] executes the jobs.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {

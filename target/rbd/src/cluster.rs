@@ -15,16 +15,16 @@ const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Client options: name, value, and whether a failure to set it is an error.
 const OPTIONS: [(&str, &str, bool); 6] = [
-    // The cache acknowledges writes before any OSD has them.
+    // The cache would acknowledge writes before the OSDs have them.
     ("rbd_cache", "false", true),
-    // With a timeout, an operation could be executed after its timeout.
+    // With a timeout, the cluster could execute an operation after the timeout was reported.
     ("rados_osd_op_timeout", "0", true),
-    // If librbd did not copy the data, a failed write, for example of a blocklisted client, would
-    // never call back (seen with 16.2.15).
+    // Without a copy of the data, librbd may never call back after a failed write, for example of
+    // a blocklisted client (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
-    // Seconds until a recovered OSD is detected.
+    // Interval in seconds at which the client checks whether an OSD has recovered.
     ("objecter_tick_interval", "0.5", false),
 ];
 

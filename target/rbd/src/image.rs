@@ -13,7 +13,7 @@ use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout};
 use crate::sys::{self, Functions};
 
-/// Open image and its client, referenced by each operation.
+/// Open image of one client. Each pending operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -39,14 +39,12 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         self.note_close();
-        // The keeper closes the image, which may block.
         let _ = self.notes.send(Note::Close);
     }
 }
 
 /// Open RBD image, closed by its keeper thread after the last reference.
 pub struct Image {
-    /// Current client's handle, locked only to read or replace it.
     current: RwLock<Arc<Handle>>,
     spec: ImageSpec,
     access: Access,
@@ -110,8 +108,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces the end of use. The image closes after its pending operations; a new open waits
-    /// for the close.
+    /// Announces that the image is no longer used. It closes after its pending operations. A later
+    /// open of the same image waits for this.
     pub fn let_go(&self) {
         self.current().note_close();
     }

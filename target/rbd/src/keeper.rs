@@ -24,7 +24,7 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Images being closed. The list is consistent after a panic, because each change is one step.
+/// Images that are being closed.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -54,8 +54,8 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// If `watched` names a header object, the keeper watches that object, and so detects that the
-/// cluster has blocklisted the client.
+/// Starts the keeper of an image. If `watched` names a header object, the keeper watches that
+/// object. It thereby detects that the cluster has blocklisted the client.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -106,7 +106,7 @@ unsafe impl Send for Watch {}
 
 struct Keeper {
     open: Open,
-    /// Boxed, because callbacks use its address until the watches are removed.
+    /// Boxed, because librbd's callbacks hold its address until the watches are removed.
     watch: Box<Watch>,
     name: String,
     state: Arc<ImageState>,
@@ -119,7 +119,8 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // Without this thread, blocklisting would go undetected, so the image counts as failed.
+            // Without this thread, the target would not detect blocklisting. Therefore the image
+            // counts as failed.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}

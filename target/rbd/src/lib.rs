@@ -28,9 +28,10 @@ pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }
 
-/// Waits for all unused images to close, for at most `longest`. Returns false on timeout.
+/// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
 ///
-/// If the process ends earlier, locks stay until the cluster has missed the client for 30 seconds.
+/// If the process ends earlier, the cluster keeps the locks until it has not heard from the client
+/// for 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

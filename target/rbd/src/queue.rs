@@ -75,7 +75,7 @@ pub enum Work {
         /// Length in bytes.
         length: u64,
     },
-    /// Completes after the writes started earlier.
+    /// Completes after all writes that were started earlier.
     Flush,
 }
 
@@ -95,7 +95,6 @@ struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     count: AtomicUsize,
     asleep: AtomicBool,
-    /// True after the queue was dropped. Completions are then discarded.
     closed: AtomicBool,
     wake: Wake,
 }
@@ -122,7 +121,6 @@ impl Shared {
 /// Starts operations on images, and collects their completions, for one thread.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// Reused boxes, so that submitting does not allocate.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
     out: u32,
@@ -227,7 +225,6 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Breaks the reference cycle of the list and its completed operations.
         let mut ended = self.shared.ended();
         self.shared.closed.store(true, Ordering::Relaxed);
         let left = std::mem::take(&mut *ended);

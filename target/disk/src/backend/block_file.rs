@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// True if workers only submit writes. A worker that waits for completion could keep a file of
-    /// FUSE or NFS locked.
+    /// Whether workers submit writes and do not wait for them. A waiting worker could keep a file
+    /// of FUSE or NFS locked.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -76,7 +76,6 @@ impl BlockFile {
             Alignment::NONE
         };
         let block_bytes = open::choose_block_bytes(path, block_bytes, alignment.offset)?;
-        // Files have no limit, because file systems split requests themselves.
         let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
         let limits = is_device.then(|| QueueLimits::of(&file)).flatten();
         let can_deallocate = !is_device || limits.is_some_and(|limits| limits.discard > 0);
@@ -119,7 +118,6 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// True for files; a device may return any data for discarded blocks.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         self.can_grow
     }
@@ -313,7 +311,8 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // The kernel zeroes a hole, on many devices by writing, so a discard is faster.
+                    // On a device, the kernel zeroes a punched hole, often by writing. A discard
+                    // is faster.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }
@@ -371,8 +370,8 @@ impl BlockFile {
             }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
             Ok(_) if io.op == BlockOp::Flush || io.syncing => {
-                // The system reports a loss only once. If another operation got the report, this
-                // operation must fail too.
+                // The kernel reports a lost write only once. If another operation got that report,
+                // this operation must fail too.
                 let refused = self.health.refuses(io.op);
                 return Progress::Done(if refused {
                     Err(Errno(libc::EIO))
@@ -380,7 +379,6 @@ impl BlockFile {
                     Ok(())
                 });
             }
-            // The file is shorter than when it was opened.
             Ok(0)
                 if matches!(
                     io.op,
@@ -413,8 +411,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation consists of a change and a separate sync. Through the page
-    /// cache, the error of a single call would not show whether other writes were lost.
+    /// True if a durable operation consists of a change and a separate sync. Only the error of a
+    /// sync shows whether other writes in the page cache were lost.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

@@ -9,7 +9,8 @@ pub struct Claim {
     pub shared: bool,
     /// Device and inode that the path must have.
     pub expected: Option<(u64, u64)>,
-    /// If set, the open only checks whether the disk can be used. It takes the configured lock and
-    /// opens for reading. While the disk is in use, it retries until this time.
+    /// Time limit of a trial, if this open is one. A trial only checks whether the disk can be
+    /// used: it takes the configured lock, opens the disk for reading, and retries until this time
+    /// while the disk is in use.
     pub trial_until: Option<Instant>,
 }

@@ -1,5 +1,5 @@
-//! Disks about to be replaced, whose locks and claims pass to successors with the same file or
-//! device.
+//! Open disks that a new configuration replaces. Their locks and claims pass to the new disks with
+//! the same file or device.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use super::claim::Claim;
 use super::closing::{FormerFile, Guard, OpenFile, Place};
 use super::lock::Lock;
 
-/// Weak references to open disks about to be replaced.
+/// Weak references to open disks that will be replaced.
 #[derive(Debug, Default)]
 pub struct Formers(HashMap<Place, Vec<FormerFile>>);
 

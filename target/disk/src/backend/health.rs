@@ -121,7 +121,6 @@ fn refused(losses: u8, op: BlockOp) -> bool {
     losses & CUT_SHORT != 0 || promises_durability
 }
 
-/// `before` is in blocks.
 pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u64) {
     let (blocks, rest) = (
         bytes / u64::from(block_bytes),

@@ -12,10 +12,11 @@ use uuid::Uuid;
 
 const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 
-/// Extended attribute with a file's UUID, and the inode for which it was created.
+/// Extended attribute of a file. It contains the UUID, and the inode for which the UUID was
+/// created.
 const ATTRIBUTE: &str = "user.cairn.uuid";
 
-/// Scope in which a disk's name is unique, unless the name is globally unique.
+/// Machines on which a disk's name is unique. Globally unique names need no scope.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// Identifier of this machine, such as its machine ID.
@@ -76,8 +77,8 @@ pub(super) fn derived(name: &str) -> Uuid {
 enum Name {
     Global(String),
     Local(String),
-    /// Name from the device's path and size. A replacement device at this path may have the same
-    /// name.
+    /// Name made from the path and the size of the device. A replacement device at the same path
+    /// may get the same name.
     Place(String),
 }
 
@@ -114,7 +115,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // Copies of a disk have its partition UUIDs, so the partition is named by disk and start.
+        // A copy of a disk has the same partition UUIDs. Therefore the name of a partition
+        // consists of the name of its disk and its first sector.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -137,8 +139,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // These names are unique on this machine only, because users of virtual machines and of the
-    // device mapper choose them.
+    // These names are unique on this machine only, because the users of virtual machines and of
+    // the device mapper choose them.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -180,13 +182,14 @@ struct Birth {
     text: String,
     /// True if the birth time is unknown. A reused inode number is then not detected.
     is_weak: bool,
-    /// May change with each mount.
+    /// File system ID, which may change with each mount.
     fsid: u64,
 }
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// The files of a Btrfs snapshot have the inode numbers of the original files.
+        /// A Btrfs snapshot has its own file system ID, but its files keep the inode numbers of
+        /// the files that were copied.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
@@ -218,7 +221,8 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // All targets that open this copy must get the same UUID, so it is derived.
+                // The UUID is derived and not random, because all targets that open this copy must
+                // get the same UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a changed disk.
                 tracing::warn!(
@@ -238,7 +242,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // A failed write is harmless, because the copy's identity can be derived again.
+        // The error is ignored, because the next open derives the same UUID again.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {

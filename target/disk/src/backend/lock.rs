@@ -1,9 +1,9 @@
 //! flock(2) lock of an exported file.
 //!
-//! A lock lasts until the last reference to the locked file description is closed. Each disk writes
-//! through this description, and pending operations hold references to it. No process can therefore
-//! lock the file of a killed process before the last write has ended. A replacement disk shares the
-//! lock.
+//! The kernel holds a lock until the last reference to the locked file description is closed. Each
+//! disk writes through this description, and pending operations hold references to it. Therefore,
+//! if a process is killed, no other process can lock the file before the last write has ended. A
+//! replacement disk shares the lock.
 
 use std::fs::File;
 use std::io;
@@ -30,13 +30,14 @@ impl LockedFile {
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // The failed upgrade has released the shared lock. The lock can normally be taken
-            // again, because the upgrade failed due to shared locks of other processes.
+            // `flock` released the shared lock before it failed, so it is taken again. This
+            // normally succeeds, because the other processes hold shared locks.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
 
-    /// Replaces the lock by an exclusive lock through `file`. In between, no lock is held.
+    /// Takes an exclusive lock through `file`, and releases the old lock first. Between the two
+    /// steps, the file is not locked.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -50,8 +51,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to a file's lock; the last reference releases the lock. Must not be dropped during
-/// kernel operations on the file.
+/// Reference to the lock of a file. The lock is released with the last reference. The kernel must
+/// not have pending operations on the file at that time.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,
@@ -99,12 +100,12 @@ impl Lock {
     }
 
     fn state(&self) -> MutexGuard<'_, LockedFile> {
-        // The state is consistent after a panic, because no code between the changes panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that was opened as `own`. Returns the file for the disk's I/O: a writer uses the
-    /// locked file. Fails if the disk requires exclusive use and other processes share the file.
+    /// Adds a disk that opened the same file again as `own`. Returns the file for the disk's I/O.
+    /// A disk that writes gets the locked file. Fails if the disk requires exclusive use, but
+    /// other processes share the file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();

@@ -1,5 +1,5 @@
-//! Files behind loop devices. A target locks them as well as the device, because a file and a loop
-//! device over it are one disk with two names.
+//! Files behind loop devices. A target locks the device and the file, because both names lead to
+//! the same data.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,13 +11,12 @@ use rustix::io::Errno;
 use super::claim::Claim;
 use super::lock::Lock;
 
-/// Maximum devices between an exported one and a loop device: partitions, volumes, RAIDs.
+/// Maximum number of stacked devices that are followed down to a loop device.
 const LEVELS_MAX: usize = 8;
 
-/// Takes a shared lock of each file behind a device. The locks are shared, because several loop
-/// devices can have parts of one file. The error is the path of a file that is itself exported.
-///
-/// A file that this process cannot open is not locked.
+/// Takes a shared lock of each file behind a device, unless this process cannot open the file. The
+/// locks are shared, because several loop devices can use parts of one file. If a file is locked
+/// exclusively, for example because it is exported itself, returns its path as the error.
 pub(super) fn lock(device: u64, claim: Claim) -> Result<Vec<Lock>, PathBuf> {
     let claim = Claim {
         shared: true,
@@ -79,7 +78,7 @@ pub(super) fn used_over(file: (u64, u64)) -> Option<PathBuf> {
 }
 
 fn is_at(path: &str, file: (u64, u64)) -> bool {
-    // Without DONT_SYNC, a loop device over a file of a lost NFS server would delay every disk.
+    // Without DONT_SYNC, a file on a lost NFS server would block this call for every disk.
     let statx = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
     statx.is_ok_and(|statx| {
         let device = rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor);
@@ -92,7 +91,7 @@ fn is_used(device: &Path) -> bool {
     match options.read(true).custom_flags(libc::O_EXCL).open(device) {
         Ok(_) => false,
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => true,
-        // Without access to the device, only the system's lists show its users.
+        // This process may not open the device, so it searches the lists of the system.
         Err(_) => ["/proc/self/mountinfo", "/proc/swaps"].iter().any(|list| {
             let list = fs::read_to_string(list);
             list.is_ok_and(|list| is_listed(&list, &device.display().to_string()))

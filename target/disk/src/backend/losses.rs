@@ -11,8 +11,6 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            // These disks report errors only to the affected commands, so there is nothing to
-            // recover.
             Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
@@ -27,7 +25,8 @@ impl Backend {
         }
     }
 
-    /// Returns true for an unlinked file, whose data is lost when the target ends.
+    /// Returns whether the file of the disk was deleted. Its data is lost when the target closes
+    /// the file.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -35,8 +34,8 @@ impl Backend {
         }
     }
 
-    /// Returns the device number of the file system if the disk is a file. Only a file can be
-    /// truncated or deleted.
+    /// Returns the device number of the file system if the disk is a file, because only a file can
+    /// be truncated or deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),
@@ -44,7 +43,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether a file was truncated or deleted. Blocks. Returns true for a new
+    /// Checks whether the file of the disk was truncated or deleted. Blocks the calling thread
+    /// until the file system replies. Returns true if the check found a new
     /// [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {

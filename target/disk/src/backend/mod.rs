@@ -104,8 +104,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces the removal of the disk. An open of the same disk waits until the reactors have
-    /// completed its operations and dropped it.
+    /// Announces that the disk will be removed. A later open of the same disk waits until the
+    /// reactors have dropped this one.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),
@@ -125,8 +125,8 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Returns whether the disk's operations use a ring. If not, they need neither buffers nor
-    /// scheduling.
+    /// Returns whether the operations of the disk use a ring. Operations of other disks need
+    /// neither buffers nor scheduling.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
@@ -284,10 +284,9 @@ impl Backend {
         Ok(bytes.is_some_and(|bytes| self.accept_size(bytes)))
     }
 
-    /// Makes completed writes durable. Blocks.
+    /// Makes completed writes durable. Blocks the calling thread until the disk replies.
     ///
-    /// # Errors
-    /// The flush failed, now or earlier.
+    /// # Errors The flush failed, now or earlier.
     pub fn flush(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.flush(),
@@ -322,8 +321,8 @@ impl Backend {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// Returns memory that contains the data of any read of `length` bytes: mapping and offset.
-    /// Only null disks have such memory.
+    /// Returns the mapping and the offset of memory that always contains the data of any read of
+    /// `length` bytes. Only null disks have such memory.
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {
@@ -395,7 +394,6 @@ impl Formers {
         match &backend.0 {
             Kind::File(disk) => self.insert(disk.former()),
             Kind::Drive(disk) => self.insert(disk.former()),
-            // An image's lock belongs to its Ceph client; disks in memory have none.
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => {}
         }
     }

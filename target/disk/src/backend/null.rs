@@ -9,7 +9,6 @@ use crate::ring::Ring;
 
 #[derive(Debug)]
 pub(super) struct NullDisk {
-    /// Zeroes for the largest read, shared by null disks and registered once with each RDMA device.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
     blocks: AtomicU64,

@@ -56,16 +56,18 @@ pub(super) fn open(
     })
 }
 
-/// Calls `open`, and retries while the disk is in use, for [`IN_USE_PATIENCE`] or until the claim's
-/// `trial_until`. An ended process still uses the disk until the kernel has torn down its io_uring.
-/// If this target has removed the disk, waits until its reactors have finished.
+/// Calls `open`, and calls it again while the disk is in use, for [`IN_USE_PATIENCE`] or until
+/// `trial_until` of the claim. After a process was killed, the kernel may still use the disk until
+/// it has torn down the io_uring. If this target has removed the disk, the function first waits
+/// until the reactors have dropped it.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // This is read before the first try, because the removed disk may close during the try.
+    // This flag is read before the first call of `open`, because the removed disk may close during
+    // that call.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -181,7 +183,8 @@ fn zoned(path: &Path) -> OpenError {
     ))
 }
 
-/// Refuses a shared file behind the page cache, which misses writes of other targets.
+/// Refuses to share a file that is accessed through the page cache, because the cache does not
+/// show the writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     // `f_type` of tmpfs, which is coherent: its files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -265,8 +268,7 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks the file, because two writers would destroy the data unless both declare it as shared.
-/// Returns the file to use.
+/// Locks the file, unless all its users declare it as shared. Returns the file to use.
 fn lock(
     path: &Path,
     file: File,

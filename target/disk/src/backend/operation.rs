@@ -31,8 +31,8 @@ pub enum BlockOp {
     WriteUncorrectable,
     /// Deallocates the range if possible.
     Deallocate,
-    /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer
-    /// has Dataset Management ranges; the offset is unused.
+    /// Passes hints of a host to a disk that [uses them](super::Backend::takes_advice). The buffer
+    /// contains the ranges of Dataset Management, and the offset is unused.
     Advise,
     /// Makes completed writes durable.
     Flush,
@@ -86,10 +86,7 @@ pub struct BlockIo {
     pub(super) syncing: bool,
     pub(super) stopped: bool,
     pub(super) tries: u8,
-    /// True after a non-blocking write has failed. A worker then repeats the write after a check of
-    /// the size.
     pub(super) may_wait: bool,
-    /// Zeroing method of the current step; the disk's method may change meanwhile.
     pub(super) method: u8,
 }
 

@@ -1,8 +1,8 @@
-//! Pieces of a transfer, each accepted by the device as one request.
+//! Division of a transfer into pieces that the device accepts as single requests.
 //!
-//! The kernel splits a request that is too large, unless the request is non-blocking
-//! (`REQ_NOWAIT`). Without pieces, io_uring's first try would therefore always fail, because it is
-//! non-blocking.
+//! The kernel splits large requests, except for non-blocking ones (`REQ_NOWAIT`). io_uring first
+//! tries each request without blocking. Without pieces, this try would always fail for a large
+//! request.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,7 +11,6 @@ use super::queue_limits;
 
 const PIECES_MAX: u32 = 8;
 
-/// Unit of piece sizes in bytes: the largest logical block and the smallest page.
 const UNIT: u64 = 4096;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +19,8 @@ pub(super) struct Pieces {
     out: u32,
     asked: u32,
     moved: u32,
-    /// Whether each step has only one piece, after a partial failure.
+    /// Whether a step has only one piece, because an earlier step with several pieces failed in
+    /// part.
     one_by_one: bool,
     error: i32,
 }
@@ -44,14 +44,15 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// True for a step of several pieces. If its result is `EAGAIN`, other pieces may have
-    /// succeeded.
+    /// Returns whether the step has several pieces. Some of them may have succeeded if the step
+    /// fails with `EAGAIN`.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
-    /// Returns the step's result after the last piece: `EAGAIN` after a partial failure, so that
-    /// single pieces are retried to find the cause.
+    /// Records the result of one piece. Returns the result of the step after its last piece. If
+    /// only a part of the step was done, the result is `EAGAIN`. The caller then repeats the
+    /// pieces one by one, to find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -70,8 +71,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Ends a piece that cannot succeed in part. After the last piece, returns the step's bytes or
-    /// first error.
+    /// Like [`Self::end_one`], for pieces that succeed as a whole or not at all. The result of the
+    /// step is its bytes or its first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -84,8 +85,8 @@ impl Pieces {
     }
 }
 
-/// Maximum bytes of a passthrough command, which the kernel does not split. The kernel maps a
-/// command in at most 256 segments; unaligned data takes one more.
+/// Maximum bytes of a passthrough command. The kernel does not split such commands, and maps a
+/// command in at most 256 segments. Unaligned data needs one more segment.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

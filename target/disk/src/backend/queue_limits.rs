@@ -27,7 +27,8 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Converts to logical blocks; one block if the unit is not a whole number of at least two.
+    /// Converts the unit to logical blocks. Returns a single block if the unit is not a whole
+    /// number of at least two blocks.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
@@ -84,8 +85,8 @@ impl QueueLimits {
     }
 }
 
-/// Bytes between boundaries (`chunk_sectors`); 0 without boundaries, or if a partition starts
-/// elsewhere.
+/// Returns the distance of the boundaries in bytes (`chunk_sectors`), or 0 if the device has none.
+/// A partition that does not start at a boundary also gets 0.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -104,8 +105,8 @@ fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     Some(Unit { bytes, offset })
 }
 
-/// Smallest physical block of a device and all devices below it. A stacked device itself reports
-/// the largest.
+/// Returns the smallest physical block size of a device and of all devices below it. A stacked
+/// device itself reports only the largest one.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -130,7 +131,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Returns the possible `queue` folders: a partition's is one level up.
+/// Returns the two possible `queue` folders, because a partition has its folder one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))

@@ -1,10 +1,10 @@
 //! Images of a Ceph cluster (RBD), by librbd. Differences from a disk:
 //!
-//! * librbd truncates operations at the image's end and reports success: the size is checked before
-//!   and after.
-//! * A discard below 64 KiB has no effect; zeroing uses a call that always zeroes.
-//! * Without a cache, acknowledged writes are on all replicas: FUA costs nothing.
-//! * An operation cannot be cancelled, and keeps its buffer until the cluster replies.
+//! * If an operation exceeds the image's end, librbd truncates it and reports success. The size is
+//!   therefore checked before and after each operation.
+//! * A discard below 64 KiB has no effect, so zeroing uses a call that always zeroes.
+//! * The cache is disabled. Acknowledged writes are on all replicas, so FUA costs nothing.
+//! * An operation cannot be cancelled. Its buffer is in use until the cluster replies.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::ring::{Ring, Span};
 /// Maximum bytes of one call. librbd sends the requests to all objects of a call at once.
 const PIECE_MAX: u64 = 256 << 20;
 
-/// Allocation unit of an OSD: smaller writes require a read.
+/// Allocation unit of an OSD. For a smaller write, the OSD must read first.
 const WRITE_BYTES: u64 = 4096;
 
 /// `rbd_discard_granularity_bytes`.

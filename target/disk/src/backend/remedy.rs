@@ -1,7 +1,7 @@
 //! Remedies for a path that cannot be opened.
 //!
-//! Administrators paste remedies as root. Therefore no remedy creates a file in a device or memory
-//! file system, or changes an existing file.
+//! Administrators run these commands as root. Therefore no remedy changes an existing file, or
+//! creates a file in a device or memory file system.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -19,11 +19,9 @@ const IN_MEMORY: [u32; 2] = [
 
 const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Remedy for root, whom only these mechanisms restrict.
 const FOR_ROOT: &str = "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
      security module, or a service without the capability";
 
-/// `otherwise` is the remedy for users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_base::permission(otherwise, FOR_ROOT)
 }

@@ -1,14 +1,14 @@
-//! Changes of disks that may block, executed by worker threads, because a kernel thread of io_uring
-//! could execute a blocked write at any later time.
+//! Changes of disks that may block, executed by worker threads. io_uring is not used, because its
+//! kernel thread could execute a blocked write at any later time.
 //!
 //! A worker reads the clock directly before the system call, which is made soon or not at all
-//! ([`timely`]). Workers have at most [`WITH_WORKERS_MAX`] changes per file; further changes wait
-//! here, and are cancelled if their lease ends. After a gap ([`ROUND_GAP`]), changes that have not
-//! begun wait until the reactor has processed closed connections. On FUSE and NFS, where a waiting
-//! worker may keep the file locked, workers submit by AIO ([`Aio`]).
+//! ([`timely`]). Workers have at most [`WITH_WORKERS_MAX`] changes of a file. Further changes wait
+//! here, and are cancelled when their lease ends. After a gap ([`ROUND_GAP`]), changes that have
+//! not begun wait until the reactor has processed closed connections. On FUSE and NFS, a waiting
+//! worker may keep the file locked, so workers submit by AIO ([`Aio`]).
 //!
 //! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory. Devices may
-//! write to it, so no reference to it may exist.
+//! write to this memory, so no reference to it may exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -32,8 +32,8 @@ const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Time between two rounds of a reactor that counts as a gap. During a gap, hosts may have
-/// disconnected.
+/// Minimum time between two rounds of a reactor that counts as a gap. Hosts may have disconnected
+/// during a gap.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
@@ -98,7 +98,8 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds until which the reactor's knowledge of closed connections is current.
+    /// Time in nanoseconds after which the change must not begin, because the reactor may not know
+    /// which connections have closed since.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -138,7 +139,8 @@ impl workers::Job for Job {
 }
 
 impl Change {
-    /// Blocks until completion. Returns `None` if `look` is too old.
+    /// Makes the system call, which blocks until completion. Returns `None` if the clock reading
+    /// `look` is too old.
     fn make(&self, look: Look, fd: RawFd) -> Option<Ended> {
         let slice;
         let range;
@@ -154,7 +156,8 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The offset takes two arguments; 64-bit machines ignore the upper half.
+                // The system call takes the offset as two halves. 64-bit machines ignore the upper
+                // half.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -229,7 +232,6 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Apart {
     workers: Option<Workers<Job>>,
-    /// The inner `None` means that the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
     under_way: Vec<u64>,
     early: Vec<(u64, Ended)>,
@@ -261,13 +263,12 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// True if worker threads or the kernel execute changes, whose completion will end a wait.
+    /// Returns whether worker threads or the kernel execute changes. The completion of a change
+    /// will wake the reactor.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }
 
-    /// Returns `None` if the system refuses a context, for example because of `fs.aio-max-nr`.
-    /// Workers then wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -275,7 +276,6 @@ impl Apart {
             .clone()
     }
 
-    /// If `submits`, a worker does not wait for the change's completion.
     pub(super) fn add(
         &mut self,
         tag: u64,
@@ -317,8 +317,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes changes to workers, which may begin them until `known_until_ns`. Calls `refuse` with
-    /// the tag of each change whose lease has expired.
+    /// Passes changes to workers. A change may begin until `known_until_ns`. Calls `refuse` with
+    /// the tag of each change whose lease has ended.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {

@@ -55,8 +55,8 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // The memory stays allocated, because drive commands whose ring could not pin it use
-            // its address.
+            // The memory stays allocated. If a ring for drives could not pin it, pending commands
+            // use its address.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
@@ -102,8 +102,8 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length, in copied pieces, because no reference may exist to
-    /// memory that devices write.
+    /// Compares two spans of the same length. The bytes are copied first, because no reference to
+    /// memory that devices write may exist.
     pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");

@@ -37,8 +37,8 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// Reads the clock again after a possible suspension of the process. Cancels queued changes
-    /// with expired leases.
+    /// Reads the clock again, because the process may have been stopped. Cancels queued changes
+    /// whose leases have ended.
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();

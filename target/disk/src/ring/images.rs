@@ -13,7 +13,8 @@ pub(super) struct Images {
 }
 
 impl Ring {
-    /// An operation that `changes` the image fails with `ECANCELED` after the lease.
+    /// Starts an operation of an image. If `changes` is true, the operation fails with `ECANCELED`
+    /// after the end of the lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();
@@ -28,8 +29,7 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // `None` means that no descriptor is available for a queue, so the caller must
-                // retry.
+                // `None` means that no eventfd could be created. The caller must then retry.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,
@@ -47,7 +47,7 @@ impl Ring {
         Memory::new(mapping, at, span.length as usize)
     }
 
-    /// Returns `false` if a completion is available.
+    /// Returns `false` if a completion of an image is ready.
     #[inline]
     pub(super) fn watch_images(&mut self) -> bool {
         let Some(images) = self.images.as_mut() else {
@@ -80,7 +80,8 @@ impl Ring {
         Some(Finished::Operation { tag, result })
     }
 
-    /// True if librbd has all pending operations. Its threads then need a core.
+    /// Returns whether all pending operations are with librbd, whose threads need a core to
+    /// complete them.
     #[inline]
     pub fn waits_for_threads(&self) -> bool {
         let images = self.images_out();

@@ -51,8 +51,8 @@ pub const BUFFERS_MAX: usize = 10;
 /// Queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Operations gathered before submission. Smaller batches cost more system calls; larger ones leave
-/// the disk idle.
+/// Number of operations that are submitted together. Smaller batches cost more system calls, and
+/// larger batches leave the disk idle.
 const BATCH: usize = 8;
 
 /// Size in bytes of the zeroes written to disks that cannot zero a range.
@@ -151,15 +151,14 @@ pub enum Finished {
 /// io_uring of a thread, with its workers, images and drives.
 pub struct Ring {
     uring: IoUring,
-    /// Number of pushed entries, modulo 2^32.
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
-    /// Whether the kernel has pinned each buffer, within the locked memory limit.
     pinned: [bool; BUFFERS_MAX],
-    /// Removed unpinned buffers that pending operations may use.
+    /// Removed buffers that pending operations may still access, because the kernel has not pinned
+    /// them.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files, kept while operations are pending, because dropping a file would release its
-    /// lock.
+    /// Fixed files. A file is kept while operations are pending, because dropping it would release
+    /// its lock.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
@@ -167,12 +166,13 @@ pub struct Ring {
     /// Number of operations in the kernel; polls do not count.
     in_flight: u32,
     outgoing: Outgoing,
-    /// Completions of [`Self::settle`], and cancelled operations.
+    /// Completions that [`Self::pop`] returns first: those of [`Self::settle`] and of cancelled
+    /// operations.
     settled: VecDeque<Finished>,
     /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
     simulated: Option<Box<Attachment>>,
-    /// Changes executed outside io_uring, because they may block or io_uring lacks them.
+    /// Changes that worker threads execute instead of io_uring.
     apart: Apart,
     images: Option<Box<Images>>,
     drives: Option<Box<DriveRings>>,
@@ -191,8 +191,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // Allows one kernel thread per operation, because a blocked operation must not delay other
-        // disks. Linux before 5.15 lacks this setting.
+        // Allows one kernel thread for each operation, because a blocked operation must not delay
+        // operations on other disks. Linux before 5.15 lacks this setting.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -227,16 +227,17 @@ impl Ring {
         self.outgoing.set_clock(clock, started);
     }
 
-    /// Sets the lease of subsequent changes: after `until_ns` (nanoseconds since the start), they
-    /// do not begin but fail with `ECANCELED`.
+    /// Sets the lease of subsequent changes. A change that has not begun at `until_ns`
+    /// (nanoseconds since the start) fails with `ECANCELED`.
     #[inline(always)]
     pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Polls `fd` once; completes when the descriptor is or becomes readable.
+    /// Polls `fd` once. The poll completes when the descriptor is readable.
     ///
-    /// A multishot poll reports only new events; a thread about to sleep would miss unread data.
+    /// A multishot poll would report only new events, and a thread about to sleep would miss
+    /// unread data.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
@@ -300,8 +301,8 @@ impl Ring {
     }
 
     /// Waits until all pending operations have ended. [`Self::pop`] then returns their completions
-    /// in the order of the tags, so that simulations do not depend on the kernel's order. Later
-    /// completions are kept for the next call. Changes that workers return after a gap
+    /// in the order of the tags, so that a simulation does not depend on the order of the kernel.
+    /// Later completions are kept for the next call. Changes returned by workers after a gap
     /// ([`ROUND_GAP`]) wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
@@ -336,14 +337,15 @@ impl Ring {
         Ok(())
     }
 
-    /// True if a completion is ready that no descriptor reports, so that the caller must not sleep.
+    /// Returns whether [`Self::pop`] has a completion for which no descriptor becomes readable.
+    /// The caller must then not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// True if a gap ([`ROUND_GAP`]) delays changes to a later round. Such changes do not
-    /// end a wait.
+    /// Returns whether changes wait for the next round because of a gap ([`ROUND_GAP`]). These
+    /// changes do not end a wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -425,8 +427,8 @@ impl Ring {
         }
     }
 
-    /// Moves leased changes into the submission queue directly before the system call, and cancels
-    /// expired ones. After a gap or without room, changes stay.
+    /// Moves changes with a valid lease into the submission queue directly before the system call,
+    /// and cancels the others. Changes stay in the list after a gap, or if the queue has no room.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -513,7 +515,7 @@ impl Drop for Ring {
     }
 }
 
-/// Ignores a signal, a timeout and a full completion queue, because the caller polls again.
+/// Ignores a signal, a timeout and a full completion queue. The caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

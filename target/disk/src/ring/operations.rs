@@ -21,8 +21,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span`. A `durable` write ends when the data is on stable storage. If `at_once`, a write
-    /// that would block, for example for space, fails with EAGAIN.
+    /// Writes `span`. A `durable` write ends when the data is on stable storage. If `at_once` is
+    /// true, a write that would block fails with EAGAIN.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -107,8 +107,8 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range on a worker. io_uring would pass many discards to kernel threads, which
-    /// ignore leases.
+    /// Discards a range on a worker. io_uring would pass many discards to its kernel threads,
+    /// which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
@@ -134,8 +134,8 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round. The reactor has processed all connections closed by `now_ns` (nanoseconds
-    /// since the start). Changes may begin until [`ROUND_GAP`] after that time.
+    /// Begins a round. The reactor has processed all connections that closed before `now_ns`
+    /// (nanoseconds since the start). Changes may begin until [`ROUND_GAP`] after that time.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
@@ -156,8 +156,8 @@ impl Ring {
         });
     }
 
-    /// Cancels operations of this tag that have not begun. They end with `ECANCELED`, some only
-    /// when a worker checks or returns them.
+    /// Cancels the operations of this tag that have not begun. Each of them still completes, with
+    /// `ECANCELED`. An operation that a worker holds completes only when the worker checks it.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);
@@ -174,8 +174,8 @@ impl Ring {
         }
     }
 
-    /// Requests cancellation of this tag's operations. Each still completes, with `ECANCELED` if
-    /// cancelled.
+    /// Requests the cancellation of this tag's operations. Each operation still completes, with
+    /// `ECANCELED` if it was cancelled.
     pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);

@@ -1,9 +1,10 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
 //! After the end of an association's lease, the host may write the same blocks through another
-//! path. The clock is therefore read directly before submission, and again if the process was
-//! stopped since; expired changes leave the submission queue. After a gap ([`ROUND_GAP`]), in which
-//! hosts may have disconnected, changes wait until the reactor has processed closed connections.
+//! path. Therefore the clock is read directly before submission, and again if the process was
+//! stopped since. Changes whose lease has ended are removed from the submission queue. Hosts may
+//! have disconnected during a gap ([`ROUND_GAP`]). After a gap, changes wait until the reactor has
+//! processed closed connections.
 
 use std::time::Instant;
 
@@ -22,8 +23,8 @@ struct Change {
 
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// Time at which the entry must no longer be submitted, in nanoseconds: end of the lease, or
-    /// [`ROUND_GAP`] after the round's start, if earlier.
+    /// Time in nanoseconds after which the entry must not be submitted. It is the end of the
+    /// lease, or [`ROUND_GAP`] after the start of the round if that is earlier.
     pub(super) until_ns: u64,
     pub(super) place: u32,
 }
@@ -35,10 +36,9 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// Time in nanoseconds until which the reactor's knowledge of closed connections counts as
-    /// current: [`ROUND_GAP`] after the start of the round, or `u64::MAX` without rounds.
+    /// Time in nanoseconds after which no change may begin in this round: [`ROUND_GAP`] after the
+    /// start of the round, or `u64::MAX` without rounds.
     known_until_ns: u64,
-    /// Whether a full submission queue left changes in the list.
     lacks_room: bool,
 }
 
@@ -88,7 +88,8 @@ impl Outgoing {
         }
     }
 
-    /// True during the current lease and less than [`ROUND_GAP`] after the round's start.
+    /// Returns whether the lease is valid and less than [`ROUND_GAP`] has passed since the start
+    /// of the round.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -114,9 +115,9 @@ impl Outgoing {
             .count()
     }
 
-    /// Removes the first `room` changes, unless [`ROUND_GAP`] has passed since the round's start.
-    /// Passes valid changes to `carry_out`, which returns their position, and expired ones to
-    /// `refuse`.
+    /// Removes the first `room` changes, unless [`ROUND_GAP`] has passed since the start of the
+    /// round. Passes changes with a valid lease to `carry_out`, which returns their position in
+    /// the queue. Passes the tags of the other changes to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -138,8 +139,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // If the lease of a queued entry has ended, the reading is dropped, so that `look_again`
-        // removes the entry.
+        // The lease of a queued entry has ended. Without a clock reading, `enter` calls
+        // `look_again`, which removes the entry.
         if self.first_end() <= now_ns {
             self.look = None;
         }
@@ -205,7 +206,8 @@ impl Outgoing {
         self.queued.extract_if(.., goes).for_each(take_back);
     }
 
-    /// Records a submission of `pushed` entries, of which the last `left` remain in the queue.
+    /// Records that the kernel has taken entries. `pushed` counts all entries ever pushed, and the
+    /// last `left` of them remain in the queue.
     #[inline]
     pub(super) fn taken(&mut self, pushed: u32, left: u32) {
         if left == 0 {

@@ -1,4 +1,4 @@
-//! Cancels entries of a submission queue, which the io-uring crate cannot.
+//! Cancels entries of a submission queue. The io-uring crate has no function for this.
 //!
 //! Why `unsafe` here: the entries are memory shared with the kernel.
 

@@ -43,8 +43,9 @@ where
     }
 }
 
-/// From Linux 6.1 on, completion work waits for the thread's next call; older kernels interrupt the
-/// thread. With `polled`, completions must be polled.
+/// Creates an io_uring. From Linux 6.1 on, the kernel completes operations in the next call of
+/// this thread, while older kernels interrupt the thread. If `polled` is true, completions must be
+/// polled.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

@@ -19,9 +19,9 @@ impl Ring {
         self.apart.replace_threads();
     }
 
-    /// Moves each worker to its next scheduling point: before its job, between job and report,
-    /// after the report. Returns whether a worker moved. `loses` injects a bug to test the
-    /// simulation: returned changes lose their cancellations.
+    /// Runs each worker up to its next step: before its job, between job and report, or after the
+    /// report. Returns whether a worker moved. If `loses` is true, returned changes lose their
+    /// cancellations. The simulation must find this bug.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)
     }

@@ -1,12 +1,12 @@
 //! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
-//! A test registers a file and exports it like any other. All rings of the process redirect its
-//! operations to the simulated disk; the layers from [`BlockFile`](crate::backend) up are those of
-//! production.
+//! A test registers a file and exports it like any other file. All rings of the process redirect
+//! operations on this file to the simulated disk. All layers above, from
+//! [`BlockFile`](crate::backend) on, are the production code.
 //!
-//! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
-//! waits for each delay. Data moves on completion, so a buffer that is reused too early causes wrong
-//! data.
+//! In a simulation (`SteppedTarget`), the simulated clock completes operations. Otherwise a thread
+//! waits for each delay. Data is copied on completion, so a buffer that is reused too early causes
+//! wrong data.
 
 mod attachment;
 mod medium;
@@ -49,7 +49,8 @@ pub enum Operation {
 /// Random behaviour. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Duration of an operation; a short operation overtakes a long one.
+    /// Range of the duration of an operation. An operation may overtake an earlier one that takes
+    /// longer.
     pub delay: Range<Duration>,
     /// Frequency of operations that hang until [`SimulatedDisk::release_all`].
     pub hang: u64,
@@ -61,8 +62,8 @@ pub struct Habits {
     pub short: u64,
     /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
-    /// Frequency of flushes that fail with EIO. At random, all data becomes durable or none, and
-    /// the cache keeps or drops the writes.
+    /// Frequency of flushes that fail with EIO. The flush makes all data durable or none, and the
+    /// cache keeps or drops the writes, both at random.
     pub flush_error: u64,
     /// Bug injected to test checkers, and its frequency.
     pub lie: Option<(Lie, u64)>,

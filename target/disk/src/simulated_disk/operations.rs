@@ -26,10 +26,8 @@ pub(super) struct SimulatedState {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
-    /// Receiver and tag; `None` for a repeated [`Lie::LateWrite`].
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
     pub(super) since: Instant,
-    /// `None` while held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
     pub(super) writes_before: u64,

@@ -7,15 +7,16 @@ impl BlockFile {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
             // An operation that lacked memory had no effect and may be repeated. The sync of a
-            // regular file is an exception, because it may have dropped pages, which the system
-            // reports only once. Block devices keep such pages.
+            // regular file is an exception: it may have dropped pages, and the kernel reports the
+            // loss only once. Block devices keep such pages.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }
     }
 
-    /// True if acknowledged writes may be lost. A failed durable `O_DIRECT` write counts as a
-    /// failed sync, because the error does not show which part failed.
+    /// Returns whether acknowledged writes may be lost. The error of a durable `O_DIRECT` write
+    /// does not show whether the write or its sync failed. Therefore the error counts as a failed
+    /// sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;

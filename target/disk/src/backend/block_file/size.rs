@@ -25,7 +25,7 @@ impl BlockFile {
         self.can_grow.then_some(device)
     }
 
-    /// Checks for truncation, and may block. Returns true for a new truncation.
+    /// Checks whether the file was truncated, and may block. Returns true for a new truncation.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;
@@ -36,7 +36,7 @@ impl BlockFile {
                 self.health.count_names(&self.path, found.stx_nlink.into());
                 self.compare_size(found.stx_size)
             }
-            // Reply of a file server for a deleted file.
+            // A file server returns this error for a deleted file.
             Err(Errno::STALE) => {
                 self.health.count_names(&self.path, 0);
                 false

@@ -14,8 +14,8 @@ impl Loop {
         attach(file, &[]).map(Self)
     }
 
-    /// Returns a loop device that supports discards: an earlier test may have disabled them.
-    /// Returns `None` if the file system cannot punch holes.
+    /// Returns a loop device that supports discards, or `None` if the file system cannot punch
+    /// holes. An earlier test may have disabled discards on a loop device.
     fn that_discards(file: &Path) -> Option<Self> {
         if !full::has_holes(file.parent().unwrap()) {
             return None;
@@ -286,7 +286,7 @@ fn a_file_whose_loop_device_is_held_is_only_read() {
     let Some(device) = Loop::new(&file) else {
         return;
     };
-    // The kernel claims a device that it mounts as O_EXCL does.
+    // A mount claims the device in the same way as `O_EXCL`.
     let mut options = std::fs::File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let held = options.open(&device.0).unwrap();

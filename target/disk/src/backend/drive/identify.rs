@@ -36,7 +36,6 @@ pub(super) struct Identified {
     pub(super) names: Names,
     pub(super) write_protected: bool,
     pub(super) preferred: Option<Preferred>,
-    /// NOIOB, in blocks.
     pub(super) boundary: u16,
     pub(super) atomic: Atomic,
     /// Maximum blocks of Write Zeroes, Verify and Write Uncorrectable; `None` if unsupported.
@@ -133,8 +132,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Maximum blocks of a command: 2^`shift` pages, 2^`mdts` pages if `shift` is 0, or no limit if
-/// both are 0.
+/// Returns the maximum blocks of a command. The limit is 2^`shift` pages. If `shift` is 0, it is
+/// 2^`mdts` pages. If both are 0, there is no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -155,7 +154,6 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
-/// Atomic units of the namespace if it has its own, otherwise of the controller.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {

@@ -45,8 +45,8 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device. Dropped before `file`, so that the closer thread of `file` has the last
-    /// reference.
+    /// Block device. This field must precede `file`, because the last reference must be dropped by
+    /// the closer thread of `file`.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,

@@ -153,7 +153,8 @@ fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedP
             path.display()
         ))
     })?;
-    // The number proves that this is the block device of the admitted drive.
+    // The device number must match the one in sysfs, which proves that this block device belongs
+    // to the admitted drive.
     let found = found.admit(|_| Ok(true))?;
     let number = found.number();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -242,8 +243,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` for a page that the drive refuses. A system error is an error here too, because
-/// without the page, the drive would appear to have other names or another command set.
+/// Returns `None` if the drive refuses the page. A system error is returned as an error, because
+/// without the page, the drive would seem to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),

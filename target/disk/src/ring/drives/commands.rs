@@ -76,7 +76,8 @@ pub(super) struct DriveSlot {
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<QueuedCommand>,
     pub(super) under_way: u32,
-    /// Whether the drive was removed. Its number is reused after the last command.
+    /// Whether the drive was removed. Another drive can get its number after the last command has
+    /// ended.
     pub(super) closed: bool,
 }
 
@@ -87,12 +88,11 @@ pub(in crate::ring) struct Drives {
     pub(super) watched: bool,
     pub(super) places: Vec<Option<DriveSlot>>,
     pub(super) pinned: [bool; BUFFERS_MAX],
-    /// Whether fixed buffers are supported (Linux 6.1).
     pub(super) can_pin: bool,
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Commands without a popped completion, including waiting ones.
+    /// Number of commands without a completion, including the waiting ones.
     pub(super) out: u32,
     pub(super) waiting: u32,
     ranges: Arc<Mapping>,
@@ -100,8 +100,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Linux 6.1 added both fixed buffers for drive commands (`IORING_URING_CMD_FIXED`) and
-/// `SENDMSG_ZC`. Only the latter can be probed.
+/// Returns whether the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`).
+/// Only `SENDMSG_ZC` can be probed, which Linux 6.1 added at the same time.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -353,11 +353,11 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // Leaked, so that files with pending commands stay open.
+            // The files leak on purpose, because commands are pending.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // Unregistered now, so that files close and memory no longer counts as locked.
+        // Otherwise the kernel would close the files and unlock the memory some time later.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

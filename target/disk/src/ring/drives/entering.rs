@@ -19,8 +19,9 @@ pub(super) struct Queued {
 }
 
 impl Drives {
-    /// Moves commands with free tags into the submission queue, and cancels those with expired
-    /// leases. No command overtakes a change kept because of a gap ([`crate::ROUND_GAP`]).
+    /// Moves commands into the submission queue while the drive has free tags, and cancels
+    /// commands whose leases have ended. After a gap ([`crate::ROUND_GAP`]), a change and all
+    /// commands behind it wait.
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -41,8 +42,8 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // The reading is useless if a queued lease has ended, as in
-                        // `Outgoing::release`.
+                        // If the lease of a queued command has ended, `enter` must read the clock
+                        // again and remove that command.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
@@ -78,7 +79,7 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue; changes only within a bounded time after the clock was read.
+    /// Submits the queue. A queue with changes is submitted only shortly after the clock was read.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,

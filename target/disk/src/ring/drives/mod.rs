@@ -60,7 +60,7 @@ impl FileSlot {
 }
 
 impl Ring {
-    /// Polls drives added from now on, if they have poll queues.
+    /// Makes the ring poll the drives that are added later, if they have poll queues.
     pub fn poll_drives(&mut self) {
         self.polls_drives = true;
     }
@@ -136,7 +136,8 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// If `changes`, the command modifies the drive and requires a lease.
+    /// Submits a command. If `changes` is true, the command modifies the drive and requires a
+    /// lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -233,14 +234,14 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Returns `false` if a completion is ready or must be polled.
+    /// Prepares the drives for a sleep of the reactor. Returns `false` if a completion is ready,
+    /// or if a drive must be polled.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
             return Ok(true);
         }
         if let Some(drives) = self.drives_by_interrupts().filter(|it| !it.watched) {
-            // Cleared before the check; a later completion makes the eventfd readable again.
             drives.wake.clear();
         }
         self.submit_drives()?;
@@ -264,7 +265,6 @@ impl Ring {
             drives.watched = false;
             drives.wake.clear();
         }
-        // Also executes deferred work of this thread.
         self.submit_drives()
             .expect("io_uring takes what it has room for");
     }
