@@ -15,7 +15,8 @@ pub(crate) struct Status {
     /// `ok`, or `degraded` if there are problems.
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
-    /// Hosts that were refused, the latest first: at most 256, and none that may connect now.
+    /// Hosts that were refused and still may not connect. The latest one is first, and the list
+    /// has at most 256 hosts.
     pub(crate) refused: Vec<RefusedHost>,
     pub(crate) version: &'static str,
     pub(crate) commit: &'static str,
@@ -33,13 +34,13 @@ pub(crate) struct Status {
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
     pub(crate) subsystems: usize,
-    /// Configured namespaces, with missing ones.
+    /// Number of configured namespaces, including missing ones.
     pub(crate) namespaces: usize,
     /// Namespaces whose disk lost data.
     pub(crate) failed_namespaces: usize,
     /// Namespaces whose file was deleted.
     pub(crate) deleted_namespaces: usize,
-    /// Connected hosts; one that is connected to two subsystems, or twice, counts twice.
+    /// Number of connected hosts. A host that is connected to two subsystems counts twice.
     pub(crate) associations: usize,
     pub(crate) last_reload: Option<LastReload>,
 }
@@ -51,14 +52,14 @@ pub(crate) enum Health {
     Degraded,
 }
 
-/// Condition that an administrator should end.
+/// Condition that an administrator should correct.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `missing`, `listener`, `device`, `reload`, `disk`, `host`, `drained`, `panic`, or `refused`,
-    /// which does not degrade the health; more may follow.
+    /// `missing`, `listener`, `device`, `reload`, `disk`, `host`, `drained`, `panic`, or
+    /// `refused`. More kinds may follow. Only `refused` does not degrade the health.
     pub(crate) kind: &'static str,
     pub(crate) what: String,
-    /// Seconds since the begin; null if unknown.
+    /// Seconds since the problem began; null if unknown.
     pub(crate) for_s: Option<u64>,
     pub(crate) why: String,
     pub(crate) remedy: String,
@@ -81,9 +82,11 @@ pub(crate) struct RefusedHost {
     /// `host`, `subsystem` or `authentication`; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) reason: String,
-    /// Element of the subsystem's `allowed_hosts` that permits the host, if that is missing.
+    /// Element that must be added to the subsystem's `allowed_hosts` to admit the host, if it is
+    /// missing there.
     pub(crate) admit: Option<String>,
-    /// Key that differs, `dhchap_key` or `dhchap_ctrl_key`, if the authentication shows it.
+    /// Key that is wrong, `dhchap_key` or `dhchap_ctrl_key`, if the failed authentication reveals
+    /// it.
     pub(crate) key: Option<&'static str>,
     pub(crate) attempts: u64,
     /// Seconds since the first attempt.
@@ -93,7 +96,6 @@ pub(crate) struct RefusedHost {
 }
 
 impl RefusedHost {
-    /// Kind of a host whose authentication failed.
     pub(crate) const KEY: &str = "authentication";
 }
 
@@ -112,7 +114,7 @@ pub(crate) struct Missing {
 pub(crate) struct LastReload {
     /// Seconds since 1970.
     pub(crate) at: u64,
-    /// Reason of a failure, after which the former configuration stays in force.
+    /// Reason why the reload failed. The previous configuration then stays in force.
     pub(crate) error: Option<String>,
 }
 
@@ -133,9 +135,9 @@ pub(crate) struct Listener {
     pub(crate) provider: &'static str,
     /// RoCE version in user space.
     pub(crate) roce: Option<&'static str>,
-    /// VID of the VLAN tag of RoCE v1.
+    /// VLAN ID of the tag that RoCE v1 writes.
     pub(crate) vlan: Option<u16>,
-    /// ANA state of all groups that `ana_groups` does not have.
+    /// ANA state of all groups that are not in `ana_groups`.
     pub(crate) ana: &'static str,
     /// ANA states by group.
     pub(crate) ana_groups: BTreeMap<String, &'static str>,
@@ -151,7 +153,8 @@ pub(crate) struct Subsystem {
     pub(crate) model: String,
     /// Listeners that lead to the subsystem; null for all.
     pub(crate) listeners: Option<Vec<String>>,
-    /// ANA states by listener and group that differ from the listener's.
+    /// ANA states by listener and group. Only states that differ from those of the listener are
+    /// listed.
     pub(crate) ana: BTreeMap<String, BTreeMap<String, &'static str>>,
     pub(crate) allow_any_host: bool,
     pub(crate) require_key: bool,
@@ -173,13 +176,13 @@ pub(crate) struct Namespace {
     pub(crate) bytes: Option<u64>,
     /// Size of a block in bytes; null if missing.
     pub(crate) block_bytes: Option<u64>,
-    /// Null if missing, unless configured.
+    /// UUID. It is null if the namespace is missing and its UUID is not configured.
     pub(crate) uuid: Option<String>,
     pub(crate) read_only: bool,
     /// Whether a host has protected the namespace from writes.
     pub(crate) protected_by_host: bool,
     pub(crate) ana_group: u32,
-    /// Hosts that see the namespace; null for all of the subsystem.
+    /// Hosts that see the namespace; null if all hosts of the subsystem do.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) host_groups: Vec<String>,
     /// Whether the disk lost data.
@@ -250,7 +253,7 @@ pub(crate) struct HostAdded {
 /// Result of `namespace add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NamespaceAdded {
-    /// NSID of the new namespace, or of the one that was there already.
+    /// NSID of the new namespace, or of the existing one.
     pub(crate) nsid: u32,
     /// Whether the namespace is new.
     pub(crate) added: bool,
@@ -274,7 +277,7 @@ pub(crate) struct HostKey {
     pub(crate) dhchap_key: String,
     /// File or name of the target's key.
     pub(crate) dhchap_ctrl_key: Option<String>,
-    /// Whether the key was removed, so that the host cannot authenticate.
+    /// Whether the key was removed. The host then cannot authenticate.
     pub(crate) removed: bool,
 }
 
@@ -293,11 +296,11 @@ pub(crate) struct Limit {
     pub(crate) write: Option<u64>,
     /// Bytes per second.
     pub(crate) total: Option<u64>,
-    /// Commands at the disk.
+    /// Maximum number of outstanding commands at the disk.
     pub(crate) outstanding: Option<u64>,
-    /// Milliseconds of unused rate that accumulate.
+    /// Milliseconds of unused rate that accumulate for a burst.
     pub(crate) burst_ms: u64,
-    /// Share of the disk relative to the other hosts' weights.
+    /// Weight of the host. Hosts share the disk in proportion to their weights.
     pub(crate) weight: Option<u64>,
 }
 
@@ -315,7 +318,7 @@ pub(crate) struct Drained {
     /// Hosts that left or were disconnected.
     pub(crate) disconnected: usize,
     pub(crate) connected: usize,
-    /// Commands without a response when their host was disconnected.
+    /// Number of commands that had no response when their host was disconnected.
     pub(crate) cut_off: u64,
 }
 

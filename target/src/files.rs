@@ -1,7 +1,7 @@
-//! File access of the control plane, on a thread with a deadline for each call.
+//! File access of the control plane. Each call runs on a thread and has a deadline.
 //!
-//! Until a late call returns, new calls for its path fail; with [`LATE_MAX`] late calls, all new
-//! calls fail.
+//! A call that exceeds its deadline is late. Until it returns, new calls for the same path fail.
+//! If [`LATE_MAX`] calls are late, all new calls fail.
 
 use std::fs::Metadata;
 use std::io;
@@ -26,14 +26,12 @@ struct Running {
 static RUNNING: Mutex<Vec<Arc<Mutex<Running>>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic leaves no partial change, because each change is one assignment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
-    /// Adds an entry. Fails if an earlier call for the path is late, or if too many calls are late.
     fn new(path: &Path) -> io::Result<Self> {
         let mut all = lock(&RUNNING);
         let mut late = 0;
@@ -75,8 +73,8 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job` with the path on a thread. Fails if no thread can start, or if this call or an
-/// earlier one for the path is late.
+/// Calls `job` with the path on a new thread. Fails if no thread can start, or if this call or an
+/// earlier one for the same path is late.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -156,8 +154,8 @@ async fn call_within<T: Send + 'static>(
     Ok(result)
 }
 
-/// Blocks until `calls` has ended. The start and subcommands use this function, because they have
-/// no runtime.
+/// Runs the future `calls` to its end on this thread. The start and the subcommands use this
+/// function, because they have no runtime.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

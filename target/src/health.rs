@@ -1,4 +1,5 @@
-//! Served and unavailable parts, for `status`, metrics and the service manager.
+//! Parts of the target that are served or unavailable, for `status`, metrics and the service
+//! manager.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -82,8 +82,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// True if `JOURNAL_STREAM` has the device and inode of stderr (systemd.exec(5)). The variable
-/// alone proves nothing, because a child with redirected stderr inherits it.
+/// Returns whether `JOURNAL_STREAM` names the device and inode of stderr (systemd.exec(5)). The
+/// existence of the variable proves nothing, because a child with redirected stderr inherits it.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -136,7 +136,7 @@ impl Write for PrefixedStderr {
     }
 }
 
-/// Adds the priority to each line, because the journal treats each line as a message.
+/// Puts the priority before each line, because the journal stores each line as a separate message.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Makes cargo build again if the release of the linked glibc changes.
+/// Makes cargo build the program again if the glibc release to link with has changed.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 fn main() -> ExitCode {

@@ -14,8 +14,8 @@ const REACTORS_AUTO_MAX: usize = 2;
 /// core while another core is idle.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns each reactor's core, or `None` for the scheduler's choice. By default, the cores are
-/// near the listeners' adapters, because a reactor's memory is on the NUMA node of its core.
+/// Returns the core of each reactor, or `None` if the scheduler chooses. By default, the cores are
+/// near the adapters of the listeners, because a reactor's memory is on the NUMA node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -60,8 +60,9 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores. The list takes one core of each near node in turn, and ends with all
-/// other cores. Each node starts with its highest core, because interrupts tend to use the lowest.
+/// Returns the allowed cores in order of preference. Cores of the `near` nodes come first, one of
+/// each node in turn. Within a node, the highest core is first, because interrupts tend to use the
+/// lowest one.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

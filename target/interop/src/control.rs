@@ -16,8 +16,9 @@ pub trait Control: Sync {
 
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
-    /// Applies `change` to a stage of the configuration, perhaps repeatedly to new stages. On
-    /// success, the changed configuration is in use and in the configuration file.
+    /// Applies `change` to a copy of the configuration. `change` may be called several times, each
+    /// time with a new copy. On success, the new configuration is in use and in the configuration
+    /// file.
     fn change(
         &self,
         kind: Kind,
@@ -29,7 +30,7 @@ pub trait Control: Sync {
     /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)) from number `id`.
     fn notices(&self, id: u64, max: u64) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns the metadata of a file. Fails if the file system does not answer.
+    /// Returns the metadata of a file, or an error if the file system does not answer.
     fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
 
     fn log_level(&self) -> tracing::level_filters::LevelFilter;
@@ -37,7 +38,6 @@ pub trait Control: Sync {
     fn set_log_filter(&self, filter: &str) -> Result<(), String>;
 }
 
-/// Boxed, because in a generic future the compiler cannot prove that a closure is `'static`.
 pub type Changing<'c> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'c>>;
 
 pub trait Snapshot {
@@ -47,7 +47,7 @@ pub trait Snapshot {
 
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Counts since the start; zeros if the namespace is not in use.
+    /// Returns the counts since the start. They are zero for a namespace that is not in use.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;
@@ -59,7 +59,6 @@ pub trait Snapshot {
 pub struct Export<'s> {
     pub nqn: &'s Nqn,
     pub config: &'s Namespace,
-    /// Size in blocks (NSZE).
     pub blocks: u64,
     pub block_bytes: u32,
     pub uuid: Uuid,
@@ -70,7 +69,6 @@ pub struct Export<'s> {
 pub struct IoCounts {
     pub reads: u64,
     pub read_bytes: u64,
-    /// Sum of the latencies of read commands.
     pub read_ns: u64,
     pub writes: u64,
     pub written_bytes: u64,
@@ -89,22 +87,19 @@ pub struct Controller {
 
 #[derive(Debug)]
 pub struct Queue {
-    /// 0 for the admin queue.
     pub qid: u16,
     pub reactor: usize,
     pub local: SocketAddr,
     pub peer: SocketAddr,
-    /// Hash and Diffie-Hellman group of the authentication, if any.
     pub authenticated: Option<(String, String)>,
 }
 
 #[derive(Debug)]
 pub struct Reactor {
-    /// Time spent on commands since the start.
+    /// Time in nanoseconds spent on commands since the start.
     pub busy_ns: u64,
     pub sleeps: bool,
     pub admin_queues: usize,
     pub io_queues: usize,
-    /// Commands completed for existing namespaces.
     pub completed: u64,
 }

@@ -37,8 +37,8 @@ type Key = (
     &'static str,
 );
 
-/// Keys of the schema, each with a value unlike its default, and the settings that it requires.
-/// Notes name the last part of the key, or the text in the last column.
+/// Keys of the schema. Each has a value that differs from its default, and the settings that the
+/// key requires. A note must contain the last part of the key, or the text in the last column.
 const KEYS: &[Key] = &[
     ("audit.datagram", "'/run/audit'", &[], ""),
     ("audit.file", "'/var/log/audit'", &[], ""),
@@ -250,7 +250,8 @@ const KEYS: &[Key] = &[
     ("target.vlan", "7", &[("target.roce", "'v1'")], ""),
 ];
 
-/// Keys of the schema that no valid configuration sets: `outstanding` belongs to a namespace.
+/// Keys of the schema that are invalid in every configuration, because `outstanding` is a limit of
+/// namespaces only.
 const REFUSED: [&str; 3] = [
     "subsystem.limits.outstanding",
     "subsystem.limits_per_host.outstanding",

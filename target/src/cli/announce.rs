@@ -6,8 +6,8 @@ use cairn_rdma::PKey;
 
 use super::units::count;
 
-/// Returns commands for hosts: `discover`, and `connect` for each subsystem, by nvme-cli in the
-/// default partition, otherwise by cairn-initiator.
+/// Returns commands for hosts: one `discover` command, and a `connect` command for each subsystem.
+/// The commands are for nvme-cli in the default partition, and for cairn-initiator in other ones.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
@@ -59,7 +59,8 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// Returns the address to connect to: for a wildcard, the default route's source.
+/// Returns the address to which hosts can connect. For a wildcard, it is the source address of the
+/// default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;
@@ -82,7 +83,8 @@ fn reachable(listening: IpAddr) -> IpAddr {
     without_route(listening, &known)
 }
 
-/// Returns the address for a wildcard without a default route: of an interface, or else loopback.
+/// Returns the address for a wildcard on a machine without a default route. The result is the
+/// address of an interface, or else loopback.
 fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
     let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut known = known

@@ -1,4 +1,4 @@
-//! `cairn-target check`: verdict on a configuration file.
+//! `cairn-target check`: checks a configuration file and prints a verdict.
 
 use std::path::PathBuf;
 
@@ -26,12 +26,12 @@ pub(super) struct Check {
 #[derive(Serialize)]
 struct Report<'a> {
     verdict: &'static str,
-    /// Advice on a configuration without an effect on the verdict.
+    /// Advice about the configuration. It does not change the verdict.
     warnings: &'a [String],
     findings: Vec<Located<'a>>,
 }
 
-/// Finding, with line and column from 1 if it is in the file.
+/// Finding. If it is about a place in the file, it has a line and a column, counted from 1.
 #[derive(Serialize)]
 struct Located<'a> {
     #[serde(flatten)]
@@ -43,7 +43,6 @@ struct Located<'a> {
 }
 
 impl Check {
-    /// Returns the exit code.
     pub(super) fn run(&self) -> u8 {
         let read = files::call_here(&self.file, |file| {
             Config::from_file(file, &Flags::default())
@@ -82,7 +81,6 @@ impl Check {
         self.report("serve would not start", &[], &findings, places)
     }
 
-    /// Prints the report. `places` has line and column of each finding that is in the file.
     fn report(
         &self,
         summary: &str,

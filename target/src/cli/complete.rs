@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::{PROGRAM, steer};
 
-/// Maximum wait for the target. Without an answer there are no names.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Asks the target first. Bash splits words at colons, so the function splits the line itself at
-/// spaces, and answers only the part of a name after the last colon.
+/// Bash function that asks the target for names first. Bash splits words at colons, but names
+/// contain colons. Therefore the function splits the line at spaces, and offers only the part of a
+/// name after its last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()
@@ -36,7 +36,8 @@ _cairn_target_names() {
 complete -F _cairn_target_names -o bashdefault -o default cairn-target
 "#;
 
-/// Replaces the main function of the script, which becomes `_cairn-target-words`.
+/// Zsh function that asks the target for names first. Otherwise, it calls the generated function,
+/// which is renamed to `_cairn-target-words`.
 const NAMES_IN_ZSH: &str = r#"
 _cairn-target() {
     local -a names
@@ -50,7 +51,7 @@ _cairn-target() {
 
 if [ "$funcstack"#;
 
-/// Offers files only if the target has no names.
+/// Fish commands that offer the target's names. Files are offered only if there are no names.
 const NAMES_IN_FISH: &str = r#"
 function __fish_cairn_target_has_names
     set -l words (commandline -opc) "$(commandline -ct)"
@@ -114,20 +115,17 @@ pub(super) fn names(mut root: Command, words: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns true if no shell treats `c` specially: hosts choose their names.
+/// Returns whether no shell treats `c` specially. This matters because hosts choose their names.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || ".:-_@/+[]".contains(c)
 }
 
-/// Reads the names of a row.
 type Pick = fn(&Place<'_>, &Value) -> Vec<String>;
 
-/// Argument that the last word of a command line belongs to.
+/// Position of the last word in a command line.
 struct Place<'a> {
-    /// Noun and verb.
     path: Vec<&'a str>,
     argument: &'a Arg,
-    /// Positional arguments before the last word.
     values: Vec<&'a str>,
     socket: Option<PathBuf>,
 }
@@ -171,7 +169,8 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Returns the requests for the names of this argument, and the function that reads the answers.
+    /// Returns the requests that list names for this argument, and a function that reads the names
+    /// from an answer.
     fn question(&self) -> Option<(&'static [&'static str], Pick)> {
         let path = self.path.join(" ");
         Some(match (&*path, self.argument.get_id().as_str()) {
@@ -196,7 +195,6 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Returns a member of `row` if the row belongs to the subsystem on the command line.
     fn of_subsystem(&self, row: &Value, key: &str) -> Vec<String> {
         let is_it = self.values.first().is_some_and(|nqn| row["nqn"] == **nqn);
         if is_it { text(&row[key]) } else { Vec::new() }

@@ -55,7 +55,7 @@ pub(super) fn import(import: &Import) -> Result<u8, String> {
     };
     report(&converted.notes);
     print_line(converted.text.trim_end());
-    // The text is printed even if invalid, so that the user can fix it.
+    // An invalid text is printed too, because the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
         Ok(_) => verdict(&converted),

@@ -103,7 +103,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// Returns the memory of the data path by purpose, in bytes, for one device.
+/// Returns the memory in bytes that the data path needs for one device, by purpose.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

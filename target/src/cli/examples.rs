@@ -1,4 +1,3 @@
-/// Example of each command; a test parses them.
 pub(super) const EXAMPLES: &str = "\
 PROGRAM serve --listen 192.0.2.1 --export /dev/vg0/disk1 --export mem:1GiB
 PROGRAM serve --config /etc/cairn/target.toml

@@ -14,7 +14,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-/// Maximum bytes of a file: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// Commands for secrets.
@@ -84,7 +83,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, file: Option<&Path>) -> Re
         None if !matches!(bytes, 32 | 48 | 64) => {
             return Err(format!("a secret has 32, 48 or 64 bytes, not {bytes}"));
         }
-        // Linux before 6.7 uses as many key bytes as the secret has.
+        // Linux before 6.7 uses a key of the same length as the secret.
         Some(hash) if bytes != usual => {
             return Err(format!(
                 "a secret for {hash} has {usual} bytes, not {bytes}: older Linux hosts make \
@@ -113,7 +112,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, file: Option<&Path>) -> Re
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads into a buffer of fixed size: a growing one would leave copies of the secret.
+/// Reads into a buffer of fixed size. A growing buffer would leave copies of the secret in memory.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

@@ -1,5 +1,5 @@
-//! Command line of cairn-target. Stdout has output for scripts (`nvme` commands, then `ready`),
-//! stderr all else.
+//! Command line of cairn-target. Output for scripts goes to stdout: `nvme` commands, then `ready`.
+//! All other output goes to stderr.
 
 mod announce;
 mod check;
@@ -161,7 +161,6 @@ struct Serve {
     log_format: Option<String>,
 }
 
-/// Returns the log filter of `--quiet`.
 fn quiet() -> Option<String> {
     cairn_doctor::cli::is_quiet().then(|| "error".to_owned())
 }
@@ -241,7 +240,6 @@ pub fn main() -> ExitCode {
     exit(result.map(|()| 0))
 }
 
-/// Prints an error, and returns the exit code.
 fn exit(result: Result<u8, String>) -> ExitCode {
     result.map_or_else(
         |error| {
@@ -252,7 +250,7 @@ fn exit(result: Result<u8, String>) -> ExitCode {
     )
 }
 
-/// A closed stdout is no error.
+/// Prints a line. A closed stdout is not an error.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

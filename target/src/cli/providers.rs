@@ -8,8 +8,9 @@ use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Returns all providers in order of preference, and the soft one for its counters. A provider that
-/// cannot work here fails only in use. Fails if the capture file cannot be written.
+/// Returns all providers in order of preference, and the user-space provider again, for its
+/// counters. A provider that cannot work on this machine fails only when it is used. Fails if the
+/// capture file cannot be written.
 pub(super) fn all(
     target: &cairn_config::Target,
     pcap: Option<(&Path, u64)>,
@@ -35,8 +36,8 @@ pub(super) fn all(
     ))
 }
 
-/// Verbs provider, opened on first use: librdmacm fails without an RDMA device, which may come
-/// later.
+/// Verbs provider, opened on first use. Without an RDMA device, the open fails, but a device may
+/// be added later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

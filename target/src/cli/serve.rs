@@ -22,7 +22,8 @@ use crate::steering::{self, Reloaded, Steering};
 
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Exit code for a configuration that `serve` refuses: a restart would not help.
+/// Exit code for a configuration that `serve` refuses. The service manager need not restart the
+/// target then.
 const REFUSED: u8 = 2;
 
 struct Failure {
@@ -66,7 +67,7 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Registered first: an early signal must not be lost.
+    // Signals are registered first, so that an early signal is not lost.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
@@ -87,7 +88,7 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With a configuration file, missing parts may become available after boot.
+    // If a file configures the target, parts that are missing now may become available later.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| refusal(&error))?;
@@ -112,8 +113,6 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
     Ok(target.stop()?)
 }
 
-/// Returns the failure of a target that cannot start: a refused configuration as in `check`, or a
-/// state of the machine.
 fn refusal(error: &StartError) -> Failure {
     let text = format!("error: {error}");
     if error.is_of_the_configuration() {
@@ -216,7 +215,6 @@ async fn follow(
     }
 }
 
-/// Prints `ready` if hosts can connect, otherwise the reason why not.
 fn print_readiness(health: &Health) -> bool {
     let is_ready = !health.addresses.is_empty();
     print_line(if is_ready {
@@ -277,7 +275,8 @@ impl Signals {
     }
 }
 
-/// Raises the soft limit on open files, whose default is low only for the sake of select(2).
+/// Raises the soft limit on open files to the hard limit. The default is low only because of
+/// select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,8 +1,8 @@
-//! Values of answers as people read them.
+//! Conversion of values in answers to text for people.
 
 use serde_json::Value;
 
-/// Formats a value by its key, whose end or name is the unit (docs/control.md).
+/// Formats a value. The end of `key`, or the whole key, determines the unit (docs/control.md).
 pub(super) fn cell(key: &str, value: &Value) -> String {
     let number = value.as_u64();
     let text = match (key, number) {
@@ -42,7 +42,6 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Formats a number of bytes with a binary unit.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -50,7 +49,6 @@ pub(super) fn size(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // 1023.95 would round to four digits.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -59,7 +57,6 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// Formats seconds in the largest unit that fits.
 pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -69,7 +66,6 @@ pub(super) fn duration(seconds: u64) -> String {
     }
 }
 
-/// Formats a number with its noun.
 pub(super) fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")

@@ -80,11 +80,11 @@ impl Observed {
     }
 
     fn last_reload(&self) -> MutexGuard<'_, Option<(SystemTime, bool)>> {
-        // A panic leaves no partial change, because each change is one assignment.
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reactors, and blocks until each makes progress, at most for `patience`.
+    /// Wakes the reactors, and blocks the calling thread until each reactor has made progress, for
+    /// at most `patience`.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();
@@ -111,7 +111,7 @@ impl Observed {
         self.report_with(recorder, &Live::machine());
     }
 
-    /// Returns the page with fine buckets, for `cairn-target top`. Blocks.
+    /// Returns the page with fine buckets, for `cairn-target top`. Blocks like a scrape.
     pub(crate) fn fine_page(&self) -> String {
         let page = page::Page::new(page::Buckets::Fine);
         self.report(&page);

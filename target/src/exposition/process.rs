@@ -36,13 +36,12 @@ pub(super) fn report(reporter: &Reporter<'_>) {
             reporter.gauge(family, &[], value * unit);
         }
     }
-    // VmPin is memory pinned by devices and io_uring.
     if let (Some(locked), Some(pinned)) = (number(&status, "VmLck"), number(&status, "VmPin")) {
         let bytes = (locked + pinned) * 1024;
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // The listing contains the descriptor of the open directory itself, which does not count.
+        // The listing also contains the descriptor of the opened directory, which is not counted.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }

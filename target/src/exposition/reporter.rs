@@ -35,7 +35,7 @@ impl<'a> Reporter<'a> {
         counter.absolute(value);
     }
 
-    /// Records a counter in seconds as a gauge, because the façade's counters are integers.
+    /// Records a counter in seconds as a gauge, because counters of the façade are integers.
     pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let gauge = self

@@ -1,6 +1,7 @@
-//! Scan of a directory. The result has disks with NSIDs, and omitted files with reasons.
+//! Scan of a directory. The result has the disks with their NSIDs, and the omitted files with
+//! reasons.
 //!
-//! A new file becomes a namespace when no program has it open for writing, it is unchanged for
+//! A new file becomes a namespace if no program has it open for writing, it was not changed for
 //! [`SETTLED_S`] seconds, and its size is a multiple of the block size.
 
 use std::collections::HashSet;
@@ -21,7 +22,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table on disk, and the new table that could not be written.
+    /// Table in the file, and the newer table that could not be written to it.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,
@@ -62,7 +63,6 @@ pub(super) fn escaped(name: &str) -> String {
 enum FileState {
     Whole,
     Soon,
-    /// A program has the file open for writing. The kernel reports when the program closes it.
     Written,
     Wrong(String),
 }
@@ -76,7 +76,8 @@ impl Memory {
     ) -> Contents {
         let folder = &pool.folder;
         let examined = find(control, folder).and_then(|found| {
-            // This path leads to the same directory in all steps, even if a symbolic link changes.
+            // The path through the descriptor leads to the same directory in all steps, even if a
+            // symbolic link changes.
             let through = found.through();
             let listing = scan(&through);
             let listing =
@@ -86,8 +87,8 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // An unreadable directory keeps its previous contents, because its open files still
-            // work.
+            // If the directory cannot be read, it keeps its previous contents, because the open
+            // files still work.
             let before = if is_gone {
                 Contents::default()
             } else {
@@ -215,7 +216,8 @@ impl Memory {
     }
 }
 
-/// Returns a file's state. A file that is a namespace remains one while it has at least one block.
+/// Returns the state of a file. A file that already is a namespace remains one while it has at
+/// least one block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || FileState::Wrong("the file is empty: give it the size of a disk".to_owned());
@@ -243,7 +245,8 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// The error has a reason, and a flag that is true if the directory counts as empty.
+/// Looks up the directory. The error consists of a flag and the reason. The flag is true if the
+/// directory must be treated as empty.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

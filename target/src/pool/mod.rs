@@ -155,13 +155,13 @@ impl Slot {
             .files
             .iter()
             .filter(|one| pool.nsids.contains(&one.nsid));
-        // An NSID is reused once its namespace has been removed.
+        // An NSID is used again only after its previous namespace was removed.
         let (free, taken): (Vec<&Shown>, Vec<&Shown>) = in_range.partition(|one| {
             let now = self.in_force.get(&one.nsid);
             now.is_none_or(|id| *id == one.file.id)
         });
         self.waits = !taken.is_empty();
-        // A new file never displaces an existing namespace.
+        // Existing namespaces come first, so that a new file never displaces one.
         let (mut fitting, new): (Vec<&Shown>, Vec<&Shown>) = free
             .into_iter()
             .partition(|one| self.in_force.contains_key(&one.nsid));

@@ -25,8 +25,8 @@ const BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// NSIDs derived from the files, because the table cannot be written. Later files do not change
-    /// these NSIDs.
+    /// NSIDs are derived from the files, because the table cannot be written. An NSID does not
+    /// change when files are added.
     Derived,
 }
 
@@ -38,7 +38,7 @@ struct Row {
     name: String,
 }
 
-/// Contains the name only if the file system has no creation time.
+/// Identity of a file. It includes the name only if the file system has no creation times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -138,8 +138,8 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns an NSID to each file, if possible the former NSID of the file. Returns the files for
-    /// which no NSID is left.
+    /// Assigns an NSID to each file. A file gets its former NSID if possible. Returns the files
+    /// for which no NSID is free.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// Returns an NSID for each file: the NSID derived from the file, or the next free one.
+/// Returns an NSID for each file. It is derived from the file, or is the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();

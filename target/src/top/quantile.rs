@@ -33,7 +33,8 @@ impl Buckets {
         let mut below = 0.0;
         let counts = cumulative(after).into_iter().map(|(bound, now)| {
             let then = earlier.iter().find(|(other, _)| *other == bound);
-            // The counters of a reconnected host restart at 0.
+            // A lower count than before belongs to a host that has reconnected, whose counters
+            // restart at 0.
             let reached = (now - then.map_or(0.0, |(_, count)| *count)).max(below);
             let count = reached - below;
             below = reached;

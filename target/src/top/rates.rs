@@ -12,7 +12,6 @@ pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Rates {
-    /// Time between the readings.
     pub(super) seconds: f64,
     pub(super) version: String,
     pub(super) resident_bytes: f64,
@@ -31,7 +30,7 @@ pub(super) struct Load {
     pub(super) read_bytes_per_s: f64,
     pub(super) written_bytes_per_s: f64,
     pub(super) errors_per_s: f64,
-    /// Median in microseconds; `None` without commands.
+    /// Median latency in microseconds; `None` without commands.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
 }

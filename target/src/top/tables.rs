@@ -21,7 +21,6 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     /// Columns with the highest rank are dropped first. Columns of rank 0 are never dropped.
     pub(super) rank: u8,
-    /// Whether the column has names, which may be shortened.
     pub(super) is_name: bool,
 }
 

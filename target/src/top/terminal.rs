@@ -16,7 +16,7 @@ pub(super) fn run(mut readings: Readings, count: Option<u64>) -> Result<(), Stri
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = View::new(readings.from.to_string(), has_colours);
     let (sender, receiver) = sync_channel(1);
-    // A thread takes the readings, because a hanging target must not delay keys.
+    // Another thread takes the readings, because keys must work while the target hangs.
     std::thread::spawn(move || while sender.send(readings.next()).is_ok() {});
     let no_terminal = |error: io::Error| {
         format!("cannot draw on this terminal ({error}): use `--output json` or a pipe instead")

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object. Adds a note for each invalid member; an object with such members is not
-/// converted ([`are_readable`](Self::are_readable)). On drop, adds a note for each unread member,
-/// unless the object was [left out](Self::leave_out).
+/// Reader of a JSON object, which adds notes about settings that cannot be converted. An object
+/// with an invalid member is not converted ([`are_readable`](Self::are_readable)). On drop, adds a
+/// note for each unread member, unless the object was [left out](Self::leave_out).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -17,7 +17,6 @@ pub(super) struct Fields<'v> {
     asked: RefCell<Vec<&'static str>>,
     is_unreadable: Cell<bool>,
     is_taken_whole: Cell<bool>,
-    /// Shared with the enclosing object.
     is_left_out: Rc<Cell<bool>>,
 }
 
@@ -131,7 +130,7 @@ impl<'v> Fields<'v> {
         options.collect()
     }
 
-    /// Ignores each of the `usual` members that has its default, written as text.
+    /// Ignores each member in `usual` that is missing or has the default given there.
     pub(super) fn ignore_usual(&self, usual: &[(&'static str, &str)]) {
         let has = |(key, default): &&(&'static str, &str)| match self.object.get(key) {
             Some(Value::String(text)) => text == default,
@@ -148,7 +147,6 @@ impl<'v> Fields<'v> {
         self.is_taken_whole.set(true);
     }
 
-    /// True if each member that is set was read or ignored.
     pub(super) fn are_all_known(&self) -> bool {
         let asked = self.asked.borrow();
         let mut members = self.object.as_object().into_iter().flatten();
@@ -163,28 +161,29 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Leaves the object out, which the result then lacks; the note has its name and the reason
-    /// `why`.
+    /// Leaves the object out of the result. The note names the object and the reason `why`.
     pub(super) fn leave_out(&self, why: impl Display) {
         self.notes
             .lacks(format!("{} is left out: {why}", self.what));
         self.is_left_out.set(true);
     }
 
-    /// Leaves out a namespace: its note comes first.
+    /// Leaves out a namespace. Its note comes before the notes about other objects.
     pub(super) fn leave_out_namespace(&self, why: impl Display) {
         let note = format!("{} is left out: {why}", self.what);
         self.notes.lacks_namespace(note);
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object that no host could use, or that has no counterpart, with this note.
+    /// Leaves out an object with this note. The result is still complete, because no host could
+    /// use the object or the object has no counterpart.
     pub(super) fn leave_out_whole(&self, note: impl Into<String>) {
         self.notes.add(note);
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object that restricts hosts, and sets `Converted::opens`.
+    /// Leaves out an object that restricts hosts. Without the restriction, the result would admit
+    /// more hosts, so this sets `Converted::opens`.
     pub(super) fn leave_out_open(&self, note: impl Into<String>) {
         self.notes.opens(note);
         self.is_left_out.set(true);

@@ -1,5 +1,5 @@
-//! Conversion of configurations from and to other targets. Settings without counterpart are left
-//! out and named, never guessed.
+//! Conversion of configurations from and to other targets. A setting without a counterpart is left
+//! out, and a note names it.
 
 #![expect(clippy::disallowed_methods, reason = "a command for one file")]
 
@@ -20,7 +20,6 @@ use std::path::Path;
 
 use notes::Notes;
 
-/// Note for a configuration whose listeners all have another transport.
 const NO_RDMA: &str = "no listener is left, because none is RDMA: write a [[listener]] with the address that hosts use";
 
 const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
@@ -29,13 +28,13 @@ const ELSEWHERE: &str = "its address has an interface of one machine, and hosts 
 pub struct Converted {
     pub text: String,
     pub notes: Vec<String>,
-    /// True if a restriction of access has no counterpart.
+    /// Whether the result lacks a restriction of access, because the restriction has no
+    /// counterpart.
     pub opens: bool,
-    /// True if the result lacks an object, such as a namespace.
+    /// Whether the result lacks an object, such as a namespace.
     pub is_partial: bool,
 }
 
-/// Decides by the file type if the path exists here, otherwise by its name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),

@@ -1,4 +1,4 @@
-//! Notes on settings that a conversion leaves out.
+//! Notes about settings that a conversion leaves out.
 //!
 //! Each function here and in the exports destructures a structure of the configuration without
 //! `..`. A new key therefore causes a compile error until the function converts the key or adds a
@@ -19,7 +19,6 @@ use super::Converted;
 #[derive(Clone, Default)]
 pub(super) struct Notes {
     all: Rc<RefCell<Vec<String>>>,
-    /// Number of notes about lost namespaces, which come first.
     namespaces: Rc<Cell<usize>>,
     opens: Rc<Cell<bool>>,
     is_partial: Rc<Cell<bool>>,
@@ -30,7 +29,6 @@ impl Notes {
         self.add_at(usize::MAX, &note.into());
     }
 
-    /// Adds a note about a lost namespace before all other notes.
     pub(super) fn lacks_namespace(&self, note: impl Into<String>) {
         let at = self.namespaces.get();
         self.add_at(at, &note.into());
@@ -89,7 +87,7 @@ impl Notes {
     pub(super) fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
-            // nvmet shows -1 for values that it chooses, and 0x000000 for an unset OUI.
+            // nvmet shows -1 for a value that it chooses itself, and 0x000000 for an unset OUI.
             Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Bool(is_so) => *is_so,
@@ -118,8 +116,8 @@ impl Notes {
         }
     }
 
-    /// Adds a note for each setting of the process, except for the `carried` keys of `[target]`.
-    /// Returns the default of every other key.
+    /// Adds a note for each setting of the process, except for the keys of `[target]` in
+    /// `carried`. Returns a configuration in which all other keys have their defaults.
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {
@@ -287,7 +285,7 @@ impl Notes {
         self.limits(&what, "limits", &subsystem.limits);
         self.limits(&what, "limits_per_host", &subsystem.limits_per_host);
         for (host, limits) in &subsystem.limits_of_hosts {
-            // An entry without limits matters too, because it exempts its host from
+            // An entry without limits also matters, because it exempts its host from
             // `limits_per_host`.
             self.add(format!("{what}: limited_host {host} has no counterpart"));
             self.limits(&format!("{what}, limited_host {host}"), "limits", limits);
@@ -349,7 +347,6 @@ fn is_tagged(roce: Roce) -> bool {
     matches!(roce, Roce::V1 { vlan: Some(_) })
 }
 
-/// True if a member of an object is probably a key of a host.
 fn holds_key(name: &str, value: &Value) -> bool {
     let is_named = || {
         ["key", "psk", "secret"]

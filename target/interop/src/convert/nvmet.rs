@@ -9,16 +9,15 @@ use super::fields::Fields;
 use super::{Converted, Notes, is_device};
 use super::{ELSEWHERE, NO_RDMA};
 
-/// Default of `attr_qid_max` in Linux.
 const QUEUES_OF_NVMET: u64 = 128;
 
-/// Default of `in_capsule_data` and of `inline_data_size`, which is a page.
+/// Default of `in_capsule_data` and of `inline_data_size`, in bytes.
 const INLINE_DEFAULT: u32 = 4 << 10;
 
-/// Maximum of `in_capsule_data`, and of `inline_data_size` over RDMA.
+/// Maximum of `in_capsule_data`, and of `inline_data_size` over RDMA, in bytes.
 const INLINE_MAX: u32 = 16 << 10;
 
-/// Unit of `in_capsule_data`.
+/// Unit of `in_capsule_data`, in bytes.
 const INLINE_UNIT: u32 = 512;
 
 /// Converts a configuration. `check_key` returns the reason why a text is not a DHCHAP key.
@@ -62,7 +61,7 @@ struct HostKeys {
     keys: Option<(String, Option<String>)>,
 }
 
-/// Returns a host's keys. Some versions of nvmetcli save them in a group, most versions not at all.
+/// Returns the keys of a host. Only some versions of nvmetcli save them.
 fn keys_of(
     notes: &Notes,
     host: &Value,
@@ -166,7 +165,7 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
     let subsystems = fields.texts("subsystems");
     note_treq(notes, &addr);
     let param = fields.object("param").named(format!("{what}, param"));
-    // nvmet shows -1 for a size that it chooses.
+    // nvmet shows -1 for a size that it chooses itself.
     let inline_data_bytes = match param.text("inline_data_size").as_deref() {
         None | Some("-1") => None,
         Some(_) => param.number_u32("inline_data_size"),

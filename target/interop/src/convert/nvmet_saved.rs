@@ -66,7 +66,7 @@ fn is_inline(keys: &Keys) -> bool {
     all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
-/// Largest NSID and port number that nvmetcli restores.
+/// Largest NSID and largest port number that nvmetcli can restore.
 const NVMETCLI_MAX: u32 = 8192;
 
 fn addr(Trid { address, port }: Trid) -> Value {
@@ -87,7 +87,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener, usual: &Listener) -
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet creates the first group itself, and refuses states of unknown groups.
+    // nvmet creates only group 1 itself, and refuses the state of a group that does not exist.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()
@@ -249,7 +249,7 @@ fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
     let Backing::Disk(path) = backing else {
         return None;
     };
-    // nvmet's block size is 4096 for a file, and the device's own for a device.
+    // In nvmet, a file has blocks of 4096 bytes, and a device keeps its own block size.
     let own = (!is_device(path)).then_some(BlockSize::B4096);
     let known_nguid = namespace.known_nguid();
     let settings = [

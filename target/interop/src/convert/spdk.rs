@@ -14,7 +14,7 @@ use super::{Converted, Notes};
 use super::{ELSEWHERE, NO_RDMA};
 use crate::spdk::listed;
 
-/// Requests of each saved configuration, with SPDK's defaults.
+/// Requests that are in each saved configuration, with the defaults of SPDK.
 const USUAL: &[(&str, &[(&str, &str)])] = &[
     (
         "accel_set_options",
@@ -80,7 +80,7 @@ const USUAL_TRANSPORT: &[(&str, &str)] = &[
     ("min_kato", "10000"),
 ];
 
-/// Requests that tune parts of SPDK without which Cairn works: sockets of TCP and bdev modules.
+/// Requests for parts of SPDK that have no counterpart in Cairn. They do not affect hosts.
 const OF_OTHER_PARTS: [&str; 6] = [
     "bdev_iscsi_set_options",
     "bdev_nvme_set_hotplug",
@@ -98,7 +98,6 @@ struct Import {
     listeners: Vec<Trid>,
     listeners_of: BTreeMap<String, Vec<Trid>>,
     states: BTreeMap<Trid, BTreeMap<String, States>>,
-    /// True if a listener was left out.
     has_others: bool,
 }
 
@@ -267,8 +266,8 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // An empty list is invalid, so the converted configuration is refused and admits no
-                // host.
+                // An empty list is invalid. The target then refuses the converted configuration,
+                // so that no host gets access without authentication.
                 Some(Vec::new())
             })
         });
@@ -389,7 +388,7 @@ impl Import {
         let name = nqn(&params);
         let params = params.named(format!("subsystem {name}"));
         let [first, last] = ["min_cntlid", "max_cntlid"].map(|key| params.number_u32(key));
-        // NVMe reserves CNTLIDs above 0xffef, but SPDK's default exceeds that limit.
+        // SPDK's default exceeds 0xffef, above which NVMe reserves all CNTLIDs.
         let range = first
             .zip(last)
             .map(|(first, last)| format!("{first}-{}", last.min(0xffef)));
@@ -409,8 +408,8 @@ impl Import {
         }
     }
 
-    /// Adds a host. Leaves out a host whose key is unreadable, because it would connect
-    /// unauthenticated.
+    /// Adds a host. A host with an unreadable key is left out, because it could connect without
+    /// authentication.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -520,7 +519,7 @@ impl Import {
             return;
         }
         let new = NewListener::at(at.address, at.port);
-        // Several subsystems may have the same listener, which also serves discovery.
+        // Several subsystems may have the same listener. Each listener also serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);

@@ -1,5 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py, from a copy with the required names and
-//! without settings unknown to SPDK.
+//! Export of a configuration as requests for SPDK's rpc.py. The export works on a copy of the
+//! configuration, in which required names are added and settings unknown to SPDK are removed.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub fn to_spdk(config: &Config) -> Converted {
     let bdevs: Vec<Value> = disks.chain(limits).collect();
     let mut subsystems = nvmf(&config);
     if let Some(requests) = subsystems.as_array_mut() {
-        // Placed after the transport and before all subsystems, so that an import keeps the order.
+        // These requests must follow the transport. Before the subsystems, they keep the order of
+        // the listeners in a later import.
         requests.splice(2..2, config.listeners.iter().map(of_discovery));
     }
     let saved = json!({"subsystems": [
@@ -315,8 +316,8 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             ("bdev_aio_create", params)
         }
         Backing::Rbd(spec) => {
-            // Images with `namespace` or `snapshot` were left out. `cluster` has the other ignored
-            // fields.
+            // Images with `namespace` or `snapshot` were left out before. The other ignored fields
+            // are part of `cluster`.
             let ImageSpec {
                 pool,
                 image,

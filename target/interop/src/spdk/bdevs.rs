@@ -1,4 +1,5 @@
-//! Named bdevs of SPDK clients. The configuration file has the name of each bdev with a namespace.
+//! Bdevs that SPDK clients create. The configuration file contains the name of each bdev with a
+//! namespace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
 pub(super) struct New {
-    /// `None`: the next free "Malloc" name.
+    /// Name of the bdev. If it is `None`, the bdev gets the next free "Malloc" name.
     name: Option<String>,
     disk: Disk,
 }
@@ -158,7 +159,7 @@ pub(super) fn resize_null(
     new_mib: u64,
 ) -> Result<Value, Error> {
     let bytes = new_mib.checked_mul(1 << 20).filter(|bytes| {
-        // Sizes are compared in whole MiB, as in SPDK.
+        // SPDK compares sizes in whole MiB.
         (1..=1 << 62).contains(bytes) && new_mib >= old >> 20
     });
     let bytes = bytes.ok_or_else(|| {
@@ -257,8 +258,6 @@ fn of_backing(product: &str, config: &Namespace) -> Value {
     }
 }
 
-/// `file` contains the filename, whether the block size is given, and whether the file is
-/// read-only.
 fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     match file {
         None => json!({}),

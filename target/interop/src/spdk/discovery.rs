@@ -1,5 +1,5 @@
-//! Methods for the discovery subsystem, which answers every host at every listener. Requests that
-//! allow this succeed, and requests that restrict it are refused.
+//! Methods for the discovery subsystem. Every host can use discovery at every listener. Therefore
+//! requests that allow this succeed, and requests that restrict it are refused.
 
 use cairn_config::{Config, EditError, NewListener, Nqn};
 use cairn_control::{Error, Kind, read};
@@ -87,7 +87,7 @@ async fn add_listener(control: &impl Control, params: Params) -> Answer {
     }
     edit(control, Kind::Grows, move |draft| {
         match draft.add_listener(&NewListener::at(at.address, at.port)) {
-            // A concurrent request may have added it.
+            // A concurrent request may have added the same listener.
             Err(EditError::Exists(_)) => Ok(()),
             done => done,
         }

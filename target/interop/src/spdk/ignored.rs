@@ -1,5 +1,5 @@
-//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most occur in saved
-//! SPDK configurations, with values that change nothing.
+//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Saved SPDK
+//! configurations contain most of them, with values that change nothing.
 
 use cairn_control::Error;
 use serde_json::{Value, json};
@@ -7,17 +7,19 @@ use serde_json::{Value, json};
 use super::{Answer, Params, invalid};
 
 enum Accepted {
-    /// Accepted with any value of this type, and ignored.
+    /// Any value of this type is accepted and ignored.
     Number,
     Flag,
     Text,
-    /// Accepted only if 0, false, "" or zeros; the text is the reason of a refusal.
+    /// Only 0, false, "" or zeros are accepted. The text is the reason why other values are
+    /// refused.
     Off(&'static str),
 }
 
 const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
 
-/// Ignored parameters by method, or by method suffix after a `_`.
+/// Ignored parameters of each method. A name that starts with `_` stands for all methods with this
+/// ending.
 const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     (
         "nvmf_create_subsystem",

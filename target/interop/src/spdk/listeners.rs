@@ -48,14 +48,13 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     let all: Vec<Trid> = all.collect();
     match method {
         "nvmf_subsystem_add_listener" => {
-            // `draft.add_listener` would not find a listener of the command line, which is not in
-            // the file.
+            // `draft.add_listener` knows only the listeners of the file. A listener of the command
+            // line is not in the file.
             let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
-            // A new listener is already optimized, so that state needs no change.
+            // A new listener starts in the optimized state.
             let state = state.filter(|state| new.is_none() || *state != "optimized");
             edit(control, Kind::Grows, move |draft| {
                 match new.as_ref().map(|new| draft.add_listener(new)) {
-                    // A concurrent request may have added it.
                     None | Some(Ok(()) | Err(EditError::Exists(_))) => {}
                     Some(error) => return error,
                 }

@@ -108,7 +108,7 @@ pub const METHODS: Declared = &[
     ("sock_set_default_impl", Changes),
     ("spdk_get_version", Reads),
 ];
-/// Methods that clients call only before the start of a target.
+/// Methods that SPDK's clients call only before a target has started.
 pub const AT_START: &[&str] = &["framework_start_init"];
 
 type Params = Map<String, Value>;
@@ -118,7 +118,7 @@ fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// Converts an edit's error; as in SPDK, a missing object gives -32602.
+/// Converts the error of an edit. A missing object gives -32602, as in SPDK.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),
@@ -132,7 +132,8 @@ fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> 
         .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
 }
 
-/// Refuses a malformed NQN as SPDK does; in the configuration file it only causes a warning.
+/// Refuses a malformed NQN, as SPDK does. A malformed NQN in the configuration file only causes a
+/// warning.
 fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
     let refused = |why: String| {
         let name = name.escape_debug();
@@ -322,8 +323,8 @@ async fn add_ns(control: &impl Control, params: Params) -> Answer {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // As in SPDK, a bdev backs one namespace. Two namespaces of one memory bdev would not
-            // share their data.
+            // A bdev backs only one namespace, as in SPDK. Two namespaces of a memory bdev would
+            // not share their data.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;
                 let message = format!("Invalid parameters: bdev {name} is a namespace already");
@@ -339,7 +340,7 @@ async fn add_ns(control: &impl Control, params: Params) -> Answer {
                 read_only: disk.read_only,
                 write_protection: false,
                 shared: false,
-                // 0: the target chooses the group.
+                // With 0, the target chooses the group.
                 ana_group: namespace.anagrpid.filter(|group| *group != 0),
                 hosts: namespace.no_auto_visible.then(Vec::new),
                 limits: disk.limits.clone(),
@@ -362,7 +363,7 @@ async fn show_ns(control: &impl Control, params: Params, kind: Kind, is_shown: b
         .change(kind, move |stage| {
             let shown = stage.draft.show_namespace(&nqn, nsid, &host, is_shown);
             shown.map_err(|error| match error {
-                // SPDK refuses this for a namespace visible to every host.
+                // SPDK refuses to show a namespace to a host if every host already sees it.
                 EditError::Exists(message) => Error::errno(Errno::PERM, message),
                 other => of(other),
             })?;

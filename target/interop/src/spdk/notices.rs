@@ -31,7 +31,6 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     }
 }
 
-/// Latest notices, and the bdevs as last recorded.
 #[derive(Debug, Default)]
 pub struct Notices {
     next: u64,
@@ -39,7 +38,8 @@ pub struct Notices {
     disks: Disks,
 }
 
-/// Bdevs by name: block count of the last disk, and number of disks.
+/// Bdevs by name. The value is the block count of the last disk with this name, and the number of
+/// such disks.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
@@ -52,7 +52,7 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    /// Records the differences to the last recorded bdevs.
+    /// Records the differences between `disks` and the bdevs of the last call.
     pub fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();
@@ -62,7 +62,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // A size of 0 belongs to a file without a namespace, so the file was not resized.
+                // A file without a namespace has size 0. Its first known size is no resize.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
@@ -74,7 +74,7 @@ impl Notices {
         }
     }
 
-    /// Records added disks. Returns false if an added disk shares its name with a disk of another
+    /// Records added disks. Returns false if an added disk has the name of a disk with another
     /// size. The caller must then call [`Notices::note`].
     pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
@@ -90,7 +90,7 @@ impl Notices {
         true
     }
 
-    /// Records removed disks. Returns false like [`Notices::note_added`].
+    /// Records removed disks. Returns false if the caller must call [`Notices::note`].
     pub fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {

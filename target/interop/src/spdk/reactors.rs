@@ -45,7 +45,8 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": reactor.busy_ns,
-        // The idle time is calculated, because a reactor counts a sleep only when the sleep ends.
+        // The idle time is calculated from the busy time, because a reactor counts a sleep only
+        // when the sleep ends.
         "idle": elapsed_ns.saturating_sub(reactor.busy_ns),
         "in_interrupt": reactor.sleeps,
         "irq": times.irq,
@@ -94,7 +95,8 @@ impl Thread {
     }
 }
 
-/// Parses a thread's `stat` (proc(5)). The name, in parentheses, may contain parentheses.
+/// Parses the `stat` file of a thread (proc(5)). The name is in parentheses, and may itself
+/// contain parentheses.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;

@@ -130,7 +130,6 @@ pub(crate) fn keyring(config: &Config) -> Value {
         .collect()
 }
 
-/// The bdevs must exist before the returned requests run.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", dhchap(&config.dhchap)),

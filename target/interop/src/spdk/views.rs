@@ -124,7 +124,7 @@ pub(super) fn subsystems(snapshot: &impl Snapshot, wanted: Option<&str>) -> Valu
             "max_namespaces": cairn_config::NSID_MAX,
             "passthrough": false,
             "dmrsl": 0,
-            // Log2 of the size in pages, as in Identify Controller.
+            // The value is the base-2 logarithm of the size in pages, as in Identify Controller.
             "wzsl": (config.target.max_transfer_bytes / PAGE_BYTES).max(1).ilog2(),
             "min_cntlid": subsystem.controller_ids.start(),
             "max_cntlid": subsystem.controller_ids.end(),

@@ -1,5 +1,5 @@
-//! Checks disks and memory of namespaces. Disks stay open until the last check, which reveals
-//! double exports.
+//! Checks of the disks and the memory of namespaces. All disks stay open until the last check, so
+//! that a disk with two namespaces is found.
 
 use std::collections::HashSet;
 use std::io;
@@ -65,8 +65,8 @@ impl Probed {
     }
 }
 
-/// Opens the disk within the deadline of file accesses, or by `until` if in use. `late` counts late
-/// disks.
+/// Opens the disk of a namespace. If the disk is in use, the open is retried until `until`. `late`
+/// counts disks that do not answer before the deadline of file accesses.
 fn probe_in_time(
     control: &ControlSettings,
     namespace: &Namespace,
@@ -90,14 +90,14 @@ fn probe_in_time(
     })
 }
 
-/// Returns a problem for each namespace that `serve` would start without, and notes about partly
-/// exported disks.
+/// Returns a problem for each namespace without which `serve` would start, and a note for each
+/// disk that is exported only in part.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
-    // One wait for all: disks of a running target stay in use.
+    // All disks share one time limit, because each disk of a running target stays in use.
     let until = Instant::now() + IN_USE_PATIENCE;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
@@ -161,7 +161,8 @@ impl Opened<'_> {
         })
     }
 
-    /// Returns the configured identity, or else the disk's place: a UUID may not be stored yet.
+    /// Returns the identity of the disk. Without a configured UUID, the disk's place is used,
+    /// because its UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -7,7 +7,8 @@ use cairn_disk::{Backend, Claim};
 
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Time limit of an image; exceeds the 8 seconds that a Ceph client waits for a monitor.
+    /// Time limit for each image. A Ceph client waits 8 seconds for a monitor, so the limit must
+    /// be longer.
     each: Duration,
     all: Duration,
 }
@@ -21,7 +22,8 @@ impl Default for Patience {
     }
 }
 
-/// Opens an image as a reader: a running target may hold its lock.
+/// Opens an image for reading only, because a running target may hold the exclusive lock of the
+/// image.
 pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), String> {
     let claim = Claim {
         read_only: true,

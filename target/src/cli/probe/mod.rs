@@ -1,5 +1,6 @@
-//! Checks the preconditions of `serve` by its code, without side effects. Disks and Ceph images
-//! open read-only; NVMe character devices only receive Identify commands.
+//! Checks of the preconditions of `serve`. They use the code of `serve`, but have no side effects:
+//! disks and Ceph images are opened for reading, and NVMe character devices only receive Identify
+//! commands.
 
 mod audit;
 mod disks;
@@ -32,7 +33,6 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
-/// Returns the worst severity, or a note if there are no findings.
 pub(super) fn worst(findings: &[Finding]) -> Severity {
     let severities = findings.iter().map(|one| one.severity);
     severities.max().unwrap_or(Severity::Note)
@@ -44,13 +44,13 @@ pub(super) fn print(findings: &[Finding]) {
     }
 }
 
-/// Phrases of errors about objects in use, possibly by the running target.
+/// Parts of error messages about an object in use. The running target may be the user.
 const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Returns the findings for a configuration. A warning is about a part without which `serve`
-/// starts, a note about one that a running target may use.
+/// Returns the findings for a configuration. A warning means that `serve` would start without a
+/// part. A note means that a part is in use, possibly by a running target.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -223,7 +223,8 @@ fn has_devices() -> bool {
     devices.is_ok_and(|devices| !devices.is_empty())
 }
 
-/// Returns the shortage of locked memory, which only listeners at RDMA devices need.
+/// Returns an error if the limit on locked memory is too low. Only listeners at RDMA devices lock
+/// memory.
 fn memory(config: &Config, limit: u64, has_devices: bool) -> Option<String> {
     let locks = |listener: &Listener| match listener.provider {
         Provider::Soft => false,
@@ -423,7 +424,6 @@ mod tests {
         }
     }
 
-    /// Returns the only finding for a configuration in which FOLDER has a disk image of 1 MiB.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

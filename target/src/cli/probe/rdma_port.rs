@@ -1,4 +1,4 @@
-//! Check of a listener's address and port: at an RDMA device, or of UDP in user space.
+//! Check whether a listener can use its address and port, at an RDMA device or in user space.
 
 use std::io;
 use std::net::UdpSocket;
@@ -11,7 +11,6 @@ use cairn_verbs::VerbsProvider;
 
 use super::PORT_IN_USE;
 
-/// Returns the reason why the listener would not open.
 pub(super) fn refusal(config: &Config, listener: &Listener) -> Option<String> {
     let at = listener.trid();
     let resolved = match listener.address.resolve() {
@@ -30,7 +29,8 @@ pub(super) fn refusal(config: &Config, listener: &Listener) -> Option<String> {
     refused.or_else(|| at_adapter(listener, resolved, is_free))
 }
 
-/// Returns true for `soft`, and for `auto` at an address that no RDMA device has.
+/// Returns whether the listener would be in user space. With `auto`, this is the case if no RDMA
+/// device has the address.
 fn uses_user_space(provider: Provider, is_free: &Result<(), FabricError>) -> bool {
     let has_no_device = matches!(
         is_free,
@@ -83,7 +83,7 @@ pub(super) fn explain(
             "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
-        // With `auto` and no device, the soft provider listens.
+        // With `auto`, the listener is then in user space.
         Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
         _ => None,
     }
