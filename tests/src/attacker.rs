@@ -134,8 +134,8 @@ impl Attacker {
         }
     }
 
-    /// True once an operation has ended. If the attack gets no responses, a started operation
-    /// suffices.
+    /// Returns whether the attack has begun to work: an operation has ended. Some attacks get no
+    /// responses. For them, a started operation is enough.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -152,7 +152,8 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // The target's authentication thread runs in real time and needs the processor.
+                // The authentication thread of the target is not simulated, and needs the
+                // processor.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, None, IDENTIFY_BYTES as u32),
@@ -216,7 +217,8 @@ impl Attacker {
         }
     }
 
-    /// Keeps an I/O queue of each controller full, or the admin queue if `queue` is `None`.
+    /// Keeps an I/O queue of each controller full. If `queue` is `None`, keeps the admin queues
+    /// full.
     fn fill(&mut self, now: Instant, queue: Option<IoQueue>, bytes: u32) {
         if self.controllers.len() < CONTROLLERS {
             self.begin(now);

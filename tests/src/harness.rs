@@ -32,7 +32,6 @@ pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 /// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
-    // The target is dropped before the network, because it uses the network until it stops.
     target: Target,
     network: Network,
 }

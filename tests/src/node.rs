@@ -59,10 +59,9 @@ impl Node {
         })
     }
 
-    /// Returns true if there were completions or events.
+    /// Polls for completions and events. Returns whether there were any.
     ///
-    /// # Errors
-    /// A completion or event for a queue pair arrived after its `Closed`.
+    /// # Errors A completion or event of a queue pair arrived after its `Closed` event.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [Completion::EMPTY; 16];

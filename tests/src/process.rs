@@ -102,8 +102,6 @@ impl TargetProcess {
             "[target]\nreactors = 1\nprovider = \"soft\"\n{}\n",
             self.keys
         );
-        // Each target needs its own socket path, because only one target can listen at the default
-        // path.
         let socket = self.config.with_extension("sock");
         writeln!(
             toml,

@@ -45,8 +45,8 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// Panics if the chain answers a read that must panic. Returns true if the device must refuse
-    /// the chain.
+    /// Handles the response of a read with the chosen length. Panics if the saboteur is armed.
+    /// Returns true if the device must refuse the response.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
@@ -85,7 +85,7 @@ impl Saboteur {
         self.fuse.refusals.store(1, Ordering::Relaxed);
     }
 
-    /// Makes devices opened from now on claim that they have no shared receive queues.
+    /// Makes each device that is opened later report that it has no shared receive queues.
     pub fn divide_receives(&self) {
         self.fuse.own_receives.store(true, Ordering::Relaxed);
     }

@@ -97,8 +97,8 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length as one buffer, which the receiver gets as from receive offload
-    /// (GRO).
+    /// Sends packets of equal length in one buffer. The receiver gets them in one buffer too, as
+    /// from receive offload (GRO).
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {

@@ -13,7 +13,6 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             Trial::test(case.name, move || {
-                // A file disk uses data buffers, which a host could exhaust; a memory disk uses none.
                 let disk = Scratch::new(case.name, 64 << 20);
                 let target = TestTarget::with_namespaces(&[&disk.export(512)]);
                 let setting = Setting {

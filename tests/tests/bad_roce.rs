@@ -130,7 +130,8 @@ fn datagrams_of_strangers() {
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
-    // The target processes datagrams in order: after its response, the earlier ones are counted.
+    // The target processes datagrams in order. Its response proves that it has counted the earlier
+    // ones.
     peer.ask(100);
     assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;
@@ -147,7 +148,7 @@ fn guesses_of_numbers_wake_nobody() {
         panic!("a request was not accepted");
     };
     let before = victim.counters().rcvd_datagrams;
-    // The low 10 bits of a queue pair number are the slot, the others the slot's generation.
+    // The low 10 bits of a queue pair number are its slot, and the other bits its generation.
     for place in 0..1024 {
         let number = terms.qpn & !1023 | place;
         if number != terms.qpn {

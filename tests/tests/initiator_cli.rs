@@ -567,7 +567,7 @@ fn completions() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Completes each line as bash does, and requires some of the offered words.
+/// Completes each line like bash, and checks that some words are offered.
 fn completions_below() -> Result<(), Failed> {
     let bench = Bench::new();
     let cases: [(&str, &str, &[&str]); 7] = [

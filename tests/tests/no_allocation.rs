@@ -86,8 +86,8 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let mut buffers = buffer.split(BYTES as usize);
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &mut buffers, &in_capsule, WARM_UP);
-    // A thread that starts for a slow disk allocates once. Allocations by commands would appear in
-    // every measurement, so the smallest count decides.
+    // The smallest count decides: a new thread for a slow disk allocates only once, but
+    // allocations by commands would appear in every count.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         run(&mut host, &mut buffers, &in_capsule, COUNTED);

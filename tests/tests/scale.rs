@@ -19,7 +19,8 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 struct Counting;
 
 thread_local! {
-    /// True on the test's threads, whose allocations belong to hosts.
+    /// True on the threads of the test. Their allocations are not counted, because they belong to
+    /// hosts.
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -116,7 +117,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
-    // The first connection allocates fixed memory (receives, buffers, completions), so it comes before the measurement.
+    // The first connection also allocates fixed memory, so it comes before the measurement.
     let mut hosts = connect(&target, 0..1, 1);
     let mut grown_by = |names, io_queues| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -155,8 +156,8 @@ fn a_thousand_queue_pairs_connect() {
         host.run_on(last, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // If the time grew with the number of queue pairs, the sixth host would take six times as long as the first. Other
-    // load delays the fastest of several connects least.
+    // If the time grew with the number of queue pairs, the sixth host would need six times as long
+    // as the first. The fastest connects are compared, because other load delays them least.
     let fastest = |of: &[Duration]| *of.iter().min().expect("there are hosts");
     let (early, late) = took.split_at(took.len() / 2);
     assert!(fastest(late) < fastest(early) * 3, "{took:?}");
@@ -196,7 +197,8 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     rest(&mut hosts, LENGTH);
     let sleeps = sleeps() - before;
     println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
-    // Each host sends one or two Keep Alives; a timer for each queue pair or host would cause many more wake-ups.
+    // Each host sends one or two Keep Alives. A timer for each queue pair would cause many more
+    // wake-ups.
     assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);
@@ -287,7 +289,6 @@ fn cost_over(queues: u16) -> Cost {
 fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack() {
     let _alone = alone();
     let one = cost_over(1);
-    // A busy machine may cause smaller batches, so the test makes up to five tries.
     let mut tries = (0..5).map(|_| cost_over(64)).inspect(|many| {
         println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     });

@@ -48,7 +48,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Returns an error message for the first missing program.
+/// Returns an error message if a program is missing.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -45,7 +45,6 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
             .arg("-c")
             .arg(&conf),
     )?;
-    // Without this option, ceph-osd waits five minutes for the monitor.
     succeed(
         Command::new("ceph-osd")
             .args([

@@ -9,7 +9,6 @@ use crate::input::Input;
 
 const TRANSACTION: u16 = 7;
 
-/// Returns a policy with the smallest groups. Larger groups run the same code, only slower.
 fn policy() -> Policy {
     Policy {
         hashes: Hash::ALL.to_vec(),

@@ -24,7 +24,7 @@ const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;
 const STEPS_MAX: usize = 200;
-/// Maximum packets sent for one received packet; RDMA READ requests need the most.
+/// Maximum packets that are sent in answer to one packet. An RDMA READ request needs the most.
 const SENDS_MAX: usize = 4096;
 
 #[derive(Debug)]

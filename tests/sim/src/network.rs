@@ -55,7 +55,8 @@ impl Weather {
         }
     }
 
-    /// True if the losses may end a connection, which takes eight lost packets in succession.
+    /// Returns whether losses may end a connection. A connection ends after eight lost packets in
+    /// succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30

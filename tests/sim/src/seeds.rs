@@ -15,8 +15,8 @@ pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }
 
-/// Returns the seeds selected by `CAIRN_SEEDS_SHARE`: the first quarter for `first`, the others for `rest`, all by
-/// default.
+/// Returns the seeds that `CAIRN_SEEDS_SHARE` selects: the first quarter for `first`, the others
+/// for `rest`, and all seeds without the variable.
 fn share(seeds: u64) -> Range<u64> {
     let first = seeds.div_ceil(4);
     match std::env::var("CAIRN_SEEDS_SHARE").as_deref() {

@@ -58,7 +58,6 @@ pub fn probe(command: &mut Command) -> Result<String, String> {
     })
 }
 
-/// Returns an error output as one line, without the lines before the first error.
 fn message_of(stderr: &str) -> String {
     let lines = || {
         stderr

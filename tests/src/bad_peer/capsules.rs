@@ -35,7 +35,6 @@ fn short_capsule(setting: &Setting) -> Result<()> {
                 .with_context(|| format!("a capsule of {length} bytes"))?;
         }
     }
-    // A capsule shorter than an SQE must close the queue even if it is sent before Connect.
     let mut peer = Peer::open(setting)?;
     let qp = peer.dial_queue(0, ENTRIES)?;
     peer.say(qp, &[0x7f; 63])?;
@@ -43,7 +42,6 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // The capsule has `SLOT` bytes (8 KiB), but IOCCSZ permits only 4 KiB of data by default.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };
@@ -64,7 +62,7 @@ fn duplicate_cid(setting: &Setting) -> Result<()> {
     let mut second = plain(&mut peer, command::keep_alive());
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
-    // Detection of a CID conflict is optional (Base, figure 94).
+    // A target need not detect a CID conflict (Base, figure 94).
     match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
@@ -89,7 +87,6 @@ fn every_opcode(setting: &Setting) -> Result<()> {
             let sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
                 .with_context(|| format!("opcode {opcode:#04x}"))?;
-            // Some hosts test whether a command is supported by a PRP instead of an SGL.
             let mut sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             sqe.flags = 0;
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
@@ -198,8 +195,8 @@ impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Three of four capsules have only one random byte, because the target's first checks
-            // reject most random capsules.
+            // Most capsules have only one random byte, because the target's first checks reject
+            // most random capsules.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {
@@ -215,7 +212,8 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // The NSID is the suite's own or invalid, because other namespaces may be in use.
+        // Only this suite's namespace or an invalid NSID is used, because other namespaces may be
+        // in use.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);

@@ -56,7 +56,6 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
 }
 
 fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
-    // The peer posts no receives, so responses cannot be sent and commands stay outstanding.
     let (mut peer, queues) = deaf_peer(setting, 1)?;
     let io = queues[0];
     for _ in 0..8 {
@@ -71,7 +70,6 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
 }
 
 fn abort_of_duplicates(setting: &Setting) -> Result<()> {
-    // The reads wait for buffers of the peer's share, unless the device reads the disk's memory directly.
     let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
     let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
     read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);

@@ -86,7 +86,6 @@ impl Bystander {
     fn connect(setting: &Setting, name: &str) -> Result<Self> {
         let options = HostOptions {
             timeout: setting.patience,
-            // Reconnection is off, because it would hide a lost connection.
             recovery: Recovery::NONE,
             kato_ms: 0,
             ..HostOptions::new(

@@ -208,7 +208,6 @@ impl Peer {
         self.say_all(qp, &[capsule])
     }
 
-    /// Each capsule uses the next of [`CAPSULES`] slots, so earlier capsules may be overwritten.
     pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {
         assert!(capsules.len() <= CAPSULES, "too much at a time");
         let mut chain = Vec::with_capacity(capsules.len());
@@ -296,7 +295,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Arming sends the acknowledgements that are due. The case may not poll again soon.
+                // Arming sends acknowledgements. The case may not poll again soon.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }

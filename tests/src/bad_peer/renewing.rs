@@ -16,18 +16,18 @@ use super::{Setting, host_nqn};
 const SEND: FabricsType = FabricsType::AUTHENTICATION_SEND;
 const RECEIVE: FabricsType = FabricsType::AUTHENTICATION_RECEIVE;
 
-/// Violation of the message order of an authentication.
+/// Violation of the message order during an authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disorder {
-    /// DH-HMAC-CHAP_Success2 comes first.
+    /// The host sends DH-HMAC-CHAP_Success2 first.
     SuccessFirst,
-    /// The reply has another transaction ID.
+    /// The host replies with another transaction ID.
     OtherTransaction,
-    /// Authentication Receive comes first.
+    /// The host sends Authentication Receive first.
     Receive,
-    /// A second AUTH_Negotiate comes before the end.
+    /// The host sends AUTH_Negotiate again before the end.
     NegotiateTwice,
-    /// The message is invalid.
+    /// The host sends an invalid message.
     Nonsense,
 }
 
@@ -94,7 +94,7 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue. If the queue is live, it executes a command before the reply.
+    /// Authenticates a queue. On a live queue, the host runs a command before it sends the reply.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
@@ -121,7 +121,6 @@ impl Renewing {
             }
             Disorder::OtherTransaction => {
                 let mut reply = self.replied(qid, &some_secret())?.message;
-                // Bytes 4 and 5 contain the transaction ID.
                 reply[4] ^= 0x55;
                 self.exchange(qid, SEND, Some(&reply))?;
             }

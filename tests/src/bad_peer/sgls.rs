@@ -126,7 +126,6 @@ fn data_without_use(setting: &Setting) -> Result<()> {
 fn bad_sgl_types(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let good = bench.peer.keyed(BLOCK_BYTES);
-    // Valid SGL identifiers: in-capsule offset, keyed data block, keyed data block with invalidation.
     for identifier in 0..=u8::MAX {
         if matches!(identifier, 0x01 | 0x40 | 0x4f) {
             continue;
@@ -248,7 +247,6 @@ fn lba_out_of_range(setting: &Setting) -> Result<()> {
 fn too_large(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let blocks = 0x1_0000;
-    // The maximum length of a keyed descriptor exceeds MDTS.
     let dptr = bench.peer.keyed(0x00ff_ffff);
     for sqe in [
         command::read(setting.nsid, 0, blocks),

@@ -51,7 +51,6 @@ fn reset_in_flight(setting: &Setting) -> Result<()> {
     peer.run(admin, reset.into())?;
     peer.expect_closed(io)?;
     peer.wait_ready(admin, false)?;
-    // A controller reset keeps the admin queue, so the controller can be enabled again.
     peer.enable(admin)?;
     peer.connect_queue(1, ENTRIES)?;
     Ok(())

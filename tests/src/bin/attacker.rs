@@ -10,8 +10,8 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Sleep after each step. Without this sleep, an attacker on a machine with one processor would
-/// compete with the target for the processor.
+/// Sleep after each step. Otherwise, an attacker would take the only processor of a machine from
+/// the target.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

@@ -276,7 +276,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
 }
 
 fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
-    // Maximum time to confirm a disconnect; on a slow machine some rounds may exceed it.
+    // The quickest of several disconnects must be confirmed within this time.
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut pair = Pair::open(setting)?;
     let mut quickest = Duration::MAX;
@@ -517,8 +517,6 @@ fn accept_on_another_thread(setting: &Setting) -> Result<()> {
 
 fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
-    // A completed connection proves the host's address. A target may ignore requests from unproven
-    // addresses.
     let link = pair.link(&QpOptions::default())?;
     pair.close(link)?;
     for _ in 0..8 {

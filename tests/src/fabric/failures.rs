@@ -74,7 +74,6 @@ fn dropped_region(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let region = extra_region(&pair, Access::REMOTE_READ | Access::REMOTE_WRITE)?;
     let there = whole(&region);
-    // Dropping the region invalidates its key, but the mapping keeps the memory.
     let mapping = Arc::clone(region.mapping());
     pair.host
         .post_one(link.host, 1, Operation::Write(there), DATA, 64)?;
@@ -100,7 +99,6 @@ fn foreign_lkey(setting: &Setting) -> Result<()> {
     ensure!(
         matches!(
             done.status,
-            // rdma_rxe breaks the queue pair first, and then flushes the failed work.
             WorkStatus::LocalProtection | WorkStatus::LocalQpOperation | WorkStatus::Flushed
         ),
         "{done:?}"

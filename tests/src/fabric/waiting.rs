@@ -64,7 +64,6 @@ fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     bed.node.post_receives(0..1)?;
     bed.order(Order::Send)?;
-    // A user-space provider detects messages only when polled or armed.
     let mut patience = Patience::new(PATIENCE);
     while !bed.node.endpoint.arm()? {
         ensure!(patience.step(false), "arm hides a message that has landed");

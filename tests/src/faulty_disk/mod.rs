@@ -31,8 +31,9 @@ pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Script of a process that unmounts the disk after 20 s without input. If the test is killed, the
-/// kernel keeps /dev/fuse open until the held io_uring I/O ends, so the mount would remain.
+/// Script of a process that unmounts the disk after 20 s without input. Without this process, the
+/// mount would remain after a killed test, because the kernel keeps /dev/fuse open until held I/O
+/// ends.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
 /// Mounted folder whose operations never complete. Waiting operations fail when it is dropped.
@@ -77,7 +78,6 @@ fn mount_or_skip(place: &Path, device: &File, mode: &str) -> bool {
     or_skip("mount(2)", mount_on(place, device, mode), &[libc::EPERM]).is_some()
 }
 
-/// Records a skip and returns `None` if the errno is in `lacks`.
 #[track_caller]
 fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
     let error = match result {
@@ -141,7 +141,6 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // The kernel assumes an empty file until the size is requested.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -228,11 +227,10 @@ impl FaultyDisk {
 
 impl Drop for FaultyDisk {
     fn drop(&mut self) {
-        // Unmounting may wait for held operations.
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // A remaining caretaker could later unmount the next disk at this path.
+        // Otherwise the script could later unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

@@ -91,10 +91,8 @@ impl Server {
         loop {
             match (&self.device).read(&mut bytes) {
                 Ok(length) => self.take(Request::parse(&bytes[..length])),
-                // The kernel returns ENOENT if a request was interrupted before this read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                // The kernel returns ENODEV after unmounting.
                 Err(_) => return,
             }
         }
@@ -214,7 +212,6 @@ impl Server {
         self.send(&answer);
     }
 
-    /// Sends a response; errors are ignored, because the request or the mount may have ended.
     fn send(&self, answer: &[u8]) {
         let _ = (&self.device).write(answer);
     }

@@ -30,14 +30,13 @@ pub(super) enum Call {
         offset: u64,
         length: u64,
     },
-    /// The process that called request `id` received a signal.
     Interrupt {
         id: u64,
     },
     Close,
-    /// A success response suffices.
+    /// The kernel expects a response without data.
     Nothing,
-    /// No response is allowed.
+    /// The kernel expects no response.
     Forget,
     Unknown,
 }
@@ -71,9 +70,7 @@ impl Request {
                 }
             }
             17 => Call::Statistics,
-            // Opcode FLUSH.
             25 => Call::Close,
-            // Opcodes RELEASE and DESTROY.
             18 | 38 => Call::Nothing,
             20 => Call::Sync,
             26 => Call::Init,
@@ -119,7 +116,6 @@ pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     let chosen = if asynchronous { ASYNC_DIO } else { 0 };
     let flags = ASYNC_READ | BIG_WRITES | MAX_PAGES | chosen;
     let mut body = words(&[7, 31, 0, flags]);
-    // max_background and congestion_threshold, max_write, time_gran, max_pages.
     let pages = (WRITE_MAX / 4096) as u32;
     body.extend(words(&[u32::MAX, WRITE_MAX as u32, 1, pages]));
     body.resize(64, 0);
@@ -131,7 +127,6 @@ pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     for value in [ROOT_INODE, length, length.div_ceil(512), 0, 0, 0] {
         body.extend_from_slice(&value.to_le_bytes());
     }
-    // Nanoseconds of three times, mode, nlink, uid, gid, rdev, blksize, flags.
     body.extend(words(&[0, 0, 0, 0o100_600, 1, 0, 0, 0, 4096, 0]));
     body
 }

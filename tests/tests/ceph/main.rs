@@ -127,8 +127,8 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // The host connects after these commands. They take a second each, and a host over user-space
-    // RoCE that is not polled for a second loses its connection.
+    // The host connects after these commands, which take a second each. A host over user-space
+    // RoCE loses its connection if it is not polled for a second.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");
@@ -158,7 +158,6 @@ fn what_an_administrator_does_reaches_the_host() {
         let pools = cluster.ceph(&["osd", "pool", "ls", "detail"]).unwrap();
         pools.contains("hashpspool,full")
     });
-    // Existing objects may still be overwritten, so each write must create an object.
     let mut objects = 2..20;
     until("no more space", || {
         std::thread::sleep(Duration::from_millis(200));

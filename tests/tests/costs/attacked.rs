@@ -6,8 +6,6 @@
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
 const MOST: f64 = 10.0;
-/// Maximum increase of system calls by an attack, in percent. User-space RoCE makes system calls
-/// for each connection.
 const MOST_CALLS: f64 = 20.0;
 
 const ATTACKS: [&str; 6] = [
@@ -18,7 +16,8 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Socket filters drop packets to guessed queue pairs; without filters, they would cost two percent.
+/// Attack with packets to guessed queue pairs, which socket filters drop. Without the filters, it
+/// would cost two percent.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 
@@ -53,8 +52,8 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);
-        // A difference of 0.01 calls for each command is tolerated, because the target reads the
-        // clock and the mailbox from time to time.
+        // Differences up to 0.01 calls for each command are ignored, because the target sometimes
+        // reads the clock and the mailbox.
         let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
         let most = if attack == GUESSES {
             MOST_OF_GUESSES

@@ -9,7 +9,6 @@ use std::ops::{Add, AddAssign, Sub};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) instructions: u64,
-    /// Atomic read-modify-write instructions, as used by locks.
     pub(crate) locked: u64,
     pub(crate) system_calls: u64,
 }

@@ -9,13 +9,11 @@ use super::{FORBIDDEN, release_folder};
 
 const LIBRARIES: [&str; 2] = ["librados.so.2", "librbd.so.1"];
 
-/// Maximum instructions of Cairn's crates for each operation: 5 % above the measurement.
 const INSTRUCTIONS: f64 = 580.0;
 
-/// Maximum atomic operations: reference counts of image and memory, image state, lock of completions.
 const LOCKED: f64 = 17.0;
 
-/// Maximum instructions in memcpy and memset; copying 4 KiB would take 128.
+/// Maximum instructions in memcpy and memset. A copy of 4 KiB would take 128.
 const COPIES: f64 = 64.0;
 
 const OTHERS: f64 = 20.0;

@@ -19,7 +19,6 @@ use callgrind::{Cost, Profile};
 
 struct Bounds {
     fabric: &'static str,
-    /// `read`, `write` (in the capsule if it fits) or `fetch` (RDMA READ).
     job: &'static str,
     disk: &'static str,
     bytes: u32,
@@ -35,7 +34,6 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the maximum atomic operations of target logic; a write to memory takes a lock for each 4 KiB.
     fn logic_locked(&self) -> f64 {
         match self.disk {
             "mem" => LOGIC_LOCKED + f64::from(self.bytes / 4096),
@@ -60,12 +58,12 @@ const NO_ADAPTER: Adapter = Adapter {
 
 /// Maximum costs by workload.
 ///
-/// At depth 32, a reactor round serves up to 32 commands. With 64 queue pairs, each has one command
-/// and one acknowledgement.
+/// At depth 32, a round of the reactor serves up to 32 commands. With 64 queue pairs, each of them
+/// has one command and one acknowledgement.
 ///
-/// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a
-/// single read needs one send call and two receive calls, of which one finds no data. Each call
-/// costs two atomic operations in the C library; a check of the connection mailbox costs one.
+/// Over loopback, system calls come only from periodic checks. Over user-space RoCE, a single read
+/// needs one call to send and two calls to receive, of which one finds no data. Each call costs
+/// two atomic operations in the C library. A check of the mailbox for connections costs one.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -299,8 +297,8 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Maximum atomic operations of target logic for each command. The mailbox check every millisecond
-/// uses one. A lock or reference count for each command would add at least 1.
+/// Maximum atomic operations of target logic for each command. A lock or a reference count for
+/// each command would cost at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 const FORBIDDEN: [&str; 10] = [
@@ -427,7 +425,6 @@ impl Counted {
             .args(["--compress-strings=no", "--compress-pos=no"])
             .args(["--collect-bus=yes", "--collect-systime=yes"])
             .arg("--toggle-collect=*counted::target_turn*")
-            // callgrind writes a dump at each milestone; the second one covers the counted commands.
             .arg("--dump-before=*counted::milestone*")
             .arg(program)
             .args(["--fabric", bounds.fabric])

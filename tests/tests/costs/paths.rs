@@ -1,4 +1,5 @@
-//! Cost of ordering changes to a disk: none with one association, bounded with several.
+//! Cost of keeping changes of a disk in order. With one association, it must be almost zero, and
+//! with two associations, it is limited.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 

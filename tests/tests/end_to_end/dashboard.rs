@@ -47,7 +47,6 @@ fn as_prometheus_sees_it(expression: &str) -> String {
 fn it_has_what_grafanas_model_demands() {
     assert_eq!(text(&DASHBOARD, "title"), "Cairn target");
     assert!((8..=40).contains(&text(&DASHBOARD, "uid").len()));
-    // Data sources are objects since schema version 33, row panels are list items since 16.
     assert!(DASHBOARD["schemaVersion"].as_u64() >= Some(33));
     assert!(DASHBOARD["id"].is_null(), "Grafana numbers what it imports");
     for part in ["tags", "links"] {

@@ -137,7 +137,6 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
     let started = Instant::now();
     let error = target.try_stop().unwrap_err();
     assert!(error.contains("1 flushes have not ended"), "{error}");
-    // The target guarantees 35 s; the test allows more on a busy machine.
     assert!(started.elapsed() < Duration::from_secs(70));
     disk.release(Operation::Flush);
 }
@@ -196,7 +195,6 @@ fn warning(host: &mut Host) -> u8 {
     smart.critical_warning
 }
 
-/// Without direct I/O, the page cache would hide writes of other targets.
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +203,6 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     if !cairn_skips::can(probe.arg(folder.path())) {
         return;
     }
-    // ramfs does not support O_DIRECT.
     let script = format!(
         "mount -t ramfs none {0} && truncate -s 1M {0}/disk && exec \"$1\" serve --config {0}.toml",
         folder.path().display()
@@ -241,8 +238,6 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     let _ = fs::remove_file(&toml);
 }
 
-/// The kernel reports a lost write to one flush only, so the target itself must fail all other
-/// flushes.
 #[test]
 fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     let disk = Scratch::in_memory("flush", SIZE);
@@ -268,7 +263,8 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // The reload is repeated, because two probes run concurrently and the failing one may end last.
+    // The reload is repeated, because each reload starts a probe, and the probe that fails may end
+    // last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

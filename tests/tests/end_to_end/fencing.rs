@@ -1,5 +1,5 @@
-//! On a simulated clock: commands must not take effect after the host's keep alive timer expired or
-//! its association was replaced.
+//! A command must not take effect after the keep alive timer of its host expired, or after its
+//! association was replaced. The clock is simulated.
 
 mod epochs;
 mod order;
@@ -247,7 +247,7 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     let mut host = bed.live_host("fails-over", 5000);
     let buffer = [7; BLOCK];
     write(&mut host, 1, 3, &buffer);
-    // The target has the capsule and has posted an RDMA READ, whose data arrive in the next round.
+    // The target has the capsule and has posted an RDMA READ. The data arrives in the next round.
     bed.target.round();
     assert_eq!(bed.target.usage().requests, 1);
     bed.jump(Duration::from_millis(5020));

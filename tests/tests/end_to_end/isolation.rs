@@ -1,4 +1,4 @@
-//! On a simulated clock: a hung disk or host must not stall other hosts.
+//! A hung disk or host must not stall other hosts. The clock is simulated.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -402,7 +402,7 @@ fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
     assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
     let response = bed.run(other, command::flush(2), Data::None).unwrap();
     assert!(response.cqe.status().is_success());
-    // A later flush may cover newer writes, so it does not complete with the first one.
+    // Only the first flush completes, because the later one may cover newer writes.
     assert!(bed.disks[0].release_oldest(Operation::Flush));
     for _ in 0..100 {
         bed.turn();
@@ -542,8 +542,8 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // The held write ends short. The target cannot continue the write, because the rest of its data
-    // was in a receive slot of the removed device.
+    // The disk executes only a part of the held write. The target cannot write the rest, because
+    // the data was in a receive slot of the removed device.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

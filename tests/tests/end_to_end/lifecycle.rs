@@ -102,7 +102,6 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let end = host.wait(waiting).answer.unwrap().cqe.status();
     assert_eq!(end.code(), Status::ABORT_REQUESTED);
 
-    // The read may complete before the Abort, which must complete in both cases.
     for _ in 0..20 {
         let read = command::read(1, 0, 2048);
         let data = Data::whole(host.buffer(1 << 20).unwrap());

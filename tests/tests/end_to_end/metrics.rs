@@ -279,8 +279,8 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // The writes of a round exceed the host's limit of RDMA READs. The round is repeated if a busy
-    // target receives the writes in batches below that limit.
+    // The writes of a round exceed the maximum number of RDMA READs. A busy target may receive the
+    // writes in smaller batches, so the round is repeated.
     let length = 16 * KIB;
     let blocks = length / BLOCK;
     let mut round = || {
@@ -381,7 +381,7 @@ fn the_port_answers_requests_and_nothing_else() {
         ("GET /metrics HTTP/2\r\n\r\n", "400"),
         ("GET /metrics\r\n\r\n", "400"),
         ("\u{0}\u{1}\u{ffff}\r\n\r\n", "400"),
-        // Empty lines before a request are skipped (RFC 9112, 2.2).
+        // The server skips empty lines before a request (RFC 9112, 2.2).
         ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", "200"),
     ] {
         let (head, body) = ask(address, request);
@@ -439,7 +439,7 @@ pub(crate) fn documented() -> BTreeMap<String, Documented> {
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };
-        // "host_nqn, op = read, write; stage" are three labels, of which the second lists its values.
+        // "host_nqn, op = read, write; stage" has three labels. The second one lists its values.
         let parts = labels.split(';');
         let names_of = parts.filter_map(|part| part.split(" = ").next());
         let labels: BTreeSet<String> = names_of

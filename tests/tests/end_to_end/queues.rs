@@ -13,7 +13,7 @@ struct InFlight {
     write: bool,
 }
 
-/// A lane is one of the `depth` outstanding commands of a queue, with its own block.
+/// Load on a queue. A lane is one of its `depth` outstanding commands, and has its own block.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,

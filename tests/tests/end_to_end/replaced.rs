@@ -216,7 +216,6 @@ fn no_write_for_one_disk_reaches_another() {
         let sent = host.run(command::write(1, 0, 1), Data::InCapsule(&data));
         sent.map(drop)
     };
-    // A reactor may serve the former disk for a short time after the reload.
     let until_refused = |host: &mut Host, seed: u64| {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -351,7 +350,6 @@ fn limits_hosts_and_ana_groups_of_the_new_namespace_count() {
     target.stop();
 }
 
-/// A reactor may keep the removed disk's file locked for a short time.
 #[test]
 fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let disk = Scratch::new("back", SIZE);

@@ -197,7 +197,7 @@ fn keys_in_the_capsule_and_of_wrong_fields_are_handled() {
     let report = member.namespace.reservations(&mut member.host).unwrap();
     assert_eq!((report.generation, report.registrants[0].key), (1, 7));
     member.key = 7;
-    // Linux sends 16 bytes with every command.
+    // Linux sends 16 bytes of data with every reservation command, although a release has only 8.
     sqe.opc = 0x15;
     let mut release = [0; 16];
     release[0] = 7;
@@ -288,7 +288,8 @@ fn no_write_of_a_preempted_host_lands_after_the_answer() {
         let started = AtomicBool::new(false);
         let [mut winner] = members(&target);
         winner.register().unwrap();
-        // With registrants only, an unregistered loser cannot write either.
+        // The preempted loser is no longer registered. It may then write only if the type admits
+        // unregistered hosts.
         let preempted = if rtype.code() >= 5 { 0 } else { 2 };
         thread::scope(|scope| {
             let last = scope.spawn(|| {
@@ -343,7 +344,6 @@ fn a_host_keeps_its_reservation_when_it_connects_again_and_after_a_reload() {
     one.host.shutdown().unwrap();
     let [mut one] = members(&target);
     assert_eq!((one.access(), two.access()), ((true, true), (false, false)));
-    // A changed setting of the disk replaces the namespace.
     target.reload(&toml("\nread_only = true"));
     assert!(!two.may(command::read(1, 0, 1)));
     target.reload(&toml(""));
@@ -394,7 +394,7 @@ impl Cluster {
         [self.member("a", 1), self.member("b", 2)]
     }
 
-    /// Reloads the namespace with further keys, and waits until its RESCAP is as expected.
+    /// Reloads the namespace with the keys in `more`, and waits until its RESCAP is `rescap`.
     fn reload(&mut self, more: &str, rescap: u8) {
         let export = format!("{}{more}", self.disk.export(512));
         self.target.reload(&namespace(1, &export));
@@ -424,7 +424,8 @@ impl Member {
     }
 }
 
-/// Every step: a report that was answered is the report after a kill.
+/// After each step, the target is killed. The reservation report must be the same before and
+/// after.
 #[test]
 fn reservations_that_persist_outlast_a_target_that_is_killed() {
     const RTYPE: Type = Type::WriteExclusive;
@@ -496,7 +497,7 @@ fn a_damaged_file_closes_the_disk_and_a_lost_directory_refuses_changes() {
     cluster.restart();
     let mut a = cluster.member("a", 1);
     assert_eq!(a.report().registrants.len(), 1);
-    // A change that cannot be stored is neither in force nor answered with success.
+    // The change cannot be stored, so it must fail and have no effect.
     std::fs::remove_dir_all(cluster.folder.path()).unwrap();
     let refused = status(a.acquire(Type::WriteExclusive));
     assert_eq!(refused.code(), Status::INTERNAL_ERROR);

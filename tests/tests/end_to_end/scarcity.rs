@@ -1,4 +1,4 @@
-//! Scarce receives and buffers: commands wait, but all hosts make progress.
+//! Shortage of receives and buffers. Commands wait, but all hosts make progress.
 
 use cairn_initiator::{Data, HostError, command};
 use cairn_sim::Random;

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn next(manager: &UnixDatagram) -> Vec<String> {
     let mut datagram = [0; 256];
-    // SIGSTOP and SIGCONT interrupt a receive with a timeout (signal(7)).
+    // SIGSTOP and SIGCONT interrupt a receive that has a timeout (signal(7)).
     let length = loop {
         match manager.recv(&mut datagram) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -90,7 +90,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let mut target = Command::new("prlimit");
     target.arg("--memlock=8388608:8388608");
     if rustix::process::geteuid().is_root() {
-        // A user without capabilities is subject to the limit on locked memory.
+        // The target runs as another user, because root is not subject to the limit.
         std::os::unix::fs::chown(disk.path(), Some(65534), Some(65534)).unwrap();
         target.args([
             "setpriv",

@@ -77,7 +77,6 @@ fn top_shows_who_does_what() {
             let reads = load["reads_per_s"].as_f64().unwrap();
             let bytes = load["read_bytes_per_s"].as_f64().unwrap();
             assert!(reads > 0.0, "{line}");
-            // `top` reads the counters of bytes and reads at slightly different times.
             let seconds = line["seconds"].as_f64().unwrap();
             let apart = (bytes / f64::from(READ_BYTES) - reads).abs() * seconds;
             assert!(apart < 8.0, "{line}");

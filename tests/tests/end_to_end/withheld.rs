@@ -14,9 +14,10 @@ const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// Timeout of the target for one response, while the host acknowledges other responses.
+/// Time after which the target gives up a response, although the host acknowledges other
+/// responses.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// The target's timeout for all responses of a completion batch.
+/// Time after which the target gives up a completion batch if the host acknowledges no response.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
 const READS: usize = 100;
 
@@ -72,7 +73,6 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // Keep alive is off, so that only the timeouts under test end the queues.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,

@@ -50,7 +50,6 @@ impl Rig {
 fn queues_without_a_shared_receive_queue_reserve_receives() {
     logged::listen();
     let rig = Rig::start("receives = 64\n", Saboteur::divide_receives);
-    // An admin queue has 32 entries, and this host's I/O queue has 16.
     let first = rig.connect("first").unwrap();
     assert!(rig.connect("second").is_err());
     let refusal = ["connection refused", "raise `receives`", "48 of 64"];

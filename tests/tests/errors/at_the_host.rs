@@ -49,8 +49,6 @@ fn each_refusal_of_a_target_is_explained() {
 #[test]
 fn a_port_without_a_listener_is_distinguished_from_a_refusal() {
     for place in Place::both() {
-        // The host uses the right address and a wrong port, because user-space RoCE answers only at
-        // an address in use.
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [

@@ -1,4 +1,5 @@
-//! Error messages of a host whose target disconnects during authentication, as nvmet does on failure.
+//! Errors of a host if the target disconnects during authentication. nvmet does this after a
+//! failure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -81,7 +82,7 @@ impl Controller {
         let mapping = self.accepted.region.mapping();
         mapping.write(MESSAGE, message);
         mapping.write(RESPONSE, cqe.as_bytes());
-        // Keyed SGL descriptor: 8 bytes of address, 3 of length, 4 of key.
+        // Keyed SGL descriptor: address (8 bytes), length (3), key (4).
         let dptr = sqe.dptr.as_bytes();
         let key = u32::from_le_bytes(dptr[11..15].try_into().unwrap());
         let to = RemoteBuffer {
@@ -224,7 +225,6 @@ fn why_this_host_refuses_stays_the_error_when_the_target_leaves() {
         response: Some(&[0; 32]),
     };
     for place in Place::both() {
-        // The target sends no response to AUTH_Failure2.
         let said = failure(&place, true, |fake| run(fake, &answers(&wrong)));
         let reason = "did not prove that it has the controller's secret";
         assert_in_order(&said, &["cannot authenticate with", reason]);

@@ -1,4 +1,4 @@
-//! ext4 on a loop device, which tests freeze (fsfreeze) or hang.
+//! ext4 on a loop device, which a test can freeze (fsfreeze) or hang.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Script of a process that thaws and unmounts the file system when its input ends, or after 150 s.
-/// The kernel cannot end a killed test while its writes wait for the thaw.
+/// Script of a process that thaws and unmounts the file system when its input ends, or after 150
+/// s. The kernel cannot end a killed test while its writes wait for the thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
 #[derive(Debug)]
@@ -54,7 +54,8 @@ impl Freezer {
         })
     }
 
-    /// Writes back dirty data; the journal commits again within three seconds (mount option `commit=3`).
+    /// Writes back dirty data. Within three seconds, the journal commits again (mount option
+    /// `commit=3`).
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }

@@ -109,7 +109,7 @@ impl Hanging for Freezer {
         self.freeze();
     }
 
-    /// No wait is necessary, because [`flood`] returns only when its writes have arrived.
+    /// No wait is necessary, because [`flood`] returns only after its writes have arrived.
     fn wait(&self) {}
 
     fn heal(&self) {
@@ -141,7 +141,7 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
-    // The host only disconnects: an orderly shutdown would flush all namespaces and hang.
+    // The hosts do not shut down, because a shutdown would flush all namespaces and hang.
     drop(late);
     drop(greedy);
     for _ in 0..3 {
@@ -193,7 +193,8 @@ impl Drop for Layered {
     }
 }
 
-/// Each write updates a timestamp in the file system's journal, which hangs.
+/// The disk hangs below the journal of a file system. Each write to a file updates a timestamp,
+/// which needs this journal.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::until;
 
-/// Timeout after SIGTERM: the target's limit of 15 s plus half, for a busy machine.
+/// Time limit after SIGTERM: the 15 s of the target, and half as much for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
 fn is_served(host: &mut Host, nsid: u32) -> bool {
@@ -47,7 +47,7 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first.clone() + &late));
     disk.wait_until_waiting(Op::Open, 1);
-    // The second reload waits for the first, so only one open is attempted.
+    // The second reload waits for the first one, so only one open is attempted.
     for nsid in [3, 4] {
         target.reload(&(first.clone() + &late + &namespace(nsid, "mem:1MiB")));
         until("the next reload", || is_served(&mut host, nsid));
@@ -165,8 +165,8 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // The fault applies once, because a process closes its files at exit, and no signal can
-    // interrupt that close.
+    // The fault applies only once. When the process ends, it closes the file again, and no signal
+    // could interrupt that close.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);
     disk.wait_until_waiting(Op::Close, 1);

@@ -8,7 +8,7 @@ use cairn_tests::process::TargetProcess;
 
 use crate::until;
 
-/// Timeout after SIGTERM: twice the 35 s that the target promises, for a busy machine.
+/// Time limit after SIGTERM: twice the 35 s of the target, for a busy machine.
 const END: Duration = Duration::from_secs(70);
 
 #[test]
@@ -17,8 +17,6 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
         return;
     };
     let mut target = TargetProcess::start(1, &namespace(1, &disk.export(4096)));
-    // The fault is interruptible, because the kernel cannot end a process whose disk ignores
-    // signals.
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
     host.submit(command::flush(1), Data::None).unwrap();

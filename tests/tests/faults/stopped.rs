@@ -17,8 +17,8 @@ fn in_progress(target: &TargetProcess) -> u64 {
     target.scrape().count("cairn_namespace_in_progress", &[])
 }
 
-/// Changes that wait in the target must not reach the disk later, because the host may have written
-/// on another path.
+/// Checks that changes that waited in the stopped target do not reach the disk later. The host may
+/// have written the same blocks on another path.
 fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
@@ -41,7 +41,6 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     target.pause();
     until("its threads to stop", || target.is_stopped());
     disk.heal();
-    // KATO is 1 s; with traffic-based keep alive, the timeout is twice KATO.
     thread::sleep(Duration::from_millis(2500));
     let (done, bytes) = (disk.done(op), disk.bytes(0, DISK_BYTES as usize));
     assert!(done < COUNT, "all had reached the disk");

@@ -10,7 +10,7 @@ use libtest_mimic::Failed;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Runs a command line with a stdout, and if `both` a stderr, without a reader.
+/// Runs a command line whose stdout has no reader. If `both` is true, its stderr has none either.
 fn unread(bench: &Bench, line: &str, both: bool) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -53,7 +53,6 @@ pub(crate) fn helps() -> Result<(), Failed> {
         let program = built(program);
         let mut lines = vec![program.get_name().to_owned()];
         let below = commands_of(&program).into_iter();
-        // The help of `help` itself is the help of its parent.
         let below = below.filter_map(|one| one.get_bin_name().map(str::to_owned));
         lines.extend(below.filter(|name| !name.contains(" help")));
         for line in lines {
@@ -148,8 +147,8 @@ const STEERING: &[&str] = &[
     "rpc cairn_status",
 ];
 
-/// Checks that a command whose stdout has no reader neither panics nor complains. In an empty
-/// `environment`, its exit code and stderr must also be those of the command with a reader.
+/// Checks that a command whose stdout has no reader neither panics nor prints an error about it.
+/// If `environment` is empty, the exit code and stderr must be the same as with a reader.
 fn is_quiet(bench: &Bench, line: &str, environment: &str) {
     let line = format!("{environment} cairn-target {}", line.replace("NQN", NQN));
     let output = unread(bench, &format!("env {line}"), false);
@@ -222,7 +221,7 @@ pub(crate) fn commands() -> Result<(), Failed> {
         let usual = bench.run(&line);
         let output = unread(&bench, &line, false);
         let (_, stderr) = texts(&output);
-        // `read` must fail without a message, because its data was lost.
+        // Only `read` must fail, because its data was lost.
         let is_lost = command.get_name() == "read";
         assert_eq!(
             output.status.code() == usual.status.code(),

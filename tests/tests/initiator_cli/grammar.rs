@@ -64,8 +64,9 @@ const OTHER_VERBS: &[&str] = &[
     "fabric set-tos",
 ];
 
-/// Options whose values differ between commands: `export` accepts a directory only in some of them,
-/// and `traddr` has no port where nvme-cli has a separate option for it.
+/// Options whose values may differ between commands. Only some commands accept a directory as
+/// `export`. `traddr` contains no port in commands with a separate option for the port, as in
+/// nvme-cli.
 const AMBIGUOUS: &[&str] = &["export", "traddr"];
 
 pub(super) struct Found {
@@ -245,7 +246,7 @@ fn options_of_one_name_are_alike() {
         if is_foreign || AMBIGUOUS.contains(&long) {
             return;
         }
-        // `set` takes on or off where `add` has a switch.
+        // Commands named `set` take on or off for an option that is a switch in `add`.
         let value = match value_name(argument) {
             name if name == "on|off" => String::new(),
             name => name,
@@ -320,7 +321,8 @@ fn documented_codes() -> Vec<i32> {
     cells.map(|code| code.parse().unwrap()).collect()
 }
 
-/// nvmet exports no memory.
+/// Configuration that an export to nvmet converts only in part, because nvmet cannot export
+/// memory.
 const PARTIAL: &str = "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\n\
                        nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
                        [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n";

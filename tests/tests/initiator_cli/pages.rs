@@ -46,7 +46,7 @@ const VALUES: &[(&str, &str)] = &[
 struct Line {
     place: String,
     words: Vec<String>,
-    /// True for a command line in prose, which may lack arguments.
+    /// Whether the command line is part of a sentence. It may then lack arguments.
     is_prose: bool,
 }
 
@@ -64,7 +64,7 @@ fn files(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the code of a page: line number, text, and true for a block or false for code in a
+/// Returns the code in a page: line number, text, and true for a code block or false for code in a
 /// sentence.
 fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
     let is_page = path.extension().is_some_and(|extension| extension == "md");
@@ -105,7 +105,6 @@ fn words(text: &str) -> Vec<String> {
             (None, '"' | '\'') => quote = Some(c),
             (None, ';' | ')' | '`') => break,
             (None, '|' | '&' | '>' | '<' | '#') if ends_word => break,
-            // A redirection such as 2>&1.
             (None, '0'..='9') if ends_word && chars.peek() == Some(&'>') => break,
             (None, ' ') => words.push(String::new()),
             (None, _) => word.push(c),
@@ -151,7 +150,8 @@ fn filled(word: &str) -> Option<String> {
     (!is_noise).then_some(out)
 }
 
-/// True for pages, units and scripts. Other files do not mark the commands in their sentences.
+/// Returns whether the file is a page, a unit or a script. Other files do not mark the commands in
+/// their sentences.
 fn has_commands(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_none_or(|extension| ["md", "service", "conf", "sh"].contains(&extension))

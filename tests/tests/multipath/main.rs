@@ -110,8 +110,8 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// The file's blocks are allocated before the test. The kernel would pass an allocating write to a
-/// worker, which may execute the write after the pause.
+/// The blocks of the file are allocated before the test. Otherwise the kernel would pass a write
+/// to its own worker, which may execute the write after the pause.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);
@@ -233,7 +233,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);
     now += Duration::from_secs(2);
     let jumped = Instant::now();
-    // After the jump, the clock follows real time, because the host reads CSTS at intervals.
+    // After the jump, the clock advances in real time, because the host reads CSTS at intervals.
     let going_on = || now + jumped.elapsed();
     poll_until(&mut disk, &going_on, &is_live);
     assert_eq!(disk.waiting(), 1, "the command waits for what comes of it");

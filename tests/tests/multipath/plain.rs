@@ -50,9 +50,10 @@ struct Disks {
     contents: Vec<Vec<u8>>,
     is_listed: bool,
     is_due: bool,
-    /// True from an event until log page 04h is read.
+    /// Whether an event was sent and log page 04h was not read since.
     is_masked: bool,
-    /// Number of commands to fail, and their status: first for Identify and Get Log Page, then for the I/O queue.
+    /// Number of commands to fail, and their status. The first entry is for Identify and Get Log
+    /// Page, the second for I/O commands.
     failing: [(usize, Status); 2],
 }
 
@@ -335,7 +336,7 @@ impl Connection {
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
-                    // RDY is clear at the first read, to test polling.
+                    // RDY is clear at the first read, so that the host must poll.
                     offset::CSTS => {
                         self.looks += 1;
                         u64::from(self.looks > 1 && self.cc & 1 != 0)
@@ -387,7 +388,6 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.cntrltype = 1;
             (id.sqes, id.cqes) = (0x66, 0x44);
             id.nn.set(1);
-            // OAES: namespace attribute events. SGLS: supported, with keyed data blocks.
             id.oaes.set(1 << 8);
             id.sgls.set(1 | 1 << 2);
             id.ioccsz.set(4);

@@ -24,9 +24,9 @@ pub(crate) struct Cable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// RoCE v1; the endpoint writes the VLAN tags.
+    /// RoCE v1. The endpoint itself writes the VLAN tags.
     V1Tagged,
-    /// RoCE v1 over a VLAN interface of the kernel, which writes the tags.
+    /// RoCE v1 over a VLAN interface, which writes the tags.
     V1Vlan,
     V2,
     V2Vlan,
@@ -52,8 +52,8 @@ pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
 pub(crate) const TOS: u8 = 26 << 2;
-/// Expected priority in VLAN tags. By default, Linux would derive priority 2 from the type of
-/// service.
+/// Expected priority in VLAN tags. Linux would derive priority 2 from the type of service by
+/// default.
 pub(crate) const PCP: u8 = TOS >> 5;
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
@@ -166,8 +166,8 @@ impl Cable {
             "24"
         };
         if self.is_link_local() {
-            // Without this setting, the kernel adds another link-local address, which may become
-            // the source address.
+            // Otherwise the kernel adds another link-local address, which may become the source
+            // address.
             ip(&format!("link set cable{end} addrgenmode none"));
         }
         ip(&format!("link set cable{end} mtu {mtu} up"));

@@ -212,7 +212,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         end.post_receive();
     }
     // The host waits before it disconnects. If the last acknowledgement was lost, a disconnect
-    // would end the target's echo with an error.
+    // would make the target's echo fail.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);

@@ -85,7 +85,6 @@ pub(crate) fn run(cable: Cable) {
 
 #[derive(Debug, Clone, Copy)]
 enum Trial {
-    /// A forged ICMP message has reduced the route's MTU.
     PathMtuForged,
     /// The link is down for less than a connection timeout.
     Blink,
@@ -93,13 +92,14 @@ enum Trial {
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// Both interfaces are deleted and created again, as by reloaded drivers.
+    /// Both interfaces are deleted and created again, as after a reload of drivers.
     Replaced,
 }
 
 impl Trial {
-    /// Each change takes a connection timeout, so only one cable type runs all. RoCE v1 runs no
-    /// address changes, because it addresses peers by MAC.
+    /// Returns the changes for a type of cable. Only one type has all changes, because each takes
+    /// a connection timeout. RoCE v1 has no changes of addresses, because it addresses peers by
+    /// MAC.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,

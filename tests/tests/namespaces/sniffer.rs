@@ -137,7 +137,6 @@ pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
         let vid = frame.ethernet.vlan.map(|tag| tag.vid);
         assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
         if !roce.is_intact {
-            // A UDP frame captured before segmentation contains several RoCE packets.
             broken += 1;
             continue;
         }

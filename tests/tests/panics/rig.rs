@@ -1,6 +1,6 @@
-//! Target whose two reactors panic at reads of [`FATAL_BLOCKS`].
+//! Target with two reactors, which panic at reads of [`FATAL_BLOCKS`].
 //!
-//! The order of connecting chooses the reactors of each host's queues.
+//! The order in which hosts connect determines the reactors of their queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -39,8 +39,8 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// While the counter is not 0, connection management of a target on this network decrements it and
-/// panics.
+/// Returns a network and a counter. While the counter is not 0, each draw of entropy by the
+/// target's connection management decrements it and panics.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -153,7 +153,6 @@ impl Rig {
 
     /// Connects the first host, with all queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // The target assigns a queue to the first reactor with the fewest queues of its type.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {

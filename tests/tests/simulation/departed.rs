@@ -1,7 +1,7 @@
 //! Write of a host that disconnected while threads of the target were stopped.
 //!
-//! The target must not execute the write, in whichever order its threads resume: the host may have
-//! sent it again on another path.
+//! The host may have sent the write again on another path. Therefore the target must not execute
+//! it, whichever order its threads resume in.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ const ALL: Stopped = Stopped {
     workers: true,
 };
 
-/// Returns all orders in which the threads can resume; a write passes two scheduling points of workers.
+/// Returns all orders in which the threads can resume. A write passes two scheduling points of
+/// workers.
 fn orders() -> Vec<Vec<Resumes>> {
     use Resumes::{Manager, Target, Workers};
     let mut orders = vec![Vec::new()];

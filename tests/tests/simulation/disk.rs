@@ -20,7 +20,7 @@ struct Block {
 enum Content {
     Zeroes,
     Of(u64),
-    /// A write ended without a completion, so the contents may be old or new.
+    /// A write ended without a completion. The block may have its old or its new contents.
     Unknown,
 }
 
@@ -42,8 +42,8 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// True if a new command overlaps no outstanding write, and a write no outstanding read.
-    /// Otherwise, the result would be undefined (Base, 3.3.2).
+    /// Returns whether a command overlaps no outstanding write and, if it is a write itself, no
+    /// outstanding read. Otherwise its result would be undefined (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)

@@ -27,7 +27,7 @@ pub(crate) struct Traits {
     pub(crate) kato_ms: u32,
     pub(crate) flow_control: bool,
     pub(crate) mdts_bytes: usize,
-    /// True if the host reconnects and repeats commands that are safe to repeat.
+    /// Whether the host reconnects and repeats commands that are safe to repeat.
     pub(crate) recovers: bool,
 }
 
@@ -259,8 +259,8 @@ impl Simulated {
             range,
             since: world::now(),
             key: key.filter(|_| invalidates),
-            // An outstanding Abort may hit this command if the command reuses the CID named by the
-            // Abort.
+            // An outstanding Abort names an earlier command with the same CID, but may abort this
+            // one.
             may_be_aborted: self
                 .aborts
                 .iter()

@@ -8,7 +8,8 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// Offset of the BTH byte with congestion marks, excluded from the ICRC because routers may change it.
+/// Offset of the BTH byte with congestion marks. Routers may change this byte, so the ICRC does
+/// not cover it.
 const BTH_CONGESTION: usize = 4;
 
 pub(crate) type Network = network::Network<Instant, Carried>;
@@ -29,7 +30,6 @@ impl Packet for Carried {
 
     fn flip(&mut self, bit: usize) -> bool {
         if self.0.destination.is_ipv4() {
-            // The flipped bit is always detected, because the packet has a UDP checksum.
             return false;
         }
         if bit / 8 != BTH_CONGESTION {

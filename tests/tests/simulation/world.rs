@@ -1,4 +1,5 @@
-//! Simulated clock, network and target of the calling thread; waiting code advances the clock.
+//! Clock, network and target of a simulation, which belong to the calling thread. Waiting code
+//! advances the clock.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +25,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum steps without progress of the clock; more are an endless loop.
+/// Maximum steps at the same time. More steps indicate an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ pub(crate) struct World {
     trace: bool,
     idle_steps: u32,
     pub(crate) stopped: Stopped,
-    /// Planted bug: commands returned by workers lose their cancellation.
+    /// Whether changes that workers return lose their cancellation. The checks must find this bug.
     pub(crate) loses_cancellations: bool,
 }
 
@@ -69,7 +70,8 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread, so that a failed run does not report unanswered commands too.
+/// Leaks the world of this thread. A drop after a failed run would also report unanswered
+/// commands.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }
@@ -215,7 +217,7 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // The digest covers opcode, flags, partition and PSN; addresses, keys, payloads and ICRCs differ between runs.
+        // The digest covers opcode, flags, partition and PSN. The other bytes differ between runs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

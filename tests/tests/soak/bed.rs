@@ -15,7 +15,7 @@ use crate::patience::Patience;
 use crate::resources::Resources;
 
 const DISK_BYTES: u64 = 4 << 20;
-/// Time limit for the release of a round's resources, excluding time without CPU.
+/// Time limit for the release of resources after a round. Time without CPU does not count.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Bed {
@@ -107,8 +107,8 @@ impl Bed {
         self.load.run(100);
         self.load.verify();
         let mut patience = Patience::new(Instant::now(), PATIENCE);
-        // Number of checks in which a resource exceeded its initial level; a leak exceeds the level
-        // in every check.
+        // Number of checks in which each resource exceeded its initial level. A leak does so in
+        // every check.
         let mut found = BTreeMap::<&str, u32>::new();
         for looks in 1.. {
             rest(&mut self.load, &mut patience);

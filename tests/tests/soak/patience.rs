@@ -5,10 +5,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Shortest interval between clock readings that counts as a gap: half of KATO.
+/// Minimum time between two clock readings that counts as a gap: half of KATO.
 const GAP: Duration = Duration::from_millis(500);
 
-/// Time to reconnect after a gap: KATO at target and host, a delay, and a Connect.
+/// Time to reconnect after a gap: the KATO of target and host, a delay, and a Connect.
 const RETURN: Duration = Duration::from_secs(3);
 
 /// Maximum time added for gaps. A machine that needs more is too busy for this test.
@@ -39,8 +39,8 @@ impl Patience {
         self.answered_after(passed);
     }
 
-    /// Adds time if this process or a target did not respond for [`GAP`]: a stop longer than KATO
-    /// ends associations.
+    /// Adds time if this process or a target did not respond for [`GAP`], because associations end
+    /// after a longer stop.
     pub(crate) fn answered_after(&mut self, passed: Duration) {
         if passed >= GAP {
             let more = (passed + RETURN).min(ADDED_MAX - self.added);

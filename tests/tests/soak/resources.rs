@@ -4,7 +4,8 @@ use std::fs;
 
 use cairn_tests::process::TargetProcess;
 
-/// Permitted growth of resident memory in bytes, because allocator and kernel keep freed memory.
+/// Permitted growth of resident memory in bytes. The allocator and the kernel keep some freed
+/// memory.
 const MEMORY_SLACK: u64 = 48 << 20;
 
 const IDLE_THREADS: usize = 4;
@@ -37,7 +38,7 @@ impl Resources {
     pub(crate) fn of_process(pid: &str) -> Self {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        // The kernel starts and ends threads of io_uring, so they are excluded.
+        // Threads of io_uring do not count, because the kernel starts and ends them.
         let names = tasks.flatten().filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm"));
             name.ok().filter(|name| !name.starts_with("iou-"))

@@ -1,5 +1,5 @@
-//! Adding an object that exists: no change if the settings are equal, otherwise an error that names
-//! the difference.
+//! Addition of an object that already exists. If the settings are equal, nothing changes.
+//! Otherwise the error names the difference.
 
 use crate::target::{NQN, Steered};
 use cairn_tests::harness::own_loopback_address;

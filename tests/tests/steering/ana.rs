@@ -228,7 +228,8 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
     set(&target, NQN, "non_optimized", Some(1));
-    // If the machine stalls for half a second, the drain disconnects the hosts and is repeated.
+    // If the machine stalls, the drain disconnects the hosts before it is undone. It is then
+    // repeated.
     until("a drain that is undone in time", || {
         let (mut own, mut other) = (connect(&target, NQN), connect(&target, OTHER));
         let draining = drain(&target);
@@ -344,7 +345,6 @@ fn ana_states_go_with_their_subsystems() {
         }
     }
     let (code, _, notes) = say(&["export", "nvmet"], &file);
-    // Exit code 1 warns that nvmet would admit the hosts without keys.
     assert_eq!(code, Some(1));
     assert!(
         notes.contains("subsystem nqn.2024-01.com.example:a: its ana is left out"),

@@ -10,8 +10,8 @@ use crate::target::{NQN, Steered};
 
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Calls the completion function as bash does for `line`. Returns the words that can replace the
-/// last word of `line`.
+/// Calls the completion function like bash for `line`. Prints the words that can replace the last
+/// word.
 const SCRIPT: &str = r#"
 . <(cairn-target completions bash)
 function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')
@@ -23,8 +23,7 @@ COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// Types the line and a tab into an interactive zsh. Prints the line that the tab made, between
-/// brackets.
+/// Types the line and a tab into an interactive zsh. Prints the completed line in brackets.
 const IN_ZSH: &str = r#"
 mkdir functions; cairn-target completions zsh > functions/_cairn-target
 zmodload zsh/zpty

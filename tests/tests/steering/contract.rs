@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::target::{NQN, Steered, until};
 
-/// Checks the parts of JSON Schema that the schemas of Cairn use. Unlike JSON Schema, it refuses
-/// members that the schema does not name, so that none stays undocumented.
+/// Checks a value against a schema. Members that are not in the schema are refused, although JSON
+/// Schema would permit them, so that every member must be documented.
 fn check(schema: &Value, value: &Value, root: &Value, place: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).unwrap();

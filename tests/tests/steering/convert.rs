@@ -6,7 +6,6 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Exit code of a conversion whose result lacks objects.
 pub(crate) const PARTIAL: i32 = 4;
 
 pub(crate) fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
@@ -89,7 +88,8 @@ fn nvmet_namespaces() -> Value {
     ])
 }
 
-/// Returns a file of `nvmetcli save` on Linux 6.12, with some features unsupported by Cairn.
+/// Returns a file written by `nvmetcli save` on Linux 6.12. Some of its features are unsupported
+/// by Cairn.
 fn saved_by_nvmetcli() -> Value {
     let passthru = |enable: u8| {
         json!([{
@@ -201,7 +201,8 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     assert_eq!(lists, [None, Some(0)]);
 }
 
-/// nvmet rejects a host list together with `allow_any_host`, but an edited file may contain both.
+/// nvmet itself refuses a host list together with `allow_any_host`, but an edited file may contain
+/// both.
 #[test]
 fn a_list_beside_any_host_is_imported() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,7 +246,6 @@ fn what_is_exported_is_imported_again() {
                 [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"/etc/h.key\"\n";
     let file = written(&folder, "more.toml", more);
     let (code, exported, notes) = say(&["export", "nvmet"], &file);
-    // Exit code 1 warns that hosts would connect without their keys.
     assert_eq!(code, Some(1), "{notes}");
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
@@ -268,7 +268,7 @@ fn what_is_exported_is_imported_again() {
 
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
-/// Returns a file of `rpc.py save_config`, with some features unsupported by Cairn.
+/// Returns a file written by `rpc.py save_config`. Some of its features are unsupported by Cairn.
 fn saved_by_spdk() -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -342,7 +342,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // Exit code 1 warns that host2 is omitted, because its key is missing.
+    // The exit code is 1, because host2 is left out: its key is missing.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);

@@ -253,7 +253,6 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
     assert!(!settings(&text).contains(HOST), "{text}");
 }
 
-/// A lost key would let a host connect unauthenticated.
 #[test]
 fn a_host_of_nvmet_whose_key_is_lost_is_no_success() {
     let good = json!({"nsid": 1, "enable": 1, "device": {"path": "/dev/sdx"}});

@@ -134,8 +134,6 @@ fn draining(target: &Steered) -> std::thread::JoinHandle<Value> {
     })
 }
 
-/// A single `Host` gets the ANA state as an error (docs/control.md), like Linux without native
-/// multipath.
 #[test]
 fn a_host_with_one_path_waits_until_the_drain_is_undone() {
     let target = Steered::start();

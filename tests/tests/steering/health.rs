@@ -123,7 +123,7 @@ fn a_missing_namespace_is_listed() {
     assert_problem(&target, &["gone.img", &remove]);
 }
 
-/// The log has one line a second for each peer.
+/// The log has only one line in each second for a peer, but the status must name each host.
 #[test]
 fn each_refused_host_of_one_second_is_named_with_the_line_that_admits_it() {
     let target = Steered::start();
@@ -234,7 +234,6 @@ fn an_empty_list_has_no_line() {
     }
 }
 
-/// A stranger chooses the name, and an administrator pastes the command.
 #[test]
 fn a_name_in_a_remedy_is_one_word_of_a_shell() {
     let target = Steered::start();

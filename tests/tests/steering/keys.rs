@@ -337,7 +337,7 @@ fn a_new_key_keeps_the_controllers_and_a_host_without_a_key_is_named() {
     assert!(warning.contains("connects without a key"), "{warning}");
 }
 
-/// Wrong keys do not degrade the health: any stranger can send one.
+/// A wrong key does not degrade the health, because any stranger can send one.
 #[test]
 fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
     let target = start();
@@ -373,7 +373,7 @@ fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
     assert_eq!(status["problems"], json!([]));
 }
 
-/// The host's key is right, so the target learns from AUTH_Failure2 that its own is not.
+/// The key of the host is right. The host refuses the target's key by AUTH_Failure2.
 #[test]
 fn a_wrong_or_missing_controllers_key_is_named_with_its_remedy() {
     let target = start();
@@ -432,7 +432,6 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(stranger);
     assert_eq!(listed.active_namespaces().unwrap(), [1]);
     assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    // The removal is rejected, because the host could then connect without its key.
     run(&target, &["any", NQN, "on"]);
     let refused = target.command(&["host", "remove", NQN, &a]);
     assert!(!refused.status.success(), "{refused:?}");

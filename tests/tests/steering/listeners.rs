@@ -159,7 +159,6 @@ fn a_scope_is_kept_as_written() {
     }
 }
 
-/// Referrals with an interface are omitted, because hosts lack the interface.
 #[test]
 fn scopes_are_imported_and_exported() {
     const SCOPED: &str = "fe80::1%eth0";

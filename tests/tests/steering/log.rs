@@ -102,7 +102,6 @@ fn logged_to_a_terminal(no_color: &str) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut log = Vec::new();
-    // The read fails with EIO once no program has the terminal open.
     let _ = screen.read_to_end(&mut log);
     let log = String::from_utf8(log).unwrap();
     assert!(is_ready, "{log}");

@@ -173,7 +173,7 @@ fn disks_report_what_they_did() {
     let mut load = Load::new(disk);
     load.run(200);
     drop(load.finish());
-    // Commands are counted after their responses, so the counters may lag.
+    // Commands are counted after their responses, so the counters may be late.
     let deadline = Instant::now() + PATIENCE;
     let all = loop {
         let all = target.done("bdev_get_iostat", json!({}));
@@ -184,7 +184,7 @@ fn disks_report_what_they_did() {
         assert!(Instant::now() < deadline, "{all}");
     };
     assert_eq!(all["tick_rate"], 1_000_000_000);
-    // Clients compute rates from ticks, which must advance like the monotonic clock.
+    // Clients calculate rates from ticks. Therefore ticks must advance like the monotonic clock.
     let ticks = |all: &Value| all["ticks"].as_u64().unwrap();
     let before = Instant::now();
     let first = ticks(&target.done("bdev_get_iostat", json!({"reset_mode": "none"})));

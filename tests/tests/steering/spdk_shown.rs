@@ -52,7 +52,7 @@ fn add_all(target: &Steered) {
     }
 }
 
-/// True if spdkcli, which searches the product name, lists the bdev under `kind`.
+/// Returns whether spdkcli lists the bdev under `kind`. spdkcli decides this by the product name.
 fn is_listed(bdev: &Value, kind: &str) -> bool {
     let product = bdev["product_name"].as_str().unwrap();
     product.to_lowercase().contains(kind)
@@ -87,7 +87,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
         }
     }
     target.crash();
-    // The configuration file does not distinguish uring from aio, so both are shown as aio.
+    // The configuration file does not distinguish uring from aio. Both are shown as aio.
     for (name, kind) in [
         ("Malloc0", "malloc"),
         ("Null0", "null"),

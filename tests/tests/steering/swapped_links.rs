@@ -1,4 +1,4 @@
-//! Links in the folders of `[control] exports` that change while the target runs.
+//! Links in the folders of `[control] exports`, which change while the target runs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,11 +20,11 @@ const NSID: u32 = 7;
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 
-/// Number of requests while a link changes. If the target checked only the path, each would reach the secret disk with
-/// a probability of about one in four.
+/// Number of requests while a link changes. If the target checked only the path, about one in four
+/// would open the secret disk.
 const TRIES: u32 = 48;
 
-/// Target that permits exports from the folder `images`, which any user can change.
+/// Target that permits exports from the folder `images`. Any user can change this folder.
 struct Rig {
     folder: TempDir,
     target: Steered,

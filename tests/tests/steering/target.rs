@@ -59,7 +59,7 @@ impl Steered {
 
     /// Starts a target with a log file.
     ///
-    /// `journal` sets `JOURNAL_STREAM` to that file (`true`) or to another one (`false`).
+    /// If `journal` is set, `JOURNAL_STREAM` names that file (`true`) or another one (`false`).
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {
         let stream = match journal {
             None => "",
@@ -138,7 +138,6 @@ impl Steered {
                 let _ = said.send(line);
             }
         });
-        // A target without an address to listen on prints "not ready" instead of "ready".
         while !ready
             .recv_timeout(PATIENCE)
             .expect("it starts")

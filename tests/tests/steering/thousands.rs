@@ -18,8 +18,9 @@ use crate::target::{NQN, Steered};
 
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem; both subsystems together have ten thousand. File and null disks must
-/// use no memory region, because user-space RoCE has only 8,192.
+/// Number of namespaces in the second subsystem, so that both subsystems together have ten
+/// thousand. User-space RoCE has only 8,192 memory regions, so file and null disks must not use
+/// any.
 const BESIDE: u32 = 5_499;
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
@@ -48,8 +49,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// The first subsystem has null and memory disks. The second has `files` file disks, or null disks
-/// if `files` is `None`.
+/// Starts a target. Its first subsystem has null and memory disks. Its second one has `files` file
+/// disks, or null disks if `files` is `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();
@@ -213,7 +214,6 @@ fn a_change_looks_at_no_disk_that_stays() {
         text
     });
     target.done("cairn_reload", json!({}));
-    // A change that opened the file again would hang in these operations.
     disk.begin(Rule::new(Op::Look, Fault::Hold));
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     let host = host_nqn("another");
@@ -263,7 +263,6 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
 
 #[test]
 fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
-    // The target reserves 256 descriptors for other purposes, and two for each disk.
     let most = 37;
     let mut more = String::new();
     let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {

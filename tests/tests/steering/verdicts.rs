@@ -75,7 +75,6 @@ fn the_last_line_and_the_exit_code_of_check_agree() {
     assert_eq!(served.status.code(), Some(2), "serve refuses it, too");
 }
 
-/// `auto` means user space at an address that no RDMA device has.
 #[test]
 fn a_taken_udp_port_is_found_with_auto() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +125,6 @@ fn serve_exits_with_2_only_where_another_start_cannot_help() {
 #[test]
 fn a_target_without_a_listener_does_not_say_that_it_is_ready() {
     let folder = tempfile::tempdir().unwrap();
-    // TEST-NET-1: no machine has this address.
     let file = config(folder.path(), "192.0.2.77", "mem:1MiB");
     let mut child = Command::new(program("cairn-target-process"))
         .args(["serve", "--log", "error", "--config"])

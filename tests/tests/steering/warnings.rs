@@ -97,7 +97,6 @@ fn a_host_that_is_not_allowed_is_named_with_the_line_that_allows_it() {
     target.connect("stranger");
 }
 
-/// The target only warns, because the next change may admit the host.
 #[test]
 fn a_namespace_of_a_host_that_is_not_admitted_is_named_until_the_host_is_admitted() {
     let target = Steered::start_logged_after(|_, _| String::new());

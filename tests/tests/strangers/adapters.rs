@@ -15,23 +15,21 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// UDP source port of all queue pairs with older drivers.
+/// UDP source port that older drivers use for all queue pairs.
 const PORT: u16 = 0xc000;
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
-/// Number of rounds after which the kernel delivers the flow to one socket.
+/// Number of first rounds, in which the kernel may deliver the flow to several sockets.
 const FIRST_ROUNDS: u32 = 10;
 
 struct Pair {
     own: u32,
     theirs: u32,
-    /// PSNs of the next packet and of the oldest unacknowledged one.
     next: u32,
     unacked: u32,
 }
 
 impl Pair {
-    /// Returns an RDMA WRITE without data, which needs no key.
     fn write(&self, psn: u32, ack_req: bool) -> Packet<'static> {
         let mut packet = Packet::new(Opcode::WriteOnly, self.theirs, psn & 0xff_ffff);
         packet.bth.ack_req = ack_req;
@@ -68,7 +66,8 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// The kernel joins packets of all queue pairs and delivers them to one socket.
+/// All queue pairs of the peer have the same UDP source port. The kernel therefore joins their
+/// packets and delivers them to one socket.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -181,7 +180,6 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
         source_qpn: GSI_QPN,
     });
     dreq.payload = &mad;
-    // The payload makes this packet as long as the DREQ, which also has a DETH of 8 bytes.
     let payload = [0; MAD_LEN + 8];
     let mut first = Packet::new(Opcode::SendOnly, other.qpn, other.starting_psn);
     first.payload = &payload;
@@ -197,7 +195,8 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// Routers would mark ECN-capable notifications, and peers would answer with further notifications.
+/// A notification must not be ECN-capable. Otherwise routers would mark it, and peers would answer
+/// it with further notifications.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

@@ -1,5 +1,5 @@
-//! Forged connection management messages. The forger knows a host's numbers, but not the target's
-//! communication IDs.
+//! Forged messages of connection management. The attacker knows the queue pair numbers of a host,
+//! but not the target's communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;

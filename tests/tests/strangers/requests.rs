@@ -29,8 +29,8 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// The flood has one address in each of 600 networks, so each network sends as few requests as a
-/// new host.
+/// The requests come from one address in each of 600 networks. Each network therefore sends as few
+/// requests as a new host.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
@@ -74,7 +74,8 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Maximum time for [`CONNECTS`] connections of a host whose address is claimed, relative to another host.
+/// Maximum factor by which [`CONNECTS`] connections take longer if the address of the host is
+/// claimed by others.
 const SLOWDOWN_MAX: u32 = 5;
 
 #[test]
@@ -111,8 +112,7 @@ fn a_half_open_connection_has_no_queue_pair() {
     let mut events = Vec::new();
     let mut sockets = Vec::new();
     for asked in 0..32_u32 {
-        // Each request names a queue pair of another endpoint of the peer. The flow to each
-        // endpoint needs its own socket.
+        // Each request names a queue pair of another endpoint. Each endpoint gets its own socket.
         peer.ask(asked << 18 | 5);
         let request = requests.recv_timeout(PATIENCE).unwrap();
         let device = Arc::clone(&request.device);

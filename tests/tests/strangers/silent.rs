@@ -46,7 +46,6 @@ fn one_address_refuses_no_other(
         connect(target, &*provider(), known).unwrap();
         connect(target, &*provider(), address(100 + number)).unwrap();
     }
-    // Other tests of this process may have used up the limit of log lines.
     let deadline = Instant::now() + PATIENCE;
     let parts = [
         &stranger.to_string(),
@@ -60,11 +59,12 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses, and
-/// reconnect when displaced.
+/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. They
+/// reconnect when they are displaced.
 ///
-/// A connection is displaced after `STRANGERS_MAX` newer requests. The flood sends half as many
-/// during each attempt, so that scheduling does not decide the result.
+/// A connection is displaced after `STRANGERS_MAX` newer requests. During each attempt of a host,
+/// the addresses send only half as many requests. Therefore the result does not depend on
+/// scheduling.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -78,7 +78,6 @@ fn many_networks_keep_no_new_host_out() {
     silent.permit(0);
     let mut tries = 0;
     for number in 0..HOSTS {
-        // The new hosts' addresses are below, among and above those of the flood.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
@@ -111,8 +110,8 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Controllers are limited by host NQN and address, so the same NQN from another address uses none of the
-/// host's controllers.
+/// The limits on controllers count host NQN and address. A peer at another address with the same
+/// NQN uses none of the host's controllers.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());
@@ -250,8 +249,7 @@ impl Asker {
                     }
                 }
             }
-            // The rotation lets each address send requests, even if the limit permits fewer
-            // requests than addresses.
+            // Each address gets its turn, even if the limit permits fewer requests than addresses.
             endpoints.rotate_left(asks % locals.len());
             thread::sleep(Duration::from_micros(300));
         }

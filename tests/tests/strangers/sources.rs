@@ -1,4 +1,5 @@
-//! Source check: log lines caused by peers must be rate-limited and without Debug output.
+//! Check of the sources: log lines that peers can cause must have a rate limit and no Debug
+//! output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,11 @@ const FOLDERS: [&str; 10] = [
     "nvme-proto/src",
 ];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
-/// Number of lines above a log macro, within which a comment must name the cause.
+/// Maximum distance of the comment with the cause above a log macro, in lines.
 const ABOVE: usize = 3;
 
-/// The macros `peer_line!` and `peer_detail!` take a `Line`, which the rate limit grants. Any other log macro needs a
-/// comment that names a cause other than a peer.
+/// The macros `peer_line!` and `peer_detail!` need a `Line`, which the rate limit grants. Any
+/// other log macro needs a comment that names a cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -34,7 +34,6 @@ pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
 
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
-    // A socket does not report the IP identification of a received packet, so it is 0.
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
     let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
     let Packet {

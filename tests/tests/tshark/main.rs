@@ -45,7 +45,8 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// In a capture of two kernels, tshark 4.0 reports three frames of the command effects log as malformed.
+/// The capture of a session between two kernels contains three frames that tshark 4.0 reports as
+/// malformed.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
     if !can_run() {
@@ -72,8 +73,6 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
         assert_eq!(transport_fields_of(row), meant, "frame {number}: {row:?}");
         opcodes.insert(meant[0].expect("every packet has an opcode"));
     }
-    // Opcodes (IBTA table 38): SEND_ONLY, WRITE_FIRST to _ONLY, READ_REQUEST, READ_RESPONSE_FIRST to _ONLY, ACK,
-    // SEND_ONLY_INV, and UD_SEND_ONLY of connection management.
     let all = [4, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 23, 100];
     assert!(
         all.iter().all(|opcode| opcodes.contains(opcode)),
@@ -159,7 +158,6 @@ fn commands_and_their_completions_are_as_meant() {
         .iter()
         .filter(|command| command.status != (0, 0))
         .collect();
-    // Exactly one command fails, with LBA Out of Range (NVMe Base 2.0, figure 95).
     assert!(
         matches!(
             refused[..],
@@ -173,7 +171,6 @@ fn commands_and_their_completions_are_as_meant() {
 }
 
 fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
-    // RequestData: bytes 0 and 1 are RECFMT, 2 and 3 are the QID, little-endian.
     let host_qpn = rows
         .iter()
         .find(|row| {
@@ -205,7 +202,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
         else {
             continue;
         };
-        // tshark names the fields of Connect differently, so its completion has no command here.
+        // Connect has no command here, because tshark gives its fields other names.
         if let Some(at) = open
             .iter()
             .position(|&at| u64::from(commands[at].cid) == cid)

@@ -23,7 +23,6 @@ use nvme_proto::wire::cm::RequestData;
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// ECN bits of the traffic class, which rules do not affect.
 const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,7 +77,8 @@ impl Guest {
     }
 }
 
-/// Number of commands, more than a host sends without requesting an acknowledgement.
+/// Number of commands. It exceeds the number that a host sends without requesting an
+/// acknowledgement.
 const COMMANDS: u32 = 40;
 
 fn exchange(host: &mut Host) {
@@ -215,8 +215,8 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// The rule applies to the admin queue after Connect, which contains the host NQN, and to I/O queues from the start,
-/// because their REQ names the controller.
+/// The admin queue is marked only after Connect, which contains the host NQN. I/O queues are
+/// marked from the start, because their REQ names the controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");

@@ -1,7 +1,7 @@
 //! Partition keys in captures.
 //!
-//! A packet contains its sender's key, or for connection management the default key. A REQ also
-//! contains the key of the connection.
+//! A packet contains the key of its sender. Packets of connection management contain the default
+//! key instead. A REQ also contains the key of the connection.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsy
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// Keys of the target, a full member, and of the host, a limited member.
+/// Key of the target, which is a full member of the partition. The host has the key of a limited
+/// member.
 const TARGET: u16 = 0x8123;
 const HOST: u16 = 0x0123;
 

@@ -16,7 +16,8 @@ pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// SLBA and number of blocks of Read and Write; tshark 4.0 shows them for no other command.
+    /// First block and number of blocks of Read and Write. tshark 4.0 shows them for no other
+    /// command.
     pub(crate) blocks: Option<(u64, u32)>,
     pub(crate) status: (u8, u8),
 }
@@ -62,7 +63,8 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// Reads the command effects log in one packet, because tshark 4.0 fails to dissect it in several.
+/// Reads the command effects log. The log must fit into one packet, because tshark 4.0 fails to
+/// dissect several.
 fn read_effects_log(host: &mut Host) {
     let mut log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
@@ -76,7 +78,7 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     let mut buffer = memory(host, 64 << 10);
     buffer.write(0, &bytes);
     let far = Data::whole(buffer);
-    // tshark 4.0 does not decode a capsule of two packets, so the data fits in one.
+    // The data must fit into one packet, because tshark 4.0 does not decode a capsule of two.
     let near = Data::InCapsule(&bytes[..3584]);
     let (mut commands, _) = run_together(
         host,

@@ -22,7 +22,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Stops the other threads when dropped, even during a panic.
+/// Stops the other threads when it is dropped, even by a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

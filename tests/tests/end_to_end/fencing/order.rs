@@ -1,7 +1,7 @@
 //! Order of changes by one host on several associations.
 //!
-//! A change waits until the disk has completed older changes of the same blocks by the host's other
-//! associations. The target may not have noticed that those associations are lost.
+//! A change waits until the disk has completed older changes of the same blocks that the host sent
+//! on other associations. The target may not have noticed yet that those associations are lost.
 
 use super::*;
 use cairn_initiator::IoQueue;
@@ -103,11 +103,12 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// Capsules not yet received by the target execute before commands of the host's next association, or never.
+/// The target has not received all capsules when the next association of the host begins. These
+/// capsules must execute before commands of the next association, or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // Number of writes, more than a reactor receives in two rounds, but fewer than a host may have
-    // outstanding.
+    // The number exceeds the writes that a reactor receives in two rounds, but not the limit of a
+    // host.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
     let options = HostOptions {
@@ -318,7 +319,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
     }
 }
 
-/// RDMA placement into memory is disabled while changes may have to wait.
+/// RDMA placement must be off while changes may have to wait, because it would bypass the order.
 #[test]
 fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");

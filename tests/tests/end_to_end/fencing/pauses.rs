@@ -1,7 +1,7 @@
 //! Repeated suspensions of the target, each almost as long as KATO.
 //!
-//! The host sends a write again on another path after twice KATO. The target must not execute the
-//! first write later than that.
+//! After twice KATO, the host sends the write again on another path. The target must not execute
+//! the first write after that.
 
 use super::*;
 

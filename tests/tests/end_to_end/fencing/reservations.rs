@@ -1,4 +1,4 @@
-//! Reservations with disks that hang and hosts that are gone.
+//! Reservations on disks that hang, and of hosts that have disappeared.
 
 use nvme_proto::reservation::ReservationType as Type;
 use nvme_proto::wire::reservation::{AcquireCdw10, RegisterCdw10, ReservationStatusExtended};
@@ -60,7 +60,7 @@ impl Bed {
     }
 }
 
-/// The disk has a write of the loser when the winner preempts it.
+/// While the disk still executes a write of the loser, the winner preempts the reservation.
 fn is_answered_after_the_write(action: u8) {
     let mut bed = Bed::new("preempted-write");
     let mut winner = bed.live_host("winner", 0);
@@ -72,7 +72,7 @@ fn is_answered_after_the_write(action: u8) {
     assert_eq!(bed.answer(&mut loser, acquire), Status::SUCCESS);
     let old = bed.holds_a_write(&mut loser);
     let preempting = preempt(&mut winner, action);
-    // Longer than the control plane's limit for other changes.
+    // Together, the waits exceed the control plane's limit for other changes.
     for _ in 0..3 {
         bed.is_unanswered(&mut winner, preempting, 100);
         bed.pass(Duration::from_secs(6));
@@ -85,7 +85,6 @@ fn is_answered_after_the_write(action: u8) {
     let refused = write(&mut loser, 1, 5, &[9; BLOCK]);
     let conflict = bed.answer(&mut loser, refused);
     assert_eq!(conflict.code(), Status::RESERVATION_CONFLICT);
-    // Another change waits behind the first one.
     let other = send(&mut loser, REGISTER, 0, keys(0, 7));
     bed.is_unanswered(&mut loser, other, 100);
     bed.disk.release(Operation::Write);

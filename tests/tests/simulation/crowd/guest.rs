@@ -1,4 +1,4 @@
-//! Simulated host that shares blocks with others, and may pause, die or restart.
+//! Simulated host that uses the same blocks as other hosts. It may pause, die or restart.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) const TRANSFER_BYTES: usize = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Number of the host identity, which several hosts may share.
+    /// Host identity. Several simulated hosts may have the same one.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
@@ -157,7 +157,8 @@ impl Guest {
             match event {
                 Event::Live { .. } => {
                     association.live = true;
-                    // Writes of earlier associations can no longer take effect, unless the disk hangs.
+                    // From now on, writes of earlier associations cannot take effect, unless the
+                    // disk hangs.
                     bury(&mut self.lost, ledgers, |ledger, _, _| !ledger.hangs);
                 }
                 Event::Lost(error)
@@ -351,7 +352,8 @@ impl Guest {
         let changed = open.kind.writes() && end == End::Done;
         ledger.end(open.id, end);
         if changed {
-            // A successful change implies that earlier changes of the same blocks by this host have ended.
+            // A change succeeds only after earlier changes of the same blocks by this host have
+            // ended.
             let overlaps = |ledger: &Ledger, namespace, id| {
                 namespace == open.namespace && ledger.overlaps(id, &open.blocks)
             };

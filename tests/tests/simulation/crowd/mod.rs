@@ -1,7 +1,7 @@
-//! Several hosts use the same blocks while targets, disks and network fail.
+//! Several hosts use the same blocks while targets, disks and the network fail.
 //!
-//! The results at the hosts must be possible with a correct disk ([`crate::history`]). Finally, the
-//! target must hold no resources.
+//! The results of their commands must be possible with a correct disk ([`crate::history`]).
+//! Finally, the target must hold no resources.
 
 mod guest;
 mod ledger;
@@ -22,10 +22,10 @@ use ledger::Ledger;
 use stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency of the uninvolved host's commands, without network faults and with a disk
-/// latency of 1 ms.
+/// Maximum latency of commands of the uninvolved host. The disk takes 1 ms, and the network has no
+/// faults.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
-/// Time after KATO in which a target ends the commands of a lost host.
+/// Time after KATO within which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);
 
 const LIES: u64 = 300;

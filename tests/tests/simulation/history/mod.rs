@@ -17,11 +17,10 @@ use std::ops::Range;
 
 use register::Register;
 
-/// Contents of a block: zeroes, or bytes generated from a number unique to a write.
+/// Contents of a block: zeroes, or bytes generated from the number of the write.
 pub(crate) type Value = u64;
 
 pub(crate) const ZEROES: Value = 0;
-/// Value of contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,7 +50,7 @@ impl Kind {
 pub(crate) enum End {
     Done,
     Read(Vec<Value>),
-    /// A failed write may have taken effect in part.
+    /// The write failed. It may have taken effect in part.
     Failed,
 }
 

@@ -6,7 +6,7 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// True if a later operation is a crash. Without a crash, durability has no effect.
+    /// Whether a later operation is a crash. Without a crash, durability has no effect.
     pub(super) crash_ahead: bool,
 }
 
@@ -24,9 +24,9 @@ enum Action {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// Pending operations that took effect, ascending.
+    /// Pending operations that have taken effect, in ascending order.
     taken: Vec<Id>,
-    /// Values that can survive a crash, oldest first; the last is current.
+    /// Values that can survive a crash. The oldest one is first, and the last one is current.
     trail: Vec<Value>,
     /// Unfinished flushes and durable writes, each with its position in the trail.
     ///
@@ -45,7 +45,7 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // An earlier equal value is removed, unless a flush refers to its position.
+        // An earlier entry with the same value is removed, unless a flush refers to its position.
         for at in (0..self.trail.len()).rev() {
             let marked = self.marks.iter().any(|(_, mark)| *mark == at);
             if self.trail[at] == value && !marked {
@@ -62,7 +62,7 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Removes a mark. If `durable`, a crash can no longer restore earlier values.
+    /// Removes a mark. If `durable` is true, a crash can no longer restore earlier values.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -123,7 +123,8 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// Adds all states in which `last`, and possibly other pending operations before it, took effect.
+    /// Adds all states in which `last` has taken effect. Other pending operations may have taken
+    /// effect before it.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];
