@@ -13,7 +13,7 @@ use crate::cache;
 
 const BINDINGS: &str = include_str!("../../rdma/verbs/src/sys/bindings.rs");
 const PACKAGES: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
-/// Part of a name that bindgen gives to a C type without a name.
+/// Part of the name that bindgen invents for an anonymous C type.
 const ANONYMOUS: &str = "__bindgen_";
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -43,7 +43,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder of rdma-core's headers: the system's, or unpacked into the cache.
+/// Returns the folder of rdma-core's headers. If they are not installed, they are unpacked into
+/// the cache.
 fn headers() -> Result<PathBuf> {
     ensure!(
         cfg!(target_arch = "x86_64"),
@@ -72,7 +73,6 @@ struct Bindings<'a> {
 
 #[derive(Default)]
 struct Type<'a> {
-    /// `struct` or `union`.
     keyword: &'a str,
     members: Vec<(&'a str, &'a str)>,
     offsets: BTreeMap<&'a str, usize>,

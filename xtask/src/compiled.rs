@@ -24,8 +24,8 @@ const RECIPE: [&str; 5] = [
 
 const NOTES: &str = ".fingerprint";
 
-/// Folders of compiled output. Fingerprints come last: cargo ignores a partly extracted archive
-/// without fingerprints.
+/// Folders of compiled output. Fingerprints are extracted last, because cargo ignores output
+/// without them, as after an interrupted extraction.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
@@ -65,8 +65,6 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
     recipe.push(process::output(&mut nightly).unwrap_or_default());
-    // These folders are part of the recipe, because cargo compiles a crate again if its sources
-    // moved.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
     recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
@@ -86,13 +84,13 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints nothing: CI output must end with the test total.
+/// Copies the compiled dependencies into the cache. Prints nothing, because the output of CI must
+/// end with the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
-    // cargo compares times in nanoseconds, which only the POSIX format stores.
     tar.args(["--format=posix", "-C"])
         .arg(tree.build())
         .arg("-cf");

@@ -63,7 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let mut failed = Vec::new();
-    // Two programs run at a time, so that each gets enough of the processor.
     for pair in targets.chunks(2) {
         println!("\n==> {}, {} s", pair.join(" and "), args.seconds);
         let results = thread::scope(|scope| {
@@ -98,7 +97,8 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Found inputs stay out of the curated corpus of the repository.
+/// Runs a program. Inputs that it finds are stored outside the repository's corpus, which is
+/// selected by hand.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

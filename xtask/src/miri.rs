@@ -24,7 +24,6 @@ const PARTS: [Part; 4] = [
     Part {
         package: "cairn-base",
         programs: "--lib",
-        // The crate's other tests wait, use system calls or start processes.
         tests: "address:: entropy:: mapping::",
     },
     Part {
@@ -74,8 +73,6 @@ fn examine(part: &Part) -> Result<bool> {
     );
     let outcome = Step::program("miri", "rustup", &arguments)
         .with_env("PROPTEST_CASES", CASES)
-        // Isolation is off, because recorded inputs are files, and random numbers come from the
-        // system.
         .with_env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .run("")?;
     Ok(outcome.success)

@@ -1,8 +1,8 @@
 //! `cargo xtask package`: .deb, .rpm, tar.gz and OCI image archive from one file tree.
 //!
-//! Order, owner and time of files are fixed: equal sources and tools give equal bytes. Without
-//! cargo-generate-rpm there is no .rpm, and without Debian 11's glibc, the packages require this
-//! machine's glibc.
+//! Equal sources and tools give equal bytes, because order, owner and time of files are fixed.
+//! Without cargo-generate-rpm, no .rpm is made. Without Debian 11's glibc, the packages require
+//! the glibc of this machine.
 
 mod assets;
 mod deb;

@@ -1,5 +1,5 @@
-//! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer
-//! (out-of-bounds accesses), skipped without nightly Rust.
+//! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer (accesses
+//! out of bounds). Without nightly Rust, the tests are skipped.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Explicit target platform. Without this option, procedural macros would be sanitised too.
+/// Explicit target platform. Without it, cargo would sanitize procedural macros too.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 const ENGINE: &str = concat!(
@@ -53,7 +53,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // `&` instead of `&&` tests the engine even if the first tests fail.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {
@@ -79,17 +78,15 @@ impl Sanitizer {
         );
         Step::program("sanitize", "rustup", &arguments)
             .with_env("RUSTFLAGS", &format!("-Zsanitizer={name}"))
-            // Line tables suffice for reports, and compile in half the time.
             .with_env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
             .with_env("CARGO_INCREMENTAL", "0")
     }
 }
 
-/// Tests threads with a sanitized standard library, because the sanitizer does not detect the
-/// synchronisation in the precompiled library.
+/// Tests with a sanitized standard library, because the sanitizer does not recognise the
+/// synchronisation in the precompiled one.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
-    // The tests run once, so optimising would take longer than it saves.
     let quickly =
         OPTIMISED.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0"));
     let step = Sanitizer::Thread
@@ -103,7 +100,8 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio. The sanitizer's library is preloaded, because fio is not sanitised.
+/// Tests the engine in fio. The library of the sanitizer is preloaded, because fio is not
+/// sanitized.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,
@@ -118,8 +116,8 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // A workspace build shares compiled output with other tests. The skipped test loads the engine
-    // without fio.
+    // The whole workspace is built, because such a build shares compiled output with other tests.
+    // The skipped test loads the engine without fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",
@@ -127,13 +125,12 @@ fn engine() -> Result<bool> {
     let outcome = tests
         .with_env("CAIRN_FIO_ENGINE", ENGINE)
         .with_env("CAIRN_FIO_PRELOAD", &library)
-        // fio leaks memory at exit.
         .with_env("ASAN_OPTIONS", "detect_leaks=0")
         .run("")?;
     Ok(outcome.success)
 }
 
-/// The engine needs gcc's sanitizer library, because Rust links its sanitizer only into programs.
+/// Returns the path of gcc's sanitizer library, because Rust links its own one only into programs.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cache;
 
-/// Packages: name, version, SHA-256 for pip. spdkcli imports the last two.
+/// Name, version and SHA-256 of each package, for pip. spdkcli needs the last two.
 const WHEELS: [(&str, &str, &str); 3] = [
     (
         "spdk",

@@ -65,7 +65,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     times.save();
     let skipped = skips.report(&done, extent)?;
     print_table(&done, skipped.recorded, started.elapsed());
-    // `.ci/run` repeats these lines at the end of its output.
     for skip in &skipped.untested {
         println!("not tested here: {skip}");
     }
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Tests with a recorded skip do not count as passed.
+/// Prints the table of steps. Tests with a recorded skip do not count as passed.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// Seconds assumed for a step that never ran and is not in `FRESH_S`.
 const UNKNOWN_S: f32 = 60.0;
 
-/// Seconds of steps that never ran, on a machine with two cores and a fresh clone.
+/// Seconds assumed for long steps that never ran, measured on a machine with two cores and a fresh
+/// clone.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
 pub(crate) struct Times {
@@ -41,7 +42,8 @@ impl Times {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }
 
-    /// Merges the durations into the file, which another process may have changed. Ignores errors.
+    /// Merges the durations into the file, because another process may have changed it. Ignores
+    /// errors.
     pub(crate) fn save(&self) {
         let mut kept = read(&self.path);
         kept.extend(self.measured.clone());

@@ -1,5 +1,4 @@
-//! Alerts for Prometheus: each rule must name existing metrics, fire in its case, and not fire
-//! otherwise.
+//! Alerts for Prometheus. Each rule must use existing metrics, and must fire only in its case.
 
 use std::fs;
 use std::path::Path;

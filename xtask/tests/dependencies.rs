@@ -109,7 +109,7 @@ fn the_protocol_stands_alone() {
     }
 }
 
-/// The feature "raw" permits commands with a raw NSID; without it, commands name a block device.
+/// Without the feature "raw", a command cannot contain an NSID, but names a block device.
 #[test]
 fn no_program_sends_bare_commands() {
     for program in ["cairn-initiator-cli", "cairn-fio", "cairn-bench"] {

@@ -1,7 +1,7 @@
 //! Module dependencies of each crate must be acyclic.
 //!
-//! docs/architecture.md lists the modules in an order in which each uses only earlier ones; this
-//! test compares it with the sources.
+//! docs/architecture.md lists the modules of a crate in an order in which each module uses only
+//! earlier ones. This test compares the order with the sources.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const ARCHITECTURE: &str = include_str!("../../docs/architecture.md");
 const SECTION: &str = "## The order of modules";
 
-/// Folder and two modules that use each other.
+/// Pairs of modules that use each other, with their folder.
 const EXCEPTIONS: [(&str, &str, &str); 1] = [
     // The trait `Device` opens endpoints, and an endpoint keeps its device open.
     ("rdma/verbs/src", "device", "endpoint"),

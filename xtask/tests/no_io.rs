@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Symbols that `core` and `alloc` always require: memory functions, and the unwinder, which panic
-/// = "abort" never calls.
+/// Symbols that `core` and `alloc` always require: memory functions and the unwinder. With panic =
+/// "abort", the unwinder is never called.
 const ALLOWED: [&str; 8] = [
     "memcpy",
     "memmove",
@@ -56,7 +56,6 @@ fn links_without_std_and_calls_nothing_outside() {
 fn build_proof() -> PathBuf {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
     let proof = ours.join("no-std-proof");
-    // The locked versions are already downloaded, so the build requires no network.
     std::fs::copy(ours.join("../Cargo.lock"), proof.join("Cargo.lock")).expect("a lock file");
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-std-proof");
     let output = Command::new(env!("CARGO"))
@@ -81,7 +80,7 @@ struct Symbol {
     defined: bool,
 }
 
-/// nm would read the embedded bitcode instead.
+/// Returns the symbols of an archive by readelf. nm would read the embedded bitcode instead.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])

@@ -1,6 +1,6 @@
 //! Length limit of source files. clippy limits functions (`clippy.toml`).
 //!
-//! A file of more than 600 lines usually contains a type that deserves its own module.
+//! A file of more than 600 lines usually contains a type that should have its own module.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! References of docs/walk.md and docs/roce/walk.md to files and functions must exist.
 //!
-//! A walk along the I/O path never returns to an earlier file.
+//! Each walk follows the I/O path and never returns to an earlier file.
 
 mod common;
 

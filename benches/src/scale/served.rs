@@ -120,7 +120,7 @@ impl Usage {
         };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let folder = thread?.path();
-            // The first field is the time on a core in nanoseconds (Linux, sched-stats.rst).
+            // The first field is the time on a processor in nanoseconds (sched-stats.rst).
             let stat = fs::read_to_string(folder.join("schedstat"))?;
             let on_core = stat.split_ascii_whitespace().next();
             let nanos = on_core.and_then(|text| text.parse().ok());
@@ -152,7 +152,7 @@ pub(crate) enum Core {
     Last,
 }
 
-/// Runs `work` with this thread, new threads and child processes pinned to one core.
+/// Runs `work`, and pins this thread, new threads and child processes to one core meanwhile.
 pub(crate) fn on_core<T, E>(core: Core, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<anyhow::Error>,

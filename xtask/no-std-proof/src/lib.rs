@@ -1,9 +1,10 @@
-//! Proof that the protocol crates perform no I/O: a static library of these crates, their
+//! Proof that the protocol crates perform no I/O. This static library contains these crates, their
 //! dependencies, `core` and `alloc`.
 //!
-//! The library does not compile with `std`, which has its own panic handler. Only undefined symbols
-//! of the archive can call an operating system; `tests/no_io.rs` checks them. The required
-//! allocator, which always fails, is the only unsafe code.
+//! The library has its own panic handler, so it does not compile if a crate uses `std`. Code
+//! without `std` can call an operating system only by undefined symbols of the archive.
+//! `tests/no_io.rs` checks these symbols. The required allocator, which always fails, is the only
+//! unsafe code.
 
 #![no_std]
 

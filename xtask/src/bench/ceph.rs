@@ -115,7 +115,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     };
     let folder = programs::results().join(&run);
     create_dir(&folder)?;
-    // The cluster is not in `folder`, because the paths of the cluster's sockets must be short.
     let scratch = Scratch::new()?;
     let stage = Stage::new(&scratch.0, programs, args.seconds)?;
     let results = measure(args, &rows, &stage, &run)?;
@@ -187,7 +186,7 @@ impl Sample {
 fn cpu_of_children() -> Result<Duration> {
     const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
-    // The name, field 2, is in parentheses; cutime and cstime are fields 16 and 17
+    // Field 2 is the name in parentheses. Fields 16 and 17 are cutime and cstime
     // (proc_pid_stat(5)).
     let (_, fields) = stat
         .rsplit_once(')')
@@ -227,8 +226,8 @@ impl Stage {
         cluster.image(IMAGE, &format!("{IMAGE_MIB}M"))?;
         let conf = folder.join("client.conf");
         let text = fs::read_to_string(cluster.conf())?;
-        // fio does not set these options. With a cache, librbd would acknowledge writes that no OSD
-        // has received.
+        // fio does not set these options. With a cache, librbd would acknowledge writes before an
+        // OSD has them.
         let client = "[client]\nrbd cache = false\nrbd disable zero copy writes = true\n";
         fs::write(&conf, format!("{text}{client}"))?;
         let stage = Self {
@@ -241,7 +240,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Writes the whole image, because reads of unwritten objects access no disk.
+    /// Writes the whole image, because reads of unwritten objects would access no disk.
     fn fill(&self) -> Result<()> {
         let mut fio = self.fio_on_image("write", 1024, 8);
         fio.arg(format!("--size={IMAGE_MIB}m"));

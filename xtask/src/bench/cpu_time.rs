@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
     pub(super) on_cpu: Duration,
-    /// Time in which the process waited for a processor, which indicates other load.
+    /// Time in which the process waited for a processor. It indicates other load.
     pub(super) waited: Duration,
 }
 
@@ -23,8 +23,8 @@ impl CpuTime {
         tasks.filter_map(of_task).sum()
     }
 
-    /// Parses the first two of three numbers in nanoseconds: time on a processor, and time waiting
-    /// for one (Documentation/scheduler/sched-stats.rst).
+    /// Parses the time on a processor and the time of waiting for one, in nanoseconds
+    /// (sched-stats.rst).
     fn parse(schedstat: &str) -> Option<Self> {
         let mut numbers = schedstat.split_whitespace();
         let mut next = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));

@@ -33,15 +33,15 @@ pub(super) struct Stage {
     pub(super) neighbour: IpAddr,
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
-    /// Disk for the rows without a network; by default a file in `folder`.
+    /// Disk for the rows without a network. By default, it is a file in `folder`.
     pub(super) own_disk: Option<PathBuf>,
-    /// Counters caused by filling a memory disk, which are subtracted from samples.
+    /// Counters that filling a memory disk has caused. They are subtracted from samples.
     pub(super) filling: Counters,
 }
 
 impl Stage {
-    /// `device` is the address of an RDMA device. Without a device, this process uses its own
-    /// loopback addresses, because user-space RoCE occupies a UDP port of each.
+    /// Creates a stage. `device` is the address of an RDMA device. Without a device, this process
+    /// uses separate loopback addresses, because a UDP port of each address is in use.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,
@@ -147,8 +147,8 @@ impl Stage {
         Ok(report)
     }
 
-    /// Runs target and host in one process on the host's core. The reactor pins itself to the
-    /// target's core.
+    /// Runs target and host in one process on the host's core. The reactor pins itself to the core
+    /// of the target.
     fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
         let program = self.programs.join("cairn-bench-loopback");
         let mut command = programs::pinned(self.cores.1, program);
@@ -184,7 +184,7 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk. Before, reads would access a single zero page, and writes
+    /// Writes the whole memory disk. Otherwise reads would access a single zero page, and writes
     /// would wait for page allocation.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
@@ -249,7 +249,7 @@ impl Target {
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
         // The process is not pinned, because the reactor pins itself, and other threads must not
-        // run on its core.
+        // run on the same core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
             .arg(&configuration)

@@ -29,10 +29,11 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
     Ok(rows)
 }
 
-/// Parses a row such as `READ 4096 B x 32   345678   1.42   92.6`.
+/// Parses a row such as `READ 4096 B x 32 345678 1.42 92.6`.
 ///
 /// The last three columns are operations per second, GB/s, and microseconds for each operation.
-/// `UDP` rows use plain sockets: a capsule in one direction, 4 KiB in the other.
+/// `UDP` rows are measured with plain sockets, which send a capsule in one direction and 4 KiB in
+/// the other.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [

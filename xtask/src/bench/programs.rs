@@ -53,8 +53,7 @@ pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Re
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(WORKSPACE).args(["build", "--quiet"]);
-        // Programs are selected without package names, which would change the features of
-        // dependencies.
+        // Package names are not given, because they would change the features of dependencies.
         for (kind, name) in programs {
             cargo.args([kind, name]);
         }
@@ -114,7 +113,7 @@ fn output() -> PathBuf {
     workspace.join(folder)
 }
 
-/// Writes the whole file, because reads of holes access no disk.
+/// Writes the whole file, because reads of holes would access no disk.
 pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;

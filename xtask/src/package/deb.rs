@@ -69,7 +69,7 @@ pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -
     Ok(file)
 }
 
-/// Returns a manifest for cargo-deb: no manifest of the workspace covers all programs.
+/// Returns a manifest for cargo-deb, because no manifest in the workspace covers all programs.
 fn manifest(tree: &Path, package: &Package, about: &About) -> Result<String> {
     let depends = package.depends.replace("GLIBC", &about.glibc);
     let depends = depends.replace("VERSION", &about.version);

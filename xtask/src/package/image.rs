@@ -92,7 +92,7 @@ fn fill(tree: &Path, root: &Path) -> Result<()> {
     for folder in ["etc/cairn", "run/cairn", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
     }
-    // Root owns all files, but the target runs as another user and must write to these folders.
+    // The target does not run as root, but must write to these folders.
     for folder in ["run/cairn", "tmp"] {
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o1777))?;
     }

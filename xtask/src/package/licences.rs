@@ -45,8 +45,6 @@ fn dependencies() -> Result<Vec<(String, String, PathBuf)>> {
         "metadata",
         "--format-version=1",
         "--locked",
-        // This option excludes dependencies of other platforms and of loom models
-        // (cfg(cairn_loom)).
         "--filter-platform=x86_64-unknown-linux-gnu",
     ]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;

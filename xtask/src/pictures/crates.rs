@@ -76,7 +76,7 @@ const NODES: [Node; 20] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Pairs of a crate and a direct dependency that is not also indirect.
+/// Dependencies between crates. A crate that is also an indirect dependency is left out.
 const EDGES: [(&str, &str); 28] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),

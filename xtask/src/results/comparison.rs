@@ -1,9 +1,10 @@
 //! Comparison of two runs, with the significance of differences.
 //!
-//! Ratios of medians have exact 95 % bootstrap intervals: for an odd number n of draws with
-//! replacement from n sorted samples, the median is at most the k-th sample if more than half of
-//! the draws are among the first k. A noise floor widens the interval, because two runs of one
-//! program differ more than the samples of one run.
+//! The ratio of two medians has an exact 95 % bootstrap interval. A noise floor widens the
+//! interval, because two runs of the same program differ more than the samples of one run.
+//!
+//! The exact interval follows from the distribution of the median: it is at most the k-th of n
+//! sorted samples if more than half of n draws with replacement are among the first k.
 
 use super::figure::number;
 use super::table::Grid;
@@ -37,7 +38,7 @@ pub(crate) enum Verdict {
 }
 
 impl Comparison {
-    /// Runs of one program may differ by the fraction `noise`.
+    /// Compares two runs. Two runs of the same program may differ by the fraction `noise`.
     pub(crate) fn new(before: &Results, after: &Results, all: bool, noise: f64) -> Self {
         let mut changes = Vec::new();
         let mut unmatched = Vec::new();
@@ -141,7 +142,6 @@ fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
 fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     let sorted = metric.sorted();
     let n = sorted.len();
-    // An odd number of draws, so that one draw is the median.
     let draws = if n.is_multiple_of(2) { n - 1 } else { n };
     let mut below = 0.0;
     let of_sample = |(at, sample): (usize, f64)| {
@@ -226,7 +226,6 @@ mod tests {
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }
-        // Two or more successes in three draws with probability 1/3 have the probability 7/27.
         assert!((at_least(2, 3, 1.0 / 3.0) - 7.0 / 27.0).abs() < 1e-9);
     }
 

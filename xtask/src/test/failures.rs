@@ -23,8 +23,8 @@ impl Failures {
     }
 }
 
-/// True for a line that reports a failure: of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`), cargo
-/// test, a scenario (`FAILED: ...`, or its table row), or the compiler.
+/// Returns whether a line reports a failure. Such lines come from nextest (`FAIL [ 0.1s] ...`,
+/// `TIMEOUT [...`), cargo test, a scenario (`FAILED: ...`, or its table row), or the compiler.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

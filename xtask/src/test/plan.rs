@@ -9,7 +9,8 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes a failed FUSE mount an error. Set for root, because only root can mount.
+/// Variable that makes a failed FUSE mount an error. It is set for root, because only root can
+/// mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";
@@ -19,8 +20,8 @@ const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 /// Variable that selects the share of the simulations' seeds that a step runs.
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds two steps share. Tests of planted bugs are excluded, because a
-/// quarter of the seeds suffices to find each bug.
+/// Filter for tests whose seeds are divided between two steps. Tests of planted bugs run in one
+/// step only, because a quarter of the seeds finds each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
@@ -28,14 +29,14 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Filter for tests that run Ceph. The packages are those of the step "tests", so that nothing is
-/// compiled again.
+/// Filter for tests that run Ceph. The step "tests" has the same packages, so nothing is compiled
+/// again.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Steps that take a few minutes, without packages.
+    /// Steps that take a few minutes. No packages are built.
     Quick,
     /// All unit, property, simulation and end-to-end tests, and the main scenarios.
     Main,
@@ -67,8 +68,7 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     }
     let mut scenarios = Vec::new();
     if vm && extent != Extent::Quick {
-        // The command runs without cargo, whose lock would make it wait for builds of the other
-        // lane.
+        // The program is called directly, because cargo would wait for builds of the other lane.
         let arguments = match extent {
             Extent::Main => "vm --keep-going --beside --main",
             Extent::Rest => "vm --keep-going --beside --others",
@@ -77,8 +77,8 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         scenarios.push(own_chore("real kernel", arguments)?);
     }
     if extent.has_main() {
-        // The small steps go to the lane that ends first. The main scenarios end before the tests,
-        // and all scenarios end long after them.
+        // The small steps go to the lane that ends first. The main scenarios take less time than
+        // the tests, and all scenarios take much longer.
         let ends_first = extent == Extent::Main && !scenarios.is_empty();
         let lane = if ends_first {
             &mut scenarios
@@ -151,13 +151,13 @@ fn small_steps(tools: &Tools, skips: &Skips) -> [Step; 2] {
     ]
 }
 
-/// Returns the number of test threads: three per core, because most tests wait for timers.
+/// Returns the number of test threads. It is three per core, because most tests wait for timers.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The instruction count with attackers takes many minutes, and is run by hand.
+    // The costs with attackers take many minutes, so they are measured by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
@@ -182,8 +182,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // Steps with their own output folders come first, while the other lane uses cargo's default
-        // folder.
+        // These steps have their own output folders. They run first, while the other lane uses
+        // cargo's default folder.
         own_chore("dependencies", "dependencies")?,
         skips.note(own_chore("verbs ABI", "abi")?),
         own_chore("msrv", "msrv")?,
@@ -192,14 +192,13 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             "clippy",
             "clippy --workspace --all-targets --locked -- -D warnings",
         ),
-        // The host library must build with user-space RoCE only, without verbs and command line.
         Step::cargo(
             "one provider",
             "check -p cairn-initiator --no-default-features --features soft --locked",
         ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
-        // This step replaces a dry run of `cargo publish`, which requires the registry.
+        // A dry run of `cargo publish` would require the registry.
         Step::cargo(
             "crate package",
             "package -p nvme-proto --no-verify --allow-dirty --offline --locked",
@@ -211,8 +210,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         skips.note(Step::cargo("packages", packages)),
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // 6 seconds per target replay the corpus and little more; `cargo xtask fuzz` alone runs longer.
-        // Full optimization would take minutes to compile.
+        // The short run mainly repeats the corpus. Full optimisation would take minutes to
+        // compile.
         own_chore("fuzz", "fuzz --compile-fast --seconds 6")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,

@@ -1,4 +1,4 @@
-//! Step: a program whose output is shown and parsed while it runs.
+//! Step of a test run: a program whose output is shown and parsed while it runs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, pipe, stdout};
@@ -76,7 +76,7 @@ impl Step {
             .command
             .spawn()
             .with_context(|| format!("cannot run {}", self.command_line()))?;
-        // Closes the pipe's write ends, so that reading ends.
+        // This closes the write ends of the pipe, so that reading ends.
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();
@@ -85,7 +85,7 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            // An indented summary line is part of a failed test's output.
+            // An indented summary belongs to the output of a failed test.
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }

@@ -1,4 +1,5 @@
-//! Tools of the steps, installed on the system, or in a cache folder (cargo-deny, SPDK's client).
+//! Tools for the steps. They are installed on the system, or in a cache folder (cargo-deny, SPDK's
+//! client).
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -11,17 +12,17 @@ use crate::cache::{self, Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
-/// cargo-deny in a fixed version: a new release must not fail earlier commits.
+/// cargo-deny in a fixed version, because a new release must not fail earlier commits.
 const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
     busy: &[],
 };
 
-/// Packages for tests, each with a program of its name: tshark dissects captures, fio loads the
-/// engine, zsh and fish complete.
+/// Packages for tests. Each has a program of the same name: tshark dissects captures, fio loads
+/// the engine, and zsh and fish complete.
 const PACKAGES_OF_TESTS: [&str; 4] = ["tshark", "fio", "zsh", "fish"];
-/// Packages for longer runs: valgrind counts instructions, rpm and runc test the packages.
+/// Packages for longer runs. valgrind counts instructions, and rpm and runc test the packages.
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 pub(super) struct Tools {
@@ -30,8 +31,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools, and installs missing ones before the lanes start. Two lanes cannot install
-/// packages at the same time.
+/// Finds required tools and installs missing ones. This happens before the lanes start, because
+/// two lanes cannot install packages at the same time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     warn_of_full_disk(extent);
     require_component("fmt", "rustfmt")?;

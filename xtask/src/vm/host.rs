@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::process;
 
-/// Tools of the lab with Debian packages. Only builds without root require the last two.
+/// Tools of the lab with their Debian packages. The last two are only required without root.
 const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),
@@ -30,7 +30,8 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 
 pub(crate) struct Host {
     id: String,
-    /// Codename of the release. The guest has the same release, whose libc fits the programs.
+    /// Codename of the distribution's release. The guest has the same release, so that its libc
+    /// fits the programs.
     pub(crate) suite: String,
     root: bool,
 }

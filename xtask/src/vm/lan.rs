@@ -13,7 +13,7 @@ use super::tree::Tree;
 
 const TAP: &str = "tap0";
 
-/// Ways into a new namespace: as root, or as a user who becomes root inside.
+/// Options to create a namespace: as root, or as a user who becomes root inside.
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 const TAIL_LINES: usize = 20;
 
-/// Returns a command with the sbin folders in PATH, which other users' PATH may lack.
+/// Returns a command whose PATH includes the sbin folders. Users other than root may lack them.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());

@@ -54,7 +54,7 @@ impl Boot<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// Console output goes to the log file, but not to the terminal.
+    /// The console of the guest is written to the log file, but not shown on the terminal.
     Quiet,
     Live,
     Terminal,

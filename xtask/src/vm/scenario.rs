@@ -64,8 +64,8 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`. Name and value are restricted, because a shell in the guest evaluates
-    /// them.
+    /// Parses `NAME=VALUE`. The characters of both are restricted, because a shell in the guest
+    /// evaluates them.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -99,13 +99,14 @@ pub(crate) struct Options {
     pub(crate) disk: Option<String>,
     /// Physical block size of the second disk in bytes. Its logical blocks have 512 bytes.
     pub(crate) disk_physical: u32,
-    /// Namespaces of an NVMe drive from NSID 1; if empty, there is no drive.
+    /// Namespaces of an NVMe drive, from NSID 1. If the list is empty, the guest has no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
     pub(crate) timeout_s: u64,
-    /// True if process 1 of the guest is systemd, so that the guest can reboot.
+    /// Whether process 1 of the guest is systemd. Only then can the guest reboot.
     pub(crate) systemd: bool,
-    /// True if the guest's clock counts instructions instead of time, on one processor.
+    /// Whether the clock of the guest counts instructions instead of time. The guest then has one
+    /// processor.
     pub(crate) counted: bool,
 }
 
@@ -295,8 +296,8 @@ impl Profile {
         }
     }
 
-    /// In the profile `dev`, the build includes a test, so that it can reuse dependencies compiled
-    /// for tests.
+    /// Returns the arguments for cargo. In the profile `dev`, they include a test. Dependencies
+    /// that were compiled for tests can then be used again.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

@@ -16,10 +16,10 @@ use super::programs;
 use picture::Picture;
 use stacks::Tree;
 
-/// Samples per second, not a divisor of the kernel's 1000 Hz timer.
+/// Samples per second. The rate does not divide the 1000 Hz of the kernel's timer.
 const RATE_HZ: u32 = 997;
 
-/// Bytes of stack in each sample, enough for a reactor's deepest calls.
+/// Bytes of stack in each sample, which suffice for the deepest calls of a reactor.
 const STACK_BYTES: u32 = 16_384;
 
 const THREADS: &str = "reactor";
