@@ -8,7 +8,6 @@ use cairn_roce_proto::wire::packet::MAX_OVERHEAD;
 use cairn_roce_proto::wire::{Opcode, Packet, Reth};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Payloads in bytes: a capsule without data, and the largest path MTU.
 const PAYLOADS: [usize; 2] = [64, 4096];
 
 const ROUTE: Route = Route::Udp {

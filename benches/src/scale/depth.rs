@@ -17,7 +17,6 @@ const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 pub(crate) struct Load {
     pub(crate) depth: u16,
     pub(crate) hosts: u16,
-    /// Measurement time. A warm-up of a quarter of this time comes first.
     pub(crate) seconds: Duration,
 }
 

@@ -12,7 +12,6 @@ use crate::served::{Core, Program, Served, on_core};
 const QUEUE_PAIRS: u16 = 1000;
 const HOSTS: u16 = 8;
 const CONTROLLERS: u16 = 60;
-/// Time for the target to free temporary memory before a reading.
 const SETTLE: Duration = Duration::from_millis(300);
 
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {

@@ -11,7 +11,6 @@ use crate::report::{Idle, Report, Start};
 use crate::served::{Program, Served};
 
 const IO_QUEUES: u16 = 4;
-/// Keep alive timeout of idle hosts in milliseconds, Linux's default.
 const KATO_MS: u32 = 5000;
 const QUIET: Duration = Duration::from_millis(250);
 const TRIES: usize = 16;
@@ -61,7 +60,6 @@ pub(crate) fn measure(
         kato_ms: KATO_MS,
     };
     let mut hosts = hosts::connect(&soft, count, wish)?;
-    // The interval is at least one KATO, so that every host sends several Keep Alives.
     let length = (seconds * 4).max(Duration::from_millis(u64::from(KATO_MS)));
     keep_alive(&mut hosts, Duration::from_secs(1));
     let before = served.usage()?;

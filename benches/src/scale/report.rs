@@ -16,9 +16,7 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,
-    /// Resident bytes while listening.
     pub(crate) memory: u64,
-    /// Resident bytes after the first connection.
     pub(crate) memory_connected: u64,
     /// Pinned bytes of rings and devices, part of `memory`.
     pub(crate) pinned: u64,
@@ -51,7 +49,6 @@ pub(crate) struct Idle {
     pub(crate) io_queues: u16,
     pub(crate) kato_ms: u32,
     pub(crate) cores: f64,
-    /// Wake-ups of the target per second.
     pub(crate) wake_ups: f64,
     pub(crate) first_command: Duration,
     pub(crate) busy_command: Duration,

@@ -12,7 +12,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
-/// Loopback address that no other test uses.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);
 const PORT: u16 = 4420;
 
@@ -45,12 +44,10 @@ pub(crate) struct Served {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
-    /// Number of voluntary context switches.
     pub(crate) sleeps: u64,
 }
 
 impl Served {
-    /// Starts a target with one reactor on the last core. `more` extends the `[target]` table.
     pub(crate) fn start(program: &Program, more: &str) -> Result<Self> {
         let mut config = tempfile::NamedTempFile::new()?;
         write!(

@@ -122,7 +122,6 @@ pub async fn serve<H: Handler>(
     }
 }
 
-/// Sends the reason of a refusal without blocking, if the socket buffer has room.
 fn refuse(stream: &UnixStream) {
     let error = Error::errno(
         rustix::io::Errno::AGAIN,

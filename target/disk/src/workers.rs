@@ -161,7 +161,6 @@ impl<J> Drop for Workers<J> {
 }
 
 impl<J> Shared<J> {
-    /// The state is consistent after a panic, because no job runs under the lock.
     fn state(&self) -> MutexGuard<'_, JobQueue<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

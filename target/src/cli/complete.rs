@@ -64,7 +64,6 @@ for option in host listener subsystem
 end
 "#;
 
-/// Returns the completion script for a shell.
 pub(super) fn script(mut command: Command, shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, PROGRAM, &mut text);
@@ -81,7 +80,6 @@ pub(super) fn script(mut command: Command, shell: Shell) -> String {
     text
 }
 
-/// Returns the names of the running target that complete the last of `words`.
 pub(super) fn names(mut root: Command, words: &[String]) -> Vec<String> {
     root.build();
     let Some((last, before)) = words.split_last() else {

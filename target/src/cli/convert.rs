@@ -44,7 +44,6 @@ pub(super) enum Export {
     },
 }
 
-/// Exit code if the result lacks an object of the source.
 const PARTIAL: u8 = 4;
 
 /// Prints the converted configuration, and returns the exit code.

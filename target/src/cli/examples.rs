@@ -50,7 +50,6 @@ PROGRAM schema --of status
 PROGRAM doctor --config /etc/cairn/target.toml
 ";
 
-/// Commands that print records.
 pub(super) const RECORDS: &[&str] = &[
     "subsystem list",
     "namespace list",

@@ -41,7 +41,6 @@ fn of<T: JsonSchema>() -> Schema {
     generator.into_generator().into_root_schema_for::<T>()
 }
 
-/// Returns the schema of the JSON that a command prints.
 pub(super) fn schema(command: &str) -> Result<String, String> {
     let found = COMMANDS.iter().find(|(name, _)| *name == command);
     let Some((_, describe)) = found else {

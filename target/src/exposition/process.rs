@@ -65,7 +65,6 @@ struct ProcessTimes {
 fn times(stat: &str) -> Option<ProcessTimes> {
     /// Nanoseconds of a clock tick (USER_HZ is 100 Hz on Linux for x86-64).
     const TICK_NS: u64 = 10_000_000;
-    // Names may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let field =
         |number: usize| -> Option<u64> { fields.split_whitespace().nth(number - 3)?.parse().ok() };

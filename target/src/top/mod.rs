@@ -26,7 +26,6 @@ use serde_json::{Value, json};
 use page::Page;
 pub(crate) use rates::Rates;
 
-/// Maximum wait for a response of the control socket.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shows the live activity of a running target: by host, namespace, reactor and device.
@@ -79,7 +78,6 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     Ok(())
 }
 
-/// Place from which the statistics are read.
 #[derive(Debug)]
 enum Origin {
     Socket(PathBuf),

@@ -51,7 +51,6 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The task ends with the runtime. If the connection fails, `send_request` fails too.
     let _connection = tokio::spawn(connection);
     let request = Request::get(PATH)
         .header(HOST, from.to_string())

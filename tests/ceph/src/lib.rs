@@ -65,7 +65,6 @@ impl Cluster {
             return Err(io::Error::other(missing));
         }
         let folder = folder.canonicalize()?;
-        // Unix socket paths in this folder are limited to 107 bytes.
         if folder.as_os_str().len() > 80 {
             let shown = folder.display();
             return Err(io::Error::other(format!("{shown} is too long a path")));

@@ -9,7 +9,6 @@ use super::{BLOCK_BYTES, Bystander, Setting};
 use crate::case::suite;
 
 const LARGE_BLOCKS: u32 = 2048;
-/// Number of I/O queues whose transfers exceed a host's buffer share.
 const LARGE_QUEUES: u16 = 4;
 
 suite! {

@@ -58,12 +58,9 @@ const NO_ADAPTER: Adapter = Adapter {
 
 /// Maximum costs by workload.
 ///
-/// At depth 32, a round of the reactor serves up to 32 commands. With 64 queue pairs, each of them
-/// has one command and one acknowledgement.
-///
-/// Over loopback, system calls come only from periodic checks. Over user-space RoCE, a single read
-/// needs one call to send and two calls to receive, of which one finds no data. Each call costs
-/// two atomic operations in the C library. A check of the mailbox for connections costs one.
+/// At depth 32, a round of the reactor serves up to 32 commands. Over loopback, only periodic
+/// checks make system calls. Over user-space RoCE, a single read needs one call to send and two
+/// calls to receive.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",

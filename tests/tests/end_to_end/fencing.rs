@@ -247,7 +247,6 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     let mut host = bed.live_host("fails-over", 5000);
     let buffer = [7; BLOCK];
     write(&mut host, 1, 3, &buffer);
-    // The target has the capsule and has posted an RDMA READ. The data arrives in the next round.
     bed.target.round();
     assert_eq!(bed.target.usage().requests, 1);
     bed.jump(Duration::from_millis(5020));

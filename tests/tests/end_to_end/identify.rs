@@ -132,7 +132,6 @@ fn other_structures_and_namespaces_are_refused() {
             "NSID {nsid:#x}"
         );
     }
-    // Identify returns zeroes for an inactive namespace (Base, 5.17.2.1).
     assert_eq!(host.namespace(4).unwrap().nsze.get(), 0);
     let descriptors = host.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, 4);
     assert_eq!(

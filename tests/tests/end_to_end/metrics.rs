@@ -381,7 +381,6 @@ fn the_port_answers_requests_and_nothing_else() {
         ("GET /metrics HTTP/2\r\n\r\n", "400"),
         ("GET /metrics\r\n\r\n", "400"),
         ("\u{0}\u{1}\u{ffff}\r\n\r\n", "400"),
-        // The server skips empty lines before a request (RFC 9112, 2.2).
         ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", "200"),
     ] {
         let (head, body) = ask(address, request);
@@ -439,7 +438,6 @@ pub(crate) fn documented() -> BTreeMap<String, Documented> {
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };
-        // "host_nqn, op = read, write; stage" has three labels. The second one lists its values.
         let parts = labels.split(';');
         let names_of = parts.filter_map(|part| part.split(" = ").next());
         let labels: BTreeSet<String> = names_of

@@ -497,7 +497,6 @@ fn a_damaged_file_closes_the_disk_and_a_lost_directory_refuses_changes() {
     cluster.restart();
     let mut a = cluster.member("a", 1);
     assert_eq!(a.report().registrants.len(), 1);
-    // The change cannot be stored, so it must fail and have no effect.
     std::fs::remove_dir_all(cluster.folder.path()).unwrap();
     let refused = status(a.acquire(Type::WriteExclusive));
     assert_eq!(refused.code(), Status::INTERNAL_ERROR);

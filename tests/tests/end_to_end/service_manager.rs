@@ -13,7 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn next(manager: &UnixDatagram) -> Vec<String> {
     let mut datagram = [0; 256];
-    // SIGSTOP and SIGCONT interrupt a receive that has a timeout (signal(7)).
     let length = loop {
         match manager.recv(&mut datagram) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

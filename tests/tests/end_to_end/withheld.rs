@@ -60,7 +60,6 @@ fn seldom(bed: &Bed) {
     }
 }
 
-/// Runs a host that fills its queues and withholds data or acknowledgements.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],

@@ -70,7 +70,6 @@ fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
 
     let second = TargetProcess::start(2, &namespace);
     let mut host = connect(&second);
-    // The new target may refuse the namespace while the old write can still execute.
     if write(&mut host, 2).is_ok() {
         host.run(command::flush(1), Data::None).unwrap();
         assert_reads_two(&mut host);

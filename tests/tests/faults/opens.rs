@@ -47,7 +47,6 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first.clone() + &late));
     disk.wait_until_waiting(Op::Open, 1);
-    // The second reload waits for the first one, so only one open is attempted.
     for nsid in [3, 4] {
         target.reload(&(first.clone() + &late + &namespace(nsid, "mem:1MiB")));
         until("the next reload", || is_served(&mut host, nsid));

@@ -16,7 +16,6 @@ pub(super) const TESTS: &[(&str, fn())] = &[
 
 const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
 
-/// Minimum number of command lines of each program.
 const FOUND_MIN: usize = 30;
 
 /// Values for placeholders. A placeholder that is not listed becomes "x".

@@ -336,7 +336,6 @@ impl Connection {
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
-                    // RDY is clear at the first read, so that the host must poll.
                     offset::CSTS => {
                         self.looks += 1;
                         u64::from(self.looks > 1 && self.cc & 1 != 0)

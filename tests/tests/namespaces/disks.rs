@@ -15,8 +15,6 @@ use crate::cable::{Cable, TOS};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BLOCK_BYTES: usize = 4096;
-/// Transfer lengths in bytes. The transfers alternate between the queues, and move 2 MiB in each
-/// direction.
 const TRANSFERS: [usize; 12] = [
     BLOCK_BYTES,
     1 << 20,

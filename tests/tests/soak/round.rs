@@ -161,7 +161,6 @@ impl<'a> Round<'a> {
             disk.begin(Rule::new(Op::Write, fault).times(1));
             let data = Data::start_of(&mut buffer, BLOCK as u32);
             let outcome = host.run(command::write(2, 0, 1), data);
-            // After a short write, the target may write the rest. The command then succeeds.
             assert!(outcome.is_err() || fault == Fault::Short(512), "{fault:?}");
             disk.heal();
             write_at_last(&mut host, 1, 3);

@@ -88,8 +88,6 @@ fn nvmet_namespaces() -> Value {
     ])
 }
 
-/// Returns a file written by `nvmetcli save` on Linux 6.12. Some of its features are unsupported
-/// by Cairn.
 fn saved_by_nvmetcli() -> Value {
     let passthru = |enable: u8| {
         json!([{
@@ -201,8 +199,6 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     assert_eq!(lists, [None, Some(0)]);
 }
 
-/// nvmet itself refuses a host list together with `allow_any_host`, but an edited file may contain
-/// both.
 #[test]
 fn a_list_beside_any_host_is_imported() {
     let folder = tempfile::tempdir().unwrap();
@@ -268,7 +264,6 @@ fn what_is_exported_is_imported_again() {
 
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
-/// Returns a file written by `rpc.py save_config`. Some of its features are unsupported by Cairn.
 fn saved_by_spdk() -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -342,7 +337,6 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // The exit code is 1, because host2 is left out: its key is missing.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);

@@ -123,7 +123,6 @@ fn a_missing_namespace_is_listed() {
     assert_problem(&target, &["gone.img", &remove]);
 }
 
-/// The log has only one line in each second for a peer, but the status must name each host.
 #[test]
 fn each_refused_host_of_one_second_is_named_with_the_line_that_admits_it() {
     let target = Steered::start();

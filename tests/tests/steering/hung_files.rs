@@ -61,7 +61,6 @@ fn a_client_that_names_a_file_on_a_hung_file_system_stops_no_other() {
         scope.spawn(|| ends(&target, "bdev_aio_create", disk, change));
         scope.spawn(|| ends(&target, "keyring_file_add_key", key, |_| ()));
     });
-    // Changes execute one after another, so the second one waits until the first one times out.
     let namespace = json!({"nqn": NQN, "export": hung.join("namespace")});
     ends(&target, "cairn_namespace_add", namespace, |_| ());
     let size = json!({"name": "after", "num_blocks": 8, "block_size": 512});

@@ -337,7 +337,6 @@ fn a_new_key_keeps_the_controllers_and_a_host_without_a_key_is_named() {
     assert!(warning.contains("connects without a key"), "{warning}");
 }
 
-/// A wrong key does not degrade the health, because any stranger can send one.
 #[test]
 fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
     let target = start();

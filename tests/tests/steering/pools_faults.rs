@@ -159,8 +159,6 @@ fn a_file_is_served_once_its_writer_has_closed_it() {
     let mut half = File::create(pool.join("half")).unwrap();
     half.set_len(SIZE).unwrap();
     half.write_all(&[9; 4096]).unwrap();
-    // The file "half" was changed earlier than "whole", but is not exported, because it is still
-    // open for writing.
     std::thread::sleep(Duration::from_secs(3));
     make_whole(&pool, "whole");
     wait_for(&mut host, &[1, 100]);

@@ -106,7 +106,6 @@ fn nvmf(listener: &Value) -> Vec<Value> {
     ]
 }
 
-/// Returns the configuration of nvmf_tgt of SPDK 26.09, in the order of load_config.
 fn saved_by_spdk(file: &str, listener: &Value) -> Vec<Value> {
     let mut all = vec![
         request("keyring_linux_set_options", &json!({"enable": false})),

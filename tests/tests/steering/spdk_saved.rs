@@ -173,7 +173,6 @@ fn disks_report_what_they_did() {
     let mut load = Load::new(disk);
     load.run(200);
     drop(load.finish());
-    // Commands are counted after their responses, so the counters may be late.
     let deadline = Instant::now() + PATIENCE;
     let all = loop {
         let all = target.done("bdev_get_iostat", json!({}));

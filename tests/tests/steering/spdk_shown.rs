@@ -87,7 +87,6 @@ fn disks_are_of_their_kind_also_after_a_restart() {
         }
     }
     target.crash();
-    // The configuration file does not distinguish uring from aio. Both are shown as aio.
     for (name, kind) in [
         ("Malloc0", "malloc"),
         ("Null0", "null"),

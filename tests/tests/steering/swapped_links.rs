@@ -16,7 +16,6 @@ use crate::target::{NQN, Steered, until};
 const EACCES: i64 = -13;
 const NSID: u32 = 7;
 
-/// Sizes of the two disks in bytes, by which a client distinguishes them.
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 

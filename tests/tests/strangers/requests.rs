@@ -112,7 +112,6 @@ fn a_half_open_connection_has_no_queue_pair() {
     let mut events = Vec::new();
     let mut sockets = Vec::new();
     for asked in 0..32_u32 {
-        // Each request names a queue pair of another endpoint. Each endpoint gets its own socket.
         peer.ask(asked << 18 | 5);
         let request = requests.recv_timeout(PATIENCE).unwrap();
         let device = Arc::clone(&request.device);

@@ -59,12 +59,9 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. They
-/// reconnect when they are displaced.
-///
-/// A connection is displaced after `STRANGERS_MAX` newer requests. During each attempt of a host,
-/// the addresses send only half as many requests. Therefore the result does not depend on
-/// scheduling.
+/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. A
+/// connection is displaced only after `STRANGERS_MAX` newer requests. During each attempt of a
+/// host, half as many requests arrive, so the result does not depend on scheduling.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -249,7 +246,6 @@ impl Asker {
                     }
                 }
             }
-            // Each address gets its turn, even if the limit permits fewer requests than addresses.
             endpoints.rotate_left(asks % locals.len());
             thread::sleep(Duration::from_micros(300));
         }

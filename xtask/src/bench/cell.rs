@@ -73,11 +73,8 @@ macro_rules! words {
 
 words! {
     Provider, "provider":
-    /// User-space RoCE over the loopback interface, between two processes.
     Soft = "soft",
-    /// Loopback provider in one process, without network or packets.
     Loopback = "loopback",
-    /// RDMA device, between two processes.
     Verbs = "verbs",
 }
 
@@ -85,7 +82,6 @@ words! {
     Backend, "backend":
     Null = "null",
     Mem = "mem",
-    /// File accessed by io_uring with direct I/O.
     File = "file",
 }
 

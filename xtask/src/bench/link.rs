@@ -29,11 +29,8 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
     Ok(rows)
 }
 
-/// Parses a row such as `READ 4096 B x 32 345678 1.42 92.6`.
-///
-/// The last three columns are operations per second, GB/s, and microseconds for each operation.
-/// `UDP` rows are measured with plain sockets, which send a capsule in one direction and 4 KiB in
-/// the other.
+/// Parses a row such as `READ 4096 B x 32   345678   1.42   92.6`. The last three columns are
+/// operations per second, GB/s, and microseconds for each operation.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [

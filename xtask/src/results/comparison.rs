@@ -2,9 +2,6 @@
 //!
 //! The ratio of two medians has an exact 95 % bootstrap interval. A noise floor widens the
 //! interval, because two runs of the same program differ more than the samples of one run.
-//!
-//! The exact interval follows from the distribution of the median: it is at most the k-th of n
-//! sorted samples if more than half of n draws with replacement are among the first k.
 
 use super::figure::number;
 use super::table::Grid;

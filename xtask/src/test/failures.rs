@@ -23,8 +23,7 @@ impl Failures {
     }
 }
 
-/// Returns whether a line reports a failure. Such lines come from nextest (`FAIL [ 0.1s] ...`,
-/// `TIMEOUT [...`), cargo test, a scenario (`FAILED: ...`, or its table row), or the compiler.
+/// Returns whether a line reports a failure of nextest, cargo test, a scenario or the compiler.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

@@ -17,11 +17,10 @@ const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";
 
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
-/// Variable that selects the share of the simulations' seeds that a step runs.
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds are divided between two steps. Tests of planted bugs run in one
-/// step only, because a quarter of the seeds finds each bug.
+/// Filter for tests whose seeds are divided between two steps. A quarter of the seeds finds each
+/// planted bug, so the tests of planted bugs are excluded.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
@@ -29,8 +28,7 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Filter for tests that run Ceph. The step "tests" has the same packages, so nothing is compiled
-/// again.
+/// Filter for tests that run Ceph.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
@@ -77,8 +75,7 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
         scenarios.push(own_chore("real kernel", arguments)?);
     }
     if extent.has_main() {
-        // The small steps go to the lane that ends first. The main scenarios take less time than
-        // the tests, and all scenarios take much longer.
+        // The small steps go to the lane that ends first.
         let ends_first = extent == Extent::Main && !scenarios.is_empty();
         let lane = if ends_first {
             &mut scenarios
@@ -210,8 +207,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         skips.note(Step::cargo("packages", packages)),
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // The short run mainly repeats the corpus. Full optimisation would take minutes to
-        // compile.
+        // Full optimisation would take minutes to compile.
         own_chore("fuzz", "fuzz --compile-fast --seconds 6")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,

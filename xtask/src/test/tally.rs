@@ -9,9 +9,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Returns the counts in a summary line, or zero for other lines. The formats are `test
-    /// result: ok. 7 passed; 0 failed; ...` (cargo test), `Summary [ 1.2s] 7 tests run: 7 passed,
-    /// 0 skipped` (nextest), and `7 passed, 0 failed` (this program).
+    /// Returns the counts in a summary line of cargo test, nextest or this program, or zero for
+    /// other lines.
     pub(super) fn of_line(line: &str) -> Self {
         let line = without_escapes(line);
         let line = line.trim();

@@ -19,10 +19,8 @@ const CARGO_DENY: Tool = Tool {
     busy: &[],
 };
 
-/// Packages for tests. Each has a program of the same name: tshark dissects captures, fio loads
-/// the engine, and zsh and fish complete.
+/// Packages for tests. Each has a program of the same name.
 const PACKAGES_OF_TESTS: [&str; 4] = ["tshark", "fio", "zsh", "fish"];
-/// Packages for longer runs. valgrind counts instructions, and rpm and runc test the packages.
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 pub(super) struct Tools {

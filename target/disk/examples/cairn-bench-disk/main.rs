@@ -102,7 +102,6 @@ fn run(args: &Args) -> Result<Value, String> {
         .map_err(|error| format!("{name}: {error}"))?;
     let seconds = began.elapsed().as_secs_f64();
     drop(disk);
-    // Another client can open the image only after the close.
     if !wait_for_images(CLOSE_TIMEOUT) {
         return Err(format!("{name} does not close"));
     }

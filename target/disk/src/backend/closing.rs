@@ -147,8 +147,6 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let files = self.files.take().expect("it is dropped once");
         let leaves = *self.leaves.get_mut();
-        // Simulated files are closed on this thread, because simulations are single-threaded, and
-        // their files do not block.
         if SimulatedDisk::find(files.file.as_raw_fd()).is_none() {
             close(files, leaves);
             return;
@@ -200,7 +198,6 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, ClosingState> {
-    // The state is consistent after a panic, because no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -142,8 +142,6 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Calls `each` for each unit with its lock, offset in memory, offset in the operation, and
-    /// length in bytes.
     #[inline]
     fn each_unit(&self, io: &BlockIo, mut each: impl FnMut(&Lock, usize, usize, usize)) {
         let (first, length) = (io.offset as usize, io.length as usize);

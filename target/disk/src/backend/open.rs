@@ -321,7 +321,6 @@ impl Alignment {
     };
 
     pub(super) fn of(file: &File, is_device: bool) -> Self {
-        // Linux has STATX_DIOALIGN since 6.1.
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
         if let Ok(statx) = statx
             && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0

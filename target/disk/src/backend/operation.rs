@@ -90,7 +90,6 @@ pub struct BlockIo {
     pub(super) method: u8,
 }
 
-/// Maximum consecutive retries: about two seconds with pauses.
 pub(super) const TRIES_MAX: u8 = 50;
 
 const PAUSE_MAX_MS: u64 = 50;

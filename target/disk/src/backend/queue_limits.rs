@@ -32,7 +32,6 @@ impl Unit {
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
-        // Identify has 16 bits for the 0-based count and for the offset.
         match (in_blocks(self.bytes), in_blocks(self.offset)) {
             (Some(blocks @ 2..=0x1_0000), Some(offset)) => {
                 Atomic::units(blocks as u32, (offset % blocks) as u16)

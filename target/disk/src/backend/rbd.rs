@@ -108,7 +108,7 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// May block. Failures lose no data: acknowledged writes are on the OSDs.
+    /// Flushes the image. A failure loses no data, because acknowledged writes are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
             // Cause: a shutdown, of the target or of a controller.
@@ -124,7 +124,8 @@ impl RbdDisk {
         self.image.failure().is_some()
     }
 
-    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks.
+    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks
+    /// the calling thread until the cluster replies.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());

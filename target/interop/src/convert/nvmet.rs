@@ -17,7 +17,6 @@ const INLINE_DEFAULT: u32 = 4 << 10;
 /// Maximum of `in_capsule_data`, and of `inline_data_size` over RDMA, in bytes.
 const INLINE_MAX: u32 = 16 << 10;
 
-/// Unit of `in_capsule_data`, in bytes.
 const INLINE_UNIT: u32 = 512;
 
 /// Converts a configuration. `check_key` returns the reason why a text is not a DHCHAP key.

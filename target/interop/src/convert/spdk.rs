@@ -54,7 +54,6 @@ const USUAL: &[(&str, &[(&str, &str)])] = &[
     ("nvmf_set_max_subsystems", &[("max_subsystems", "1024")]),
 ];
 
-/// Defaults of SPDK's RDMA transport.
 const USUAL_TRANSPORT: &[(&str, &str)] = &[
     ("max_queue_depth", "128"),
     ("max_qpairs_per_ctrlr", "128"),
@@ -80,7 +79,7 @@ const USUAL_TRANSPORT: &[(&str, &str)] = &[
     ("min_kato", "10000"),
 ];
 
-/// Requests for parts of SPDK that have no counterpart in Cairn. They do not affect hosts.
+/// Requests for parts of SPDK that have no counterpart in Cairn.
 const OF_OTHER_PARTS: [&str; 6] = [
     "bdev_iscsi_set_options",
     "bdev_nvme_set_hotplug",

@@ -9,7 +9,6 @@ use super::parameters::NoticesOf;
 use super::{Answer, Params};
 use crate::Control;
 
-/// Maximum notices, as many as SPDK keeps.
 const NOTICES_MAX: usize = 1024;
 
 const REGISTER: &str = "bdev_register";

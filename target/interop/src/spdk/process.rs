@@ -20,7 +20,6 @@ pub(super) fn set_max_subsystems(params: Params) -> Answer {
     Ok(json!(true))
 }
 
-/// Returns `None` if the client gave no list.
 pub(crate) fn listed(
     key: &str,
     list: Option<&[String]>,

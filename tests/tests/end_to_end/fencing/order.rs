@@ -107,8 +107,6 @@ fn a_connect_does_not_wait_for_the_disk() {
 /// capsules must execute before commands of the next association, or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // The number exceeds the writes that a reactor receives in two rounds, but not the limit of a
-    // host.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
     let options = HostOptions {

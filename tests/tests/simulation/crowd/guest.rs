@@ -157,8 +157,6 @@ impl Guest {
             match event {
                 Event::Live { .. } => {
                     association.live = true;
-                    // From now on, writes of earlier associations cannot take effect, unless the
-                    // disk hangs.
                     bury(&mut self.lost, ledgers, |ledger, _, _| !ledger.hangs);
                 }
                 Event::Lost(error)

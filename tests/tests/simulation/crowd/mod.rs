@@ -400,7 +400,6 @@ impl Crowd {
                 .iter()
                 .all(|guest| guest.is_live() && guest.pending() == 0)
         });
-        // Delayed commands of ended associations reach the disks within this time.
         self.pass(Duration::from_secs(1));
         for namespace in 0..self.ledgers.len() {
             for first in (0..BLOCKS).step_by(TRANSFER_BYTES / BLOCK_BYTES) {

@@ -146,7 +146,6 @@ fn a_crash_keeps_what_was_flushed() {
     assert_eq!(story.readable([0, 1, 2, 3]), [false, true, true, true]);
     story.read(2);
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
-    // A read does not make a value durable. The crash decides which value remains.
     story.0.crash();
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
 }

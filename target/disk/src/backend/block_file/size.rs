@@ -73,7 +73,6 @@ impl BlockFile {
         if !self.can_grow {
             return;
         }
-        // The call does not block, because the kernel answers from the inode in memory.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         if let Ok(found) = rustix::fs::statx(&*self.file, c"", flags, StatxFlags::SIZE) {
             self.compare_size(found.stx_size);

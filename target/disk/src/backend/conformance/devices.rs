@@ -6,7 +6,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use super::*;
 
-/// Requires root.
 struct Loop(String);
 
 impl Loop {
@@ -68,7 +67,6 @@ impl Loop {
     }
 }
 
-/// Returns the loop device's path; `None`, recorded as a skip, if losetup fails.
 #[track_caller]
 pub(in crate::backend) fn attach(file: &Path, options: &[&str]) -> Option<String> {
     let attach = || {

@@ -9,7 +9,6 @@ use super::*;
 
 const SPACE: u64 = DISK_BYTES / 2;
 
-/// Requires root.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {

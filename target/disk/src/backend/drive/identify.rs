@@ -12,7 +12,6 @@ pub(super) type Page = [u8; PAGE];
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
-/// CNS of the NVM command set's limits; few drives report them.
 pub(super) const CONTROLLER_NVM: u8 = 0x06;
 
 /// Log2 of the unit of a controller's limits: 2^(12 + MPSMIN) bytes, with MPSMIN 0.
@@ -24,7 +23,6 @@ const CSI_ZONED: u8 = 2;
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// `None` before NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }

@@ -18,7 +18,6 @@ use crate::backend::remedy::permission;
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
-/// Service drop-in that permits NVMe commands.
 const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
 pub(super) struct Opened {
@@ -111,7 +110,6 @@ fn open_at(
     })
 }
 
-/// Returns (blocks, log2 of the block size).
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
