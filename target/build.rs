@@ -1,7 +1,7 @@
 //! Commit of a release build, for `--version`, `status` and the metrics.
 //!
-//! Development builds have no commit, because each commit would rebuild them. `CAIRN_COMMIT` sets
-//! the commit for sources without git.
+//! Development builds have no commit, because otherwise each commit would cause a new build.
+//! `CAIRN_COMMIT` sets the commit of sources without git.
 
 use std::process::Command;
 

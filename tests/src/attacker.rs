@@ -70,7 +70,8 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Returns TOML: the attacking host's limits in the preceding subsystem, then a subsystem that requires a key.
+/// Returns TOML to append to a subsystem. It limits the attacking host in this subsystem, and adds
+/// another subsystem that requires a key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());

@@ -61,7 +61,8 @@ impl Node {
 
     /// Polls for completions and events. Returns whether there were any.
     ///
-    /// # Errors A completion or event of a queue pair arrived after its `Closed` event.
+    /// # Errors
+    /// A completion or event of a queue pair arrived after its `Closed` event.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [Completion::EMPTY; 16];

@@ -197,8 +197,6 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     rest(&mut hosts, LENGTH);
     let sleeps = sleeps() - before;
     println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
-    // Each host sends one or two Keep Alives. A timer for each queue pair would cause many more
-    // wake-ups.
     assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);

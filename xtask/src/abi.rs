@@ -163,7 +163,6 @@ impl<'a> Bindings<'a> {
                 continue;
             };
             let is_named = !member.starts_with(ANONYMOUS);
-            // bindgen appends an underscore to keywords of Rust.
             let member = if is_named {
                 member.trim_end_matches('_')
             } else {

@@ -80,7 +80,7 @@ struct Symbol {
     defined: bool,
 }
 
-/// Returns the symbols of an archive by readelf. nm would read the embedded bitcode instead.
+/// nm would read the embedded bitcode, so readelf is used.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])

@@ -1,7 +1,7 @@
 //! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
-//! The area is one mapping, registered once with the ring and each RDMA device. The caller uses the
-//! head.
+//! The area is one mapping, registered once with the ring and each RDMA device. The head is for
+//! data of the caller.
 
 use std::io;
 use std::sync::Arc;

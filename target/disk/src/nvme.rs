@@ -65,7 +65,6 @@ pub struct Hints {
 pub(crate) struct Command {
     opcode: u8,
     nsid: u32,
-    /// Dwords 10 to 13; dwords 14 and 15 are 0.
     dwords: [u32; 4],
 }
 

@@ -1,5 +1,5 @@
-//! Command line of cairn-target. Output for scripts goes to stdout: `nvme` commands, then `ready`.
-//! All other output goes to stderr.
+//! Command line of cairn-target. Only output for scripts goes to stdout: `nvme` commands, then
+//! `ready`.
 
 mod announce;
 mod check;

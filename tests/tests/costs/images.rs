@@ -13,7 +13,6 @@ const INSTRUCTIONS: f64 = 580.0;
 
 const LOCKED: f64 = 17.0;
 
-/// Maximum instructions in memcpy and memset. A copy of 4 KiB would take 128.
 const COPIES: f64 = 64.0;
 
 const OTHERS: f64 = 20.0;

@@ -25,7 +25,6 @@ fn only_allowed_hosts_get_in() {
     target.stop();
 }
 
-/// SPDK's perf sends an empty host name. nvmet accepts any subsystem name.
 #[test]
 fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
     let odd = "test nqn\n\u{1b}[2J";

@@ -105,8 +105,6 @@ fn smart_counts_what_was_done() {
     };
     let (reads, writes) = commands(&before);
     assert_eq!(commands(&after), (reads + 3, writes + 4));
-    // A data unit has 512,000 bytes, and counters are rounded up: 3 MiB add at least 6 units, and 4
-    // MiB at least 8.
     assert!(after.data_units_read.get() >= before.data_units_read.get() + 6);
     assert!(after.data_units_written.get() >= before.data_units_written.get() + 8);
     assert_eq!(after.critical_warning, 0);

@@ -13,7 +13,6 @@ fn an_audit_log_whose_disk_hangs_holds_up_no_host_and_no_end() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "audit", 4096) else {
         return;
     };
-    // The thread of the log hangs in its first read. The read looks for an incomplete last line.
     disk.begin(Rule::new(Op::Read, Fault::Hold));
     let path = disk.path().display();
     let audit = format!("[audit]\nfile = \"{path}\"\n");

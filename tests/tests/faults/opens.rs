@@ -13,7 +13,6 @@ use rustix::process::Signal;
 
 use crate::until;
 
-/// Time limit after SIGTERM: the 15 s of the target, and half as much for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
 fn is_served(host: &mut Host, nsid: u32) -> bool {

@@ -8,7 +8,6 @@ use cairn_tests::process::TargetProcess;
 
 use crate::until;
 
-/// Time limit after SIGTERM: twice the 35 s of the target, for a busy machine.
 const END: Duration = Duration::from_secs(70);
 
 #[test]

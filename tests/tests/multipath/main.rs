@@ -233,7 +233,6 @@ fn a_transition_that_never_ends_resets_the_controller() {
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);
     now += Duration::from_secs(2);
     let jumped = Instant::now();
-    // After the jump, the clock advances in real time, because the host reads CSTS at intervals.
     let going_on = || now + jumped.elapsed();
     poll_until(&mut disk, &going_on, &is_live);
     assert_eq!(disk.waiting(), 1, "the command waits for what comes of it");

@@ -166,8 +166,6 @@ impl Cable {
             "24"
         };
         if self.is_link_local() {
-            // Otherwise the kernel adds another link-local address, which may become the source
-            // address.
             ip(&format!("link set cable{end} addrgenmode none"));
         }
         ip(&format!("link set cable{end} mtu {mtu} up"));

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 /// Minimum time between two clock readings that counts as a gap: half of KATO.
 const GAP: Duration = Duration::from_millis(500);
 
-/// Time to reconnect after a gap: the KATO of target and host, a delay, and a Connect.
 const RETURN: Duration = Duration::from_secs(3);
 
 /// Maximum time added for gaps. A machine that needs more is too busy for this test.

@@ -38,7 +38,6 @@ impl Resources {
     pub(crate) fn of_process(pid: &str) -> Self {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        // Threads of io_uring do not count, because the kernel starts and ends them.
         let names = tasks.flatten().filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm"));
             name.ok().filter(|name| !name.starts_with("iou-"))

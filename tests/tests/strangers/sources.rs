@@ -17,7 +17,6 @@ const FOLDERS: [&str; 10] = [
     "nvme-proto/src",
 ];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
-/// Maximum distance of the comment with the cause above a log macro, in lines.
 const ABOVE: usize = 3;
 
 /// The macros `peer_line!` and `peer_detail!` need a `Line`, which the rate limit grants. Any

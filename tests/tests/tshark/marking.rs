@@ -77,8 +77,6 @@ impl Guest {
     }
 }
 
-/// Number of commands. It exceeds the number that a host sends without requesting an
-/// acknowledgement.
 const COMMANDS: u32 = 40;
 
 fn exchange(host: &mut Host) {

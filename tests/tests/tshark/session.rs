@@ -46,7 +46,6 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
         capture: Some(Arc::new(file)),
         ..on_network
     };
-    // A provider shared with the target would capture each packet twice.
     let provider = Soft::new(options);
     discover(&provider, &target.options("a")).expect("discovery");
     let mut host = Host::connect(&provider, target.options("a")).expect("a connection");

@@ -186,8 +186,6 @@ impl Sample {
 fn cpu_of_children() -> Result<Duration> {
     const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
-    // Field 2 is the name in parentheses. Fields 16 and 17 are cutime and cstime
-    // (proc_pid_stat(5)).
     let (_, fields) = stat
         .rsplit_once(')')
         .context("no name in /proc/self/stat")?;

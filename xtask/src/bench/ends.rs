@@ -248,8 +248,6 @@ impl Target {
             .with_context(|| format!("cannot write {}", configuration.display()))?;
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
-        // The process is not pinned, because the reactor pins itself, and other threads must not
-        // run on the same core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
             .arg(&configuration)

@@ -53,7 +53,6 @@ pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Re
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(WORKSPACE).args(["build", "--quiet"]);
-        // Package names are not given, because they would change the features of dependencies.
         for (kind, name) in programs {
             cargo.args([kind, name]);
         }

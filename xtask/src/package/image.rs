@@ -29,7 +29,6 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
             "Entrypoint": ["/usr/bin/cairn-target"],
             "Cmd": ["serve", "--config", "/etc/cairn/target.toml"],
             "User": "65532:65532",
-            // Control sockets of users other than root are below XDG_RUNTIME_DIR.
             "Env": ["PATH=/usr/bin", "XDG_RUNTIME_DIR=/run"],
             "StopSignal": "SIGTERM",
         },

@@ -1,7 +1,8 @@
 //! Private network of the guest and programs of this machine.
 //!
-//! QEMU and the other programs run in a network namespace, whose tap interface is connected to the
-//! guest's card, and a process namespace that ends with this process.
+//! QEMU and the other programs run in a network namespace and a process namespace. The tap
+//! interface of the network namespace is connected to the guest's card. The process namespace ends
+//! with this process.
 
 use std::path::Path;
 use std::process::Command;

@@ -6,7 +6,6 @@ use anyhow::{Context, Result, bail};
 
 const TAIL_LINES: usize = 20;
 
-/// Returns a command whose PATH includes the sbin folders. Users other than root may lack them.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());

@@ -29,7 +29,6 @@ pub(crate) struct Boot<'a> {
     /// Scenario; empty for a shell at the console.
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
-    /// Names of the scenario's programs, separated by spaces.
     pub(crate) programs: String,
     pub(crate) variables: &'a [Variable],
     pub(crate) timeout_s: u64,

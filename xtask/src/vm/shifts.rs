@@ -88,7 +88,6 @@ impl Ticks {
 
     fn of(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
-        // user, nice, system, idle, iowait, irq, softirq, steal; the first two include guest times.
         let ticks = line.split_whitespace().take(8);
         let ticks: Vec<u64> = ticks.map_while(|word| word.parse().ok()).collect();
         let of_one = |line: &&str| {

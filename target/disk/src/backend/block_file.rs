@@ -151,7 +151,7 @@ impl BlockFile {
         );
     }
 
-    /// The device's atomic unit if a single request can write it, otherwise one block.
+    /// Returns the atomic unit of the device if a single request can write it, or else one block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;

@@ -5,7 +5,7 @@ use std::time::Instant;
 pub struct Claim {
     /// Whether to open for reading only.
     pub read_only: bool,
-    /// Whether other programs may write to the disk. They must also set this option.
+    /// Whether other programs may write to the disk. Other targets must set this option too.
     pub shared: bool,
     /// Device and inode that the path must have.
     pub expected: Option<(u64, u64)>,

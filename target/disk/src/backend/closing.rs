@@ -172,7 +172,6 @@ impl Files {
         #[cfg(test)]
         tests::panic_at(self.place);
         drop(self.file);
-        // Dropped last, so that the next owner finds the file closed.
         drop(self.guard);
     }
 }

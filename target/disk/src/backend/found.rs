@@ -23,7 +23,7 @@ pub struct FoundPath {
 pub struct AdmittedPath(FoundPath);
 
 impl FoundPath {
-    /// Looks up a path. May block.
+    /// Looks up a path. The call may block.
     pub fn find(path: &Path) -> io::Result<Self> {
         let mut options = File::options();
         let handle = options.read(true).custom_flags(libc::O_PATH).open(path)?;
@@ -40,11 +40,11 @@ impl FoundPath {
         &self.path
     }
 
-    /// Returns the object's path without links; for a device node outside /dev, the kernel's name
-    /// of the device in /dev.
+    /// Returns the path of the object without links. For a device node outside /dev, returns the
+    /// kernel's name of the device in /dev.
     ///
     /// # Errors
-    /// The system does not report the path: /proc or /sys is not mounted.
+    /// The system does not report the path, because /proc or /sys is not mounted.
     pub fn location(&self) -> io::Result<PathBuf> {
         let location = fs::read_link(self.through())?;
         let kind = self.kind();

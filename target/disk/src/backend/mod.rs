@@ -286,7 +286,8 @@ impl Backend {
 
     /// Makes completed writes durable. Blocks the calling thread until the disk replies.
     ///
-    /// # Errors The flush failed, now or earlier.
+    /// # Errors
+    /// The flush failed, now or earlier.
     pub fn flush(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.flush(),

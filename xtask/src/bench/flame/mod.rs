@@ -19,7 +19,6 @@ use stacks::Tree;
 /// Samples per second. The rate does not divide the 1000 Hz of the kernel's timer.
 const RATE_HZ: u32 = 997;
 
-/// Bytes of stack in each sample, which suffice for the deepest calls of a reactor.
 const STACK_BYTES: u32 = 16_384;
 
 const THREADS: &str = "reactor";

@@ -1,4 +1,4 @@
-//! Data transfers: non-blocking by the ring, or by a worker.
+//! Data transfers by the ring if they cannot block, or else by a worker.
 
 use std::sync::atomic::Ordering;
 

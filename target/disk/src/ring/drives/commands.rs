@@ -328,7 +328,6 @@ impl Drives {
         count
     }
 
-    /// Stores a range until the tag's command ends. Returns its address, if a slot is free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);
