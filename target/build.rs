@@ -15,8 +15,8 @@ fn main() {
 }
 
 pub(crate) fn of_repository() -> Option<String> {
-    // Cargo must run this script again after each commit and each change of the branch. Git
-    // appends a line to this log in both cases.
+    // Git appends a line to this log after each commit and each change of the branch. Cargo then
+    // runs this script again.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
     println!("cargo:rerun-if-changed=src");

@@ -172,9 +172,9 @@ pub(crate) struct Namespace {
     pub(crate) reason: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) export: String,
-    /// Size in bytes; null if missing.
+    /// Size in bytes; null if the namespace is missing.
     pub(crate) bytes: Option<u64>,
-    /// Size of a block in bytes; null if missing.
+    /// Size of a block in bytes; null if the namespace is missing.
     pub(crate) block_bytes: Option<u64>,
     /// UUID. It is null if the namespace is missing and its UUID is not configured.
     pub(crate) uuid: Option<String>,

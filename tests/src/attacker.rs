@@ -135,8 +135,8 @@ impl Attacker {
         }
     }
 
-    /// Returns whether the attack has begun to work: an operation has ended. Some attacks get no
-    /// responses. For them, a started operation is enough.
+    /// Returns whether the attack has begun. In most attacks, an operation must have ended.
+    /// Attacks that get no responses only need a started operation.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {

@@ -27,10 +27,9 @@ pub enum Kind {
     /// The change only removes objects. The target may apply it together with other changes, and
     /// refuses it if a host would gain access.
     Shrinks,
-    /// The change is never applied together with others. It is refused if a host would gain
-    /// access.
+    /// The change is applied separately, and refused if a host would gain access.
     Narrows,
-    /// The change is never applied together with others.
+    /// The change is applied separately.
     Alone,
 }
 
@@ -41,7 +40,7 @@ impl Kind {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
 
-    /// Returns whether the change is never applied together with others.
+    /// Returns whether the change must be applied separately.
     #[must_use]
     pub fn is_made_alone(self) -> bool {
         matches!(self, Self::Narrows | Self::Alone)

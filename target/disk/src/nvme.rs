@@ -30,16 +30,16 @@ const DATASET_MANAGEMENT: u8 = 0x09;
 const VERIFY: u8 = 0x0c;
 const IDENTIFY: u8 = 0x06;
 
-/// Dword 12: force unit access.
+/// FUA bit in dword 12 (force unit access).
 const FUA: u32 = 1 << 30;
 
-/// Dword 12: limited retry.
+/// LR bit in dword 12 (limited retry).
 const LR: u32 = 1 << 31;
 
-/// Dword 12 of Write Zeroes: deallocate.
+/// DEAC bit in dword 12 of Write Zeroes (deallocate).
 const DEAC: u32 = 1 << 25;
 
-/// Dword 11 of Dataset Management: deallocate.
+/// AD bit in dword 11 of Dataset Management (deallocate).
 const DEALLOCATE: u32 = 1 << 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

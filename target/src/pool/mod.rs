@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A thread scans each directory for each configuration and after each change. While the file
-//! system hangs, the result of the previous scan stays in use.
+//! A thread scans each directory for each new configuration, and after each change in the
+//! directory. While the file system hangs, the result of the previous scan stays in use.
 
 mod contents;
 mod scan;

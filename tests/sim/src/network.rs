@@ -16,9 +16,9 @@ pub struct Weather {
     pub duplication: u64,
     /// Packets per thousand in which one bit is flipped. A packet is lost if a checksum detects it.
     pub corruption: u64,
-    /// Packets delayed beyond later ones, per thousand.
+    /// Packets per thousand that arrive after later ones.
     pub reordering: u64,
-    /// Packets marked with congestion per thousand.
+    /// Packets per thousand that are marked with congestion.
     pub congestion: u64,
     /// Minimum latency.
     pub latency: Duration,

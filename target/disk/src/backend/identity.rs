@@ -242,7 +242,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // The error is ignored, because the next open derives the same UUID again.
+        // The UUID need not be stored, because the next open derives the same one.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {

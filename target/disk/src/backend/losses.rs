@@ -34,8 +34,8 @@ impl Backend {
         }
     }
 
-    /// Returns the device number of the file system if the disk is a file, because only a file can
-    /// be truncated or deleted.
+    /// Returns the device number of the file system if the disk is a file. Only a file can be
+    /// truncated or deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),

@@ -13,7 +13,7 @@ use cairn_base::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Bytes per lock: the largest block size.
+/// Number of bytes that one lock protects, which is the largest block size.
 const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;

@@ -14,8 +14,8 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// Submits the queued entries. Changes are submitted only shortly after the clock was read, and
-    /// never after their lease.
+    /// Submits the queued entries. Changes are submitted only shortly after the clock was read,
+    /// and never after the end of their lease.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {

@@ -508,8 +508,8 @@ impl Drop for Ring {
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring later. Without this call, block devices would stay
-        // claimed, and memory would count as locked, until then.
+        // Without this call, block devices would stay claimed and memory would count as locked
+        // until the kernel tears down the ring.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -101,7 +101,7 @@ pub(in crate::ring) struct Drives {
 }
 
 /// Returns whether the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`).
-/// Only `SENDMSG_ZC` can be probed, which Linux 6.1 added at the same time.
+/// This feature cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added too.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
