@@ -10,7 +10,6 @@ pub(crate) fn require() -> Result<(), String> {
 
 pub(crate) fn require_components(components: &[&str]) -> Result<(), String> {
     require()?;
-    // The command succeeds offline if the component is installed.
     let mut components = components.iter();
     components
         .try_for_each(|component| rustup(["component", "add", "--toolchain", "nightly", component]))

@@ -28,7 +28,6 @@ pub(crate) struct DepthRow {
     pub(crate) hosts: u16,
     pub(crate) depth: u16,
     pub(crate) iops: f64,
-    /// Packets per command, sent and received.
     pub(crate) packets: f64,
     /// Processor time of the target per command in microseconds, polling included.
     pub(crate) target_cpu_us: f64,

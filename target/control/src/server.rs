@@ -43,7 +43,7 @@ pub struct Peer {
 /// Timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Time limit for receiving the rest of a request, and for sending a response.
+    /// Time limit for receiving a request after its first bytes, and for sending a response.
     pub request: Duration,
     /// Time limit between requests.
     pub idle: Duration,

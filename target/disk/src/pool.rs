@@ -66,8 +66,8 @@ impl Pool {
     /// Returns a pool of `length` bytes with buffers of up to `largest` bytes.
     ///
     /// # Panics
-    /// If `largest` is not a power of two from [`UNIT`], or `length` no positive multiple of
-    /// `largest`.
+    /// If `largest` is not a power of two of at least [`UNIT`], or if `length` is not a
+    /// positive multiple of `largest`.
     pub fn new(length: usize, largest: usize) -> Self {
         assert!(
             largest.is_power_of_two() && largest >= UNIT,

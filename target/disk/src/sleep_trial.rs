@@ -17,7 +17,7 @@ const WORTH: f64 = 1.1;
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Maximum time since the end of the previous result, for the doubling.
+/// A result applies twice as long only if the previous result expired at most this long ago.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

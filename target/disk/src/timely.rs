@@ -25,7 +25,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Must be called before the clock is read.
+    /// Reads the time stamp counter. Must be called before the clock is read.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {

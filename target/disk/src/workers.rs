@@ -78,7 +78,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// The job completes with `EAGAIN` if no thread can be started.
+    /// Starts a job. The job completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));

@@ -109,7 +109,7 @@ impl Image {
     }
 
     /// Announces that the image is no longer used. It closes after its pending operations. A later
-    /// open of the same image waits for this.
+    /// open of the same image waits until it is closed.
     pub fn let_go(&self) {
         self.current().note_close();
     }

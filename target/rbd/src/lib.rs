@@ -30,8 +30,8 @@ pub fn available() -> Result<(), OpenError> {
 
 /// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
 ///
-/// If the process ends earlier, the cluster keeps the locks until it has not heard from the client
-/// for 30 seconds.
+/// If the process ends earlier, the cluster keeps the locks until the client has been silent for
+/// 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

@@ -111,7 +111,7 @@ impl Observed {
         self.report_with(recorder, &Live::machine());
     }
 
-    /// Returns the page with fine buckets, for `cairn-target top`. Blocks like a scrape.
+    /// Returns the page with fine buckets, for `cairn-target top`. The call may block.
     pub(crate) fn fine_page(&self) -> String {
         let page = page::Page::new(page::Buckets::Fine);
         self.report(&page);

@@ -50,7 +50,6 @@ struct Disks {
     contents: Vec<Vec<u8>>,
     is_listed: bool,
     is_due: bool,
-    /// Whether an event was sent and log page 04h was not read since.
     is_masked: bool,
     /// Number of commands to fail, and their status. The first entry is for Identify and Get Log
     /// Page, the second for I/O commands.

@@ -86,7 +86,6 @@ pub(crate) fn run(cable: Cable) {
 #[derive(Debug, Clone, Copy)]
 enum Trial {
     PathMtuForged,
-    /// The link is down for less than a connection timeout.
     Blink,
     TargetsLinkDown,
     HostsLinkDown,

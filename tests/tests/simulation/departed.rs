@@ -1,7 +1,7 @@
 //! Write of a host that disconnected while threads of the target were stopped.
 //!
 //! The host may have sent the write again on another path. Therefore the target must not execute
-//! it, whichever order its threads resume in.
+//! it, in whichever order its threads resume.
 
 use std::time::Duration;
 

@@ -162,8 +162,8 @@ fn a_disk_that_goes_can_come_again_at_once() {
     assert!(since.elapsed() < Duration::from_secs(4));
 }
 
-/// ESXi requires an NGUID. It is optional, because Linux treats a disk that gets an NGUID later as
-/// another disk.
+/// ESXi requires an NGUID. In Cairn, it is optional, because Linux treats a disk that gets an
+/// NGUID later as another disk.
 #[test]
 fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     let target = Steered::start();

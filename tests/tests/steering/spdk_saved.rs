@@ -183,7 +183,6 @@ fn disks_report_what_they_did() {
         assert!(Instant::now() < deadline, "{all}");
     };
     assert_eq!(all["tick_rate"], 1_000_000_000);
-    // Clients calculate rates from ticks. Therefore ticks must advance like the monotonic clock.
     let ticks = |all: &Value| all["ticks"].as_u64().unwrap();
     let before = Instant::now();
     let first = ticks(&target.done("bdev_get_iostat", json!({"reset_mode": "none"})));

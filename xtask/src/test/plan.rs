@@ -195,7 +195,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
-        // A dry run of `cargo publish` would require the registry.
         Step::cargo(
             "crate package",
             "package -p nvme-proto --no-verify --allow-dirty --offline --locked",

@@ -85,7 +85,6 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            // An indented summary belongs to the output of a failed test.
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }

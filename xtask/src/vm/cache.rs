@@ -13,7 +13,7 @@ use super::process::Log;
 use super::tree::create_dir;
 use crate::cache::{fingerprint, folder};
 
-/// Time without use after which a layer is removed when another layer of its name is built.
+/// Time after which an unused layer is removed when another layer of the same name is built.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(crate) struct Cache {

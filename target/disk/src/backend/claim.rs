@@ -9,8 +9,8 @@ pub struct Claim {
     pub shared: bool,
     /// Device and inode that the path must have.
     pub expected: Option<(u64, u64)>,
-    /// Time limit of a trial, if this open is one. A trial only checks whether the disk can be
-    /// used: it takes the configured lock, opens the disk for reading, and retries until this time
-    /// while the disk is in use.
+    /// If set, the open is only a trial, which checks whether the disk can be used. It takes the
+    /// configured lock and opens the disk for reading. While the disk is in use, it retries until
+    /// this time.
     pub trial_until: Option<Instant>,
 }

@@ -39,7 +39,7 @@ pub(super) struct Aio {
 }
 
 impl Aio {
-    /// The eventfd `wake` must outlive the context.
+    /// Creates a context. The eventfd `wake` must outlive it.
     pub(super) fn new(wake: RawFd) -> io::Result<Self> {
         let mut context = 0_u64;
         // SAFETY: the kernel writes the context ID to `context`.

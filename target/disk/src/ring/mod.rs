@@ -125,10 +125,10 @@ const POLL: u64 = 1 << 63;
 
 const IGNORED: u64 = 1 << 62;
 
-/// Tag bit, with [`POLL`], of the simulated disks' descriptor.
+/// Tag bit of polls of the simulated disks' descriptor, in addition to [`POLL`].
 const SIMULATED: u64 = 1 << 61;
 
-/// Tag bit, with [`POLL`], of the workers' eventfd.
+/// Tag bit of polls of the workers' eventfd, in addition to [`POLL`].
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.

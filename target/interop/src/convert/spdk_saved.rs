@@ -26,8 +26,8 @@ pub fn to_spdk(config: &Config) -> Converted {
     let bdevs: Vec<Value> = disks.chain(limits).collect();
     let mut subsystems = nvmf(&config);
     if let Some(requests) = subsystems.as_array_mut() {
-        // These requests must follow the transport. Before the subsystems, they keep the order of
-        // the listeners in a later import.
+        // These requests must follow the transport. If they precede the subsystems, a later import
+        // keeps the order of the listeners.
         requests.splice(2..2, config.listeners.iter().map(of_discovery));
     }
     let saved = json!({"subsystems": [

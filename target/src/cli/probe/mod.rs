@@ -44,7 +44,7 @@ pub(super) fn print(findings: &[Finding]) {
     }
 }
 
-/// Parts of error messages about an object in use. The running target may be the user.
+/// Parts of error messages about an object that is in use, possibly by the running target.
 const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";

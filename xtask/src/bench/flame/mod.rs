@@ -16,7 +16,6 @@ use super::programs;
 use picture::Picture;
 use stacks::Tree;
 
-/// Samples per second. The rate does not divide the 1000 Hz of the kernel's timer.
 const RATE_HZ: u32 = 997;
 
 const STACK_BYTES: u32 = 16_384;
