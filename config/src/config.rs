@@ -21,6 +21,7 @@ use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
+use crate::block_size::BlockSize;
 use crate::exports::Exports;
 use crate::limits::Limits;
 use crate::secret::InlineKey;
@@ -442,15 +443,6 @@ impl fmt::Display for Backing {
     }
 }
 
-/// Logical block size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockSize {
-    /// 512 bytes.
-    B512,
-    /// 4096 bytes.
-    B4096,
-}
-
 impl Config {
     /// Replaces each host set by the equal set of `former`, if there is one. The two configurations
     /// then share the memory of these sets.
@@ -583,22 +575,5 @@ impl Subsystem {
     pub fn ana_at(&self, listener: &Listener) -> AnaStates {
         let own = self.ana.get(&listener.trid());
         own.map_or(listener.ana, |own| own.over(&listener.ana))
-    }
-}
-
-impl BlockSize {
-    /// Returns the block size in bytes.
-    #[must_use]
-    pub fn bytes(self) -> u32 {
-        1 << self.shift()
-    }
-
-    /// Returns LBADS, the binary logarithm of the block size (NVM 1.0, figure 98).
-    #[must_use]
-    pub fn shift(self) -> u8 {
-        match self {
-            Self::B512 => 9,
-            Self::B4096 => 12,
-        }
     }
 }

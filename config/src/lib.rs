@@ -27,6 +27,7 @@
 //! Each error names the problem, its position and the remedy; all errors of a file appear at once.
 
 mod access;
+mod block_size;
 mod check;
 mod config;
 mod document;
@@ -55,16 +56,17 @@ use nvme_proto::limits::namespaces_within;
 use serde::Deserialize;
 
 pub use access::Widened;
+pub use block_size::BlockSize;
 pub use cairn_base::{ImageSpec, Traddr, TraddrError, Trid};
 pub use cairn_rdma::Roce;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
-    Authentication, Backing, BlockSize, Config, ControlSettings, ControlSocket, DHCHAP_GROUPS,
-    DHCHAP_HASHES, DhchapPolicy, FileId, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList,
-    KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat,
-    MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, Nguid,
-    POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX,
-    Reactors, Referral, SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
+    Authentication, Backing, Config, ControlSettings, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES,
+    DhchapPolicy, FileId, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX, KEYS_MAX,
+    KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat, MARKING_RULES_MAX,
+    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, Nguid, POLL_IDLE_DEFAULT_US,
+    PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
+    SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
 };
 pub use doubt::{host_doubt, is_slip};
 pub use edit::{

@@ -6,8 +6,9 @@ use uuid::Uuid;
 
 use super::hosts::Groups;
 use super::{Check, limits, pool, rbd};
+use crate::block_size::BlockSize;
 use crate::config::{
-    Access, Backing, BlockSize, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace, Nguid,
+    Access, Backing, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace, Nguid,
 };
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::key_path::KeyPath;

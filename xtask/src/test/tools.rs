@@ -68,8 +68,8 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     })
 }
 
-/// Says in advance that the steps may fail for want of disk space: compilers, Ceph and the virtual
-/// machine report it in ways that are hard to recognize.
+/// Says in advance that the disk may be too small for the steps. Compilers, Ceph and the virtual
+/// machine report a full disk in ways that are hard to recognize.
 fn warn_of_full_disk(extent: Extent) {
     let needed_gib = match extent {
         Extent::Quick => 4,
@@ -82,7 +82,7 @@ fn warn_of_full_disk(extent: Extent) {
     let free_gib = disk.f_bavail.saturating_mul(disk.f_frsize) >> 30;
     println!("{free_gib} GiB of disk space are free; a first run needs about {needed_gib} GiB");
     if free_gib < needed_gib {
-        eprintln!("steps may fail for want of disk space: remove what this disk need not hold");
+        eprintln!("steps may fail because the disk is full: remove other files from it");
     }
 }
 

@@ -43,8 +43,8 @@ impl QpTable {
         }
     }
 
-    /// Removes the pair from its entry. The entry stays until the owner has been told that all work
-    /// has ended.
+    /// Removes the pair from its entry. The entry stays until the owner has the report that all
+    /// work has ended.
     pub(super) fn take_pair(&mut self, id: QpId) -> Option<Pair> {
         let pair = self.get_mut(id)?.pair.take()?;
         self.numbers.remove(&pair.queue().number());
