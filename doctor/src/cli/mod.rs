@@ -61,6 +61,7 @@ enum Action {
     Explain {
         /// Name, part of a name, number, or line of a log in quotes: "rnr", "12", "sct 0x3 sc 0x0",
         /// "nvme nvme0: rdma connection establishment failed (-104)" [default: every error]
+        #[arg(allow_hyphen_values = true)]
         error: Option<String>,
         /// Address of the other end of the connection
         #[arg(short = 'a', long, visible_alias = "traddr", value_name = "ADDR")]

@@ -211,6 +211,7 @@ impl Nvme<'_> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Verdict {
     read_us: f64,
+    identify_us: f64,
     /// Latency of an RDMA READ in microseconds, if measured.
     wire_us: Option<f64>,
     /// Latency of a command without disk access in microseconds, minus `wire_us`.
@@ -224,23 +225,26 @@ impl Verdict {
         let target_us = without_disk - wire_us.unwrap_or(0.0);
         Self {
             read_us,
+            identify_us,
             wire_us,
             target_us: target_us.max(0.0),
             disk_us: read_us - without_disk,
         }
     }
 
-    /// True if the RDMA READ took longer than the whole NVMe Read. The measurement is then invalid.
-    fn is_contradiction(&self) -> bool {
-        self.wire_us.is_some_and(|wire| wire > self.read_us)
-    }
-
     fn text(&self) -> String {
-        if self.is_contradiction() {
+        if self.wire_us.is_some_and(|wire| wire > self.read_us) {
             return format!(
                 "verdict: none. The bare link took longer than a small read did, {:.1} us: the \
                  responder is another way, or these machines are busy with other things.",
                 self.read_us
+            );
+        }
+        if self.identify_us > 2.0 * self.read_us {
+            return format!(
+                "verdict: none. Identify, which needs no disk, took {:.1} us, and a small read \
+                 {:.1} us: these machines are busy with other things. Measure again.",
+                self.identify_us, self.read_us
             );
         }
         let share = |us: f64| format!("{us:.1} us ({:.0} %)", us * 100.0 / self.read_us);
@@ -329,6 +333,12 @@ mod tests {
         let verdict = Verdict::new(Some(90.0), 50.0, 60.0);
         assert!(verdict.text().starts_with("verdict: none."));
         assert_eq!(verdict.target_us, 0.0);
+    }
+
+    #[test]
+    fn an_identify_that_is_much_slower_than_a_read_is_no_verdict() {
+        let text = Verdict::new(None, 12_000.0, 260.0).text();
+        assert!(text.starts_with("verdict: none. Identify"), "{text}");
     }
 
     #[test]

@@ -177,6 +177,16 @@ pub fn search(word: &str) -> Vec<Found> {
     if !pasted.is_empty() {
         return pasted;
     }
+    // Linux logs its error numbers as negative ones.
+    let negative = word.strip_prefix('-').and_then(|word| word.parse().ok());
+    if let Some(code) = negative {
+        let found = of(&LINUX_ERRORS, code).map(|trouble| Found {
+            table: OF_ERRORS,
+            code: trouble.code,
+            trouble,
+        });
+        return found.into_iter().collect();
+    }
     let matches = |trouble: &Trouble| match word.parse::<u16>() {
         Ok(code) => trouble.code == code,
         Err(_) => {
@@ -209,6 +219,19 @@ mod tests {
             host: "a-host",
             target: "a-target",
         }
+    }
+
+    #[test]
+    fn a_negative_number_is_an_error_of_linux() {
+        let names = |word| {
+            search(word)
+                .iter()
+                .map(|it| it.trouble.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("-110"), ["ETIMEDOUT"]);
+        assert!(names("110").contains(&"ETIMEDOUT"));
+        assert!(names("-9999").is_empty());
     }
 
     #[test]

@@ -20,6 +20,10 @@ const KEYS: Next = Next::Own {
     host: "compare the fingerprints that TARGET key check FILE prints at both ends",
     target: "TARGET status, or journalctl -u TARGET -g authentication: the reason names a wrong key",
 };
+const KERNEL_LOG: Next = Next::Own {
+    host: "dmesg | grep nvme | tail, and its line for fabric explain",
+    target: "TARGET status; at the host: dmesg | grep nvme | tail",
+};
 const NOTHING: Next = Next::Own {
     host: "nothing, if it is followed by: Successfully reconnected",
     target: "nothing, if the host writes next: Successfully reconnected",
@@ -42,7 +46,7 @@ const fn line(
 }
 
 /// Explanations of log lines. The name is the fixed part of the line.
-pub const LINUX_LINES: [Trouble; 39] = [
+pub const LINUX_LINES: [Trouble; 41] = [
     line(
         1,
         "rdma connection establishment failed",
@@ -379,6 +383,26 @@ pub const LINUX_LINES: [Trouble; 39] = [
             "the disk at the target failed the command",
         ],
         TARGET,
+    ),
+    line(
+        40,
+        "failed to write to nvme-fabrics device",
+        "nvme connect could not add a controller; the kernel's log has the reason",
+        &[
+            "the target refused the host, or is not there",
+            "an option that this kernel does not know",
+        ],
+        KERNEL_LOG,
+    ),
+    line(
+        41,
+        "Failed to write to /dev/nvme-fabrics",
+        "the kernel refused what nvme connect wrote; its log has the reason",
+        &[
+            "the target is not there, or refused the host",
+            "an option of nvme connect that is newer than this kernel",
+        ],
+        KERNEL_LOG,
     ),
 ];
 

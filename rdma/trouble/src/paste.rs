@@ -284,6 +284,14 @@ mod tests {
             &["rdma_resolve_route failed", "EINVAL"],
         ),
         (
+            "could not add new controller: failed to write to nvme-fabrics device",
+            &["failed to write to nvme-fabrics device"],
+        ),
+        (
+            "Failed to write to /dev/nvme-fabrics: Input/output error",
+            &["Failed to write to /dev/nvme-fabrics"],
+        ),
+        (
             "block nvme0n1: no available path - failing I/O",
             &["no available path - failing I/O"],
         ),

@@ -118,10 +118,8 @@ pub const CM_REJECTS: [Trouble; 34] = [
             "the target listens by TCP, or by another of the machine's RDMA devices",
         ],
         next: Next::Own {
-            host: "on the target: systemctl status TARGET, and `TARGET check` of its \
-                   configuration shows its listeners",
-            target: "systemctl status TARGET, and `TARGET check` of its configuration \
-                     shows its listeners",
+            host: "on the target: systemctl status TARGET, and TARGET listener list",
+            target: "systemctl status TARGET, and TARGET listener list",
         },
     },
     bug(

@@ -101,10 +101,7 @@ fn all_listeners_are_drained_by_a_command() {
     let output = target.command(&["drain", "--undo"]);
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        said.contains("the drain of all listeners is undone"),
-        "{said}"
-    );
+    assert!(said.contains("all listeners accept hosts"), "{said}");
     target.connect("late");
 }
 

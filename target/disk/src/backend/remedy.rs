@@ -47,8 +47,10 @@ pub(super) fn for_missing(path: &Path) -> String {
             "check the path ({shown} is in memory: an image there ends with the machine)"
         );
     }
+    // A path of a configured disk gets no command: an empty image would hide the lost disk.
     format!(
-        "check the path, or make a disk image: `truncate -s 1G {}`",
+        "check the path, and that its file system is mounted; only for a new disk, make an image \
+         with `truncate -s SIZE {}`",
         word(path)
     )
 }

@@ -229,7 +229,9 @@ impl Import {
                 let usual = USUAL.iter().find(|(method, _)| *method == other);
                 params.ignore_usual(usual.map_or(&[], |(_, usual)| usual));
                 if usual.is_none() || !params.are_all_known() {
-                    params.leave_out_whole(format!("{other} has no counterpart"));
+                    let kind = params.text("trtype").map(|kind| format!(" of {kind}"));
+                    let kind = kind.unwrap_or_default();
+                    params.leave_out_whole(format!("{other}{kind} has no counterpart"));
                 }
             }
         }

@@ -361,8 +361,10 @@ fn asked(steer: &Steer) -> Asked<'_> {
             let port = port.or(listener.map(|listener| listener.port));
             let params = json!({"address": address, "port": port, "timeout_s": timeout});
             if *undo {
-                let which = listener.map_or("all listeners".to_owned(), |at| at.to_string());
-                let said = format!("the drain of {which} is undone: hosts can connect");
+                let which = listener.map_or("all listeners accept".to_owned(), |at| {
+                    format!("{at} accepts")
+                });
+                let said = format!("{which} hosts");
                 let deed = Asked::deed(at, "cairn_drain_undo", params);
                 return Asked {
                     view: View::Said(said),

@@ -54,9 +54,18 @@ pub(super) fn check(status: &Value) -> String {
     let mut text = health(status);
     for problem in status["problems"].as_array().into_iter().flatten() {
         let of = |key: &str| cell(key, &problem[key]);
-        text += &format!("\n{}: {}: {}", of("what"), of("why"), of("remedy"));
+        text += &format!("\n{}: {}: {}", of("what"), why(problem), of("remedy"));
     }
     text
+}
+
+/// Returns the reason without the name of the object, with which some errors begin.
+fn why(problem: &Value) -> String {
+    let [what, why] = ["what", "why"].map(|key| cell(key, &problem[key]));
+    let rest = why
+        .strip_prefix(&what)
+        .and_then(|rest| rest.strip_prefix(": "));
+    rest.map(str::to_owned).unwrap_or(why)
 }
 
 pub(super) fn status(status: &Value) -> String {
@@ -67,7 +76,7 @@ pub(super) fn status(status: &Value) -> String {
         if !problem["for_s"].is_null() {
             text += &format!(" ({})", of("for_s"));
         }
-        text += &format!(": {}\n  {}\n", of("why"), of("remedy"));
+        text += &format!(": {}\n  {}\n", why(problem), of("remedy"));
     }
     text += "\n";
     text += &tables::members(status, ELSEWHERE);
@@ -141,7 +150,7 @@ mod tests {
         let mut bad = ok();
         bad["health"] = json!("degraded");
         bad["problems"] = json!([{
-            "kind": "missing", "what": "namespace 2 of x", "for_s": 180, "why": "it is gone",
+            "kind": "missing", "what": "namespace 2 of x", "for_s": 180, "why": "namespace 2 of x: it is gone",
             "remedy": "find it",
         }]);
         assert_eq!(
