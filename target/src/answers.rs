@@ -43,6 +43,35 @@ pub(crate) struct Status {
     /// Number of connected hosts. A host that is connected to two subsystems counts twice.
     pub(crate) associations: usize,
     pub(crate) last_reload: Option<LastReload>,
+    /// Namespaces with registrants, in order.
+    pub(crate) reservations: Vec<Reservations>,
+}
+
+/// Registrants of a namespace, and their reservation.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Reservations {
+    pub(crate) nqn: String,
+    pub(crate) nsid: u32,
+    /// Type of the reservation (RTYPE, 1 to 6); null if none is held.
+    pub(crate) rtype: Option<u8>,
+    /// Type of the reservation in words.
+    pub(crate) rtype_name: Option<String>,
+    /// Changes of registrations (GEN).
+    pub(crate) generation: u32,
+    /// Whether the state persists through power loss (PTPL).
+    pub(crate) persistent: bool,
+    pub(crate) registrants: Vec<Registrant>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Registrant {
+    /// NQN; null unless a host with this HOSTID is connected to the subsystem.
+    pub(crate) host: Option<String>,
+    pub(crate) hostid: String,
+    /// Reservation key in hexadecimal.
+    pub(crate) key: String,
+    /// Whether the host holds the reservation, as each registrant does with types 5 and 6.
+    pub(crate) holder: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

@@ -41,6 +41,8 @@ pub enum Change {
     },
     /// Set Features of Reservation Persistence (83h).
     Persist(bool),
+    /// Clear by an administrator: no host and no key.
+    Clear,
 }
 
 /// Type of a reservation notification (log page 80h).
@@ -88,7 +90,7 @@ impl Outcome {
 }
 
 impl Reservations {
-    /// Executes a command of a host; `can_persist` is true if the target can keep the state through power loss.
+    /// Executes a command of a host, which [`Change::Clear`] ignores; `can_persist` is true if the target can keep the state through power loss.
     ///
     /// # Errors
     /// Status of the command, which then changes nothing.
@@ -134,9 +136,11 @@ impl Reservations {
                 self.check_key(host, current)?;
                 match fields.rrela() {
                     ReleaseCdw10::RELEASE => self.release(host, fields.rtype()),
-                    _ => Ok(self.clear(host)),
+                    _ => Ok(self.clear(Some(host))),
                 }
             }
+            Change::Clear if self.registrants.is_empty() => Ok(Outcome::of(self)),
+            Change::Clear => Ok(self.clear(None)),
             Change::Persist(true) if !can_persist => Err(INVALID_FIELD),
             Change::Persist(persistent) => {
                 let mut outcome = Outcome::of(self);
@@ -289,10 +293,11 @@ impl Reservations {
         Ok(outcome)
     }
 
-    fn clear(&self, host: &HostId) -> Outcome {
+    /// Also notifies all registrants except the host of the command.
+    fn clear(&self, host: Option<&HostId>) -> Outcome {
         let mut outcome = Outcome::of(self);
         let hosts = self.registrants.iter().map(|one| one.host);
-        let others = hosts.filter(|one| one != host);
+        let others = hosts.filter(|one| Some(one) != host);
         let notices = others.map(|one| (one, Notice::ReservationPreempted));
         outcome.notices.extend(notices);
         outcome.next.registrants.clear();

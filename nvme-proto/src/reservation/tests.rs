@@ -22,12 +22,15 @@ enum Step {
     Register(u8, u8, bool, u8, u64, u64),
     Acquire(u8, u8, u8, u64, u64),
     Release(u8, u8, u8, u64),
+    Clear,
 }
 
 impl Step {
     fn host(self) -> u8 {
-        let (Self::Register(host, ..) | Self::Acquire(host, ..) | Self::Release(host, ..)) = self;
-        host
+        match self {
+            Self::Register(host, ..) | Self::Acquire(host, ..) | Self::Release(host, ..) => host,
+            Self::Clear => HOSTS,
+        }
     }
 
     fn change(self) -> Change {
@@ -50,6 +53,7 @@ impl Step {
                 fields: ReleaseCdw10(0).with_rrela(action).with_rtype(rtype),
                 current,
             },
+            Self::Clear => Change::Clear,
         }
     }
 }
@@ -57,17 +61,18 @@ impl Step {
 fn step() -> impl Strategy<Value = Step> {
     let key = || 0..KEYS;
     prop_oneof![
-        (0..HOSTS, 0..3u8, any::<bool>(), 0..3u8, key(), key()).prop_map(
+        8 => (0..HOSTS, 0..3u8, any::<bool>(), 0..3u8, key(), key()).prop_map(
             |(host, action, iekey, cptpl, current, new)| {
                 let cptpl = [0, 2, 3][usize::from(cptpl)];
                 Step::Register(host, action, iekey, cptpl, current, new)
             }
         ),
-        (0..HOSTS, 0..3u8, 1..=6u8, key(), key()).prop_map(|(host, action, rtype, key, other)| {
+        8 => (0..HOSTS, 0..3u8, 1..=6u8, key(), key()).prop_map(|(host, action, rtype, key, other)| {
             Step::Acquire(host, action, rtype, key, other)
         }),
-        (0..HOSTS, 0..2u8, 1..=6u8, key())
+        8 => (0..HOSTS, 0..2u8, 1..=6u8, key())
             .prop_map(|(host, action, rtype, key)| Step::Release(host, action, rtype, key)),
+        1 => Just(Step::Clear),
     ]
 }
 
@@ -180,7 +185,8 @@ impl Model {
                     _ => self.others(host, 2),
                 })
             }
-            Step::Release(..) => {
+            Step::Clear if self.keys.is_empty() => Ok(Events::new()),
+            Step::Release(..) | Step::Clear => {
                 let events = self.others(host, 3);
                 self.keys.clear();
                 self.holders.clear();

@@ -33,6 +33,8 @@ PROGRAM referral remove 192.0.2.9:8009
 PROGRAM limit list
 PROGRAM limit set nqn.2024-01.com.example:disks 1 --iops 20000 --total 500MiB
 PROGRAM limit remove nqn.2024-01.com.example:disks 1
+PROGRAM reservation list
+PROGRAM reservation clear nqn.2024-01.com.example:disks 1
 PROGRAM connection list --no-headers
 PROGRAM connection disconnect nqn.2024-01.com.example:disks 1
 PROGRAM drain 192.0.2.1 --timeout 30
@@ -59,6 +61,7 @@ pub(super) const RECORDS: &[&str] = &[
     "host key show",
     "referral list",
     "limit list",
+    "reservation list",
     "connection list",
     "drain",
 ];

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema};
 use super::key::CheckedKey;
 use crate::answers::{
     AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
-    Limit, Listener, Namespace, NamespaceAdded, Referral, Reload, Status, Subsystem,
+    Limit, Listener, Namespace, NamespaceAdded, Referral, Reload, Reservations, Status, Subsystem,
 };
 use crate::top::Rates;
 
@@ -30,6 +30,7 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("namespace list", of::<Vec<Namespace>>),
     ("referral list", of::<Vec<Referral>>),
     ("reload", of::<Reload>),
+    ("reservation list", of::<Vec<Reservations>>),
     ("status", of::<Status>),
     ("subsystem list", of::<Vec<Subsystem>>),
     ("subsystem set", of::<AtNextStart>),

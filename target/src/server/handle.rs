@@ -3,9 +3,11 @@
 use cairn_base::Trid;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cairn_config::{AnaStates, Config, Nqn, Roce};
+use nvme_proto::wire::Status;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -15,8 +17,9 @@ use super::error::ReloadError;
 use super::listeners::{Drained, Which};
 use super::lookup::at_place;
 use super::reload::{ReloadScope, Reloading};
+use super::reserving::{self, NotCleared};
 use crate::exposition::Observed;
-use crate::health::Missing;
+use crate::health::{Missing, Place};
 use cairn_data_path::audit::Audit;
 use cairn_data_path::metrics::ReactorCounters;
 use cairn_data_path::namespace::Entry;
@@ -43,6 +46,7 @@ pub(crate) struct Snapshot {
 
 pub(crate) struct Export<'a> {
     pub(crate) nqn: &'a Nqn,
+    pub(crate) shared: &'a Arc<SubsystemShared>,
     pub(crate) config: &'a cairn_config::Namespace,
     pub(crate) entry: Entry,
 }
@@ -53,7 +57,12 @@ impl Snapshot {
         let mut subsystems = self.subsystems.iter();
         let (nqn, shared) = subsystems.find(|(nqn, _)| *nqn == subsystem.nqn)?;
         let entry = shared.view().namespaces.get(config.nsid)?.clone();
-        Some(Export { nqn, config, entry })
+        Some(Export {
+            nqn,
+            shared,
+            config,
+            entry,
+        })
     }
 
     pub(crate) fn configured(&self, place: &(Nqn, u32)) -> Option<&cairn_config::Namespace> {
@@ -69,7 +78,12 @@ impl Snapshot {
             let namespaces = config.map_or(&[][..], |config| &config.namespaces);
             namespaces.iter().filter_map(move |config| {
                 let entry = table.get(config.nsid)?.clone();
-                Some(Export { nqn, config, entry })
+                Some(Export {
+                    nqn,
+                    shared,
+                    config,
+                    entry,
+                })
             })
         })
     }
@@ -151,6 +165,15 @@ impl Handle {
             is_there
         })
         .await
+    }
+
+    pub(crate) async fn clear_reservations(
+        &self,
+        place: Place,
+        claimed: Arc<AtomicBool>,
+    ) -> Option<Result<oneshot::Receiver<Result<(), Status>>, NotCleared>> {
+        self.with(move |control| reserving::clear(&control.service.exports, place, claimed))
+            .await
     }
 
     pub(crate) async fn drain(&self, which: Which, within: Duration) -> Option<Vec<Drained>> {

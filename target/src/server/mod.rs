@@ -57,6 +57,7 @@ pub(crate) use handle::{Companion, Export, Handle, Snapshot};
 pub(crate) use keys::key_errors;
 pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
+pub(crate) use reserving::NotCleared;
 pub use stepped::SteppedTarget;
 
 /// Time limit to close Ceph images. Closing waits for the OSDs of the cluster.

@@ -1,15 +1,55 @@
 //! Changes of reservations: stored, then enforced at all reactors, then answered.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::peer_line;
 use nvme_proto::reservation::Reservations;
+use nvme_proto::wire::Status;
+use tokio::sync::oneshot;
 
+use super::exports::Exports;
 use super::flushing::Flushes;
+use crate::health::Place;
 use crate::panics::Part;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, SubsystemShared};
+
+/// Result of a clear that did not begin.
+#[derive(Debug)]
+pub(crate) enum NotCleared {
+    NoNamespace,
+    /// The namespace is shared.
+    NotReservable,
+    NoRegistrants,
+}
+
+/// Begins a clear, whose result follows unless the namespace is removed first.
+pub(super) fn clear(
+    exports: &Exports,
+    (nqn, nsid): Place,
+    claimed: Arc<AtomicBool>,
+) -> Result<oneshot::Receiver<Result<(), Status>>, NotCleared> {
+    let export = exports.get(&nqn).ok_or(NotCleared::NoNamespace)?;
+    let table = export.subsystem.namespaces();
+    let namespace = &table.get(nsid).ok_or(NotCleared::NoNamespace)?.namespace;
+    if !namespace.is_reservable() {
+        return Err(NotCleared::NotReservable);
+    }
+    if namespace.reserving().answered().registrants().is_empty() {
+        return Err(NotCleared::NoRegistrants);
+    }
+    let (answer, answered) = oneshot::channel();
+    let done = move |result| {
+        // The administrator may have stopped waiting.
+        let _ = answer.send(result);
+    };
+    export
+        .subsystem
+        .clear_reservations(namespace, claimed, done);
+    Ok(answered)
+}
 
 impl Flushes {
     pub(super) fn reserve(

@@ -23,6 +23,7 @@ use super::parameters::{
 use super::problems::Observations;
 use super::published::{Facts, Published};
 use super::refused::{refuse_read_only, stopped};
+use super::reserving::reservations;
 use super::source::Source;
 use super::stale;
 use super::views;
@@ -67,6 +68,8 @@ pub(super) const METHODS: Declared = &[
     ("cairn_referral_list", Reads),
     ("cairn_referral_remove", Changes),
     ("cairn_reload", Reloads),
+    ("cairn_reservation_clear", Changes),
+    ("cairn_reservation_list", Reads),
     ("cairn_status", Reads),
     ("cairn_subsystem_add", Changes),
     ("cairn_subsystem_list", Reads),
@@ -248,6 +251,11 @@ impl Methods {
             "cairn_connection_list" => {
                 read::<Nothing>(params)?;
                 answer(&views::connections(&self.snapshot().await?))
+            }
+            "cairn_reservation_clear" => self.clear_reservation(params).await,
+            "cairn_reservation_list" => {
+                read::<Nothing>(params)?;
+                answer(&reservations(&self.snapshot().await?))
             }
             "cairn_connection_remove" => self.disconnect(params).await,
             "cairn_drain" => self.drain(params).await,

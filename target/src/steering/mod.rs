@@ -21,6 +21,7 @@ mod pools;
 mod problems;
 mod published;
 mod refused;
+mod reserving;
 mod settings;
 mod source;
 mod stale;

@@ -8,6 +8,7 @@ use cairn_control::Error;
 use rustix::io::Errno;
 
 use super::problems::{Observations, health, problems, refused_hosts};
+use super::reserving::reservations;
 use super::source::Source;
 use crate::answers::{
     Connection, Host, HostGroup, Hosts, LastReload, Listener, Missing, Namespace, NamespaceState,
@@ -61,6 +62,7 @@ pub(super) fn status(
         deleted_namespaces: deleted,
         associations: hosts,
         last_reload,
+        reservations: reservations(snapshot),
     }
 }
 

@@ -138,6 +138,8 @@ const STEERING: &[&str] = &[
     "limit list",
     "limit set NQN --iops 5000",
     "limit remove NQN",
+    "reservation list",
+    "reservation clear NQN 1 --quiet",
     "connection list",
     "drain",
     "drain --undo",

@@ -52,6 +52,7 @@ pub(super) const TESTS: &[(&str, fn())] = &[
 const OTHER_VERBS: &[&str] = &[
     "connection disconnect",
     "host any",
+    "reservation clear",
     "key generate",
     "key check",
     "import nvmet",

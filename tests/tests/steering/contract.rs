@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Map, Value, json};
 
+use crate::reservations::Member;
 use crate::target::{NQN, Steered, until};
 
 /// Checks a value against a schema. Members that are not in the schema are refused, although JSON
@@ -82,6 +83,19 @@ fn is_filled(value: &Value) -> bool {
     value.as_array().is_some_and(|all| !all.is_empty())
 }
 
+fn lists_are_filled(target: &Steered) {
+    for command in [
+        "subsystem list",
+        "listener list",
+        "host group list",
+        "referral list",
+        "reservation list",
+        "connection list",
+    ] {
+        assert!(is_filled(&keeps(target, command, &[])), "{command}");
+    }
+}
+
 #[test]
 fn each_command_prints_what_its_schema_says() {
     let host = "nqn.2024-01.com.example:h1";
@@ -105,23 +119,22 @@ fn each_command_prints_what_its_schema_says() {
     let soft = cairn_roce::Soft::default();
     assert!(cairn_initiator::Host::connect(&soft, other).is_err());
 
+    let _member = Member::registered(&target, "member", 1);
     let status = keeps(&target, "status", &[]);
-    for list in ["problems", "refused", "missing", "listeners"] {
+    for list in [
+        "problems",
+        "refused",
+        "missing",
+        "listeners",
+        "reservations",
+    ] {
         assert!(is_filled(&status[list]), "{list}: {status}");
     }
     let namespaces = keeps(&target, "namespace list", &[]);
     assert_eq!(namespaces[1]["state"], "missing");
     let limits = keeps(&target, "limit list", &[]);
     assert_eq!(limits[0]["read"], 1 << 20, "limits are numbers");
-    for command in [
-        "subsystem list",
-        "listener list",
-        "host group list",
-        "referral list",
-        "connection list",
-    ] {
-        assert!(is_filled(&keeps(&target, command, &[])), "{command}");
-    }
+    lists_are_filled(&target);
     drop(connected);
     keeps(&target, "reload", &[]);
     keeps(&target, "config show", &[]);

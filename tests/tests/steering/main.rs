@@ -24,6 +24,7 @@ mod pools;
 mod pools_faults;
 mod pools_many;
 mod removals;
+mod reservations;
 mod restrictions;
 mod spdk;
 mod spdk_client;

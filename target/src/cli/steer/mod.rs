@@ -2,8 +2,10 @@
 
 mod actions;
 mod hosts;
+mod limits;
 mod monitoring;
 mod names;
+mod reservations;
 mod shown;
 
 use std::path::PathBuf;
@@ -22,8 +24,10 @@ use actions::{
     NamespaceSet, ReferralAction, SubsystemAction, parse_place,
 };
 use hosts::{HOSTS, of_host, of_referral};
+use limits::of_limit;
 pub(super) use monitoring::check;
 pub(super) use names::place;
+use reservations::{ReservationAction, of_reservation};
 
 /// Maximum wait for a response, longer than slow disks need.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -71,6 +75,11 @@ pub(super) enum Steer {
     Limit {
         #[command(subcommand)]
         action: LimitAction,
+    },
+    /// Shows the reservations of a running target, and clears them
+    Reservation {
+        #[command(subcommand)]
+        action: ReservationAction,
     },
     /// Lists the hosts that are connected to a running target, and disconnects them
     #[command(alias = "connections")]
@@ -147,6 +156,7 @@ enum View {
     Added,
     Waiting,
     Hosts,
+    Reservations,
     Config,
     Text,
     Done,
@@ -173,18 +183,6 @@ const NAMESPACES: View = View::Rows(&[
     ("UUID", "uuid"),
     ("STATE", "state"),
     ("REASON", "reason"),
-]);
-const LIMITS: View = View::Rows(&[
-    ("NQN", "nqn"),
-    ("NSID", "nsid"),
-    ("EACH HOST", "each_host"),
-    ("HOST", "host"),
-    ("IOPS", "iops"),
-    ("READ", "read"),
-    ("WRITE", "write"),
-    ("TOTAL", "total"),
-    ("OUTSTANDING", "outstanding"),
-    ("BURST", "burst_ms"),
 ]);
 const LISTENERS: View = View::Rows(&[
     ("ADDRESS", "address"),
@@ -272,7 +270,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     }
     let text = match (asked.at.output.format, &asked.view) {
         (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
-        (Format::Name, View::Rows(_)) => names::names(asked.method, &answer),
+        (Format::Name, View::Rows(_) | View::Reservations) => names::names(asked.method, &answer),
         (Format::Name, View::Hosts) => names::names(asked.method, &answer["hosts"]),
         (Format::Wide, View::Rows(columns)) => tables::wide(&answer, columns),
         (_, View::Rows(columns)) => tables::table(&answer, columns),
@@ -299,6 +297,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             }
             text
         }
+        (_, View::Reservations) => reservations::table(answer.as_array().map_or(&[], |rows| rows)),
         (_, View::Config) => answer["text"]
             .as_str()
             .unwrap_or_default()
@@ -343,6 +342,7 @@ fn asked(steer: &Steer) -> Asked<'_> {
         Steer::Host { action } => of_host(action),
         Steer::Referral { action } => of_referral(action),
         Steer::Limit { action } => of_limit(action),
+        Steer::Reservation { action } => of_reservation(action),
         Steer::Connection { action } => match action {
             ConnectionAction::List(at) => Asked::list(at, "cairn_connection_list", CONNECTIONS),
             ConnectionAction::Disconnect { nqn, cntlid, at } => {
@@ -546,43 +546,6 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
                 "ana_group": ana_group, "inherit": inherit,
             });
             Asked::deed(at, "cairn_listener_set", params)
-        }
-    }
-}
-
-fn of_limit(action: &LimitAction) -> Asked<'_> {
-    match action {
-        LimitAction::List(at) => Asked::list(at, "cairn_limit_list", LIMITS),
-        LimitAction::Set {
-            nqn,
-            nsid,
-            each_host,
-            host,
-            iops,
-            read,
-            write,
-            total,
-            outstanding,
-            burst_ms,
-            at,
-        } => {
-            let params = json!({
-                "nqn": nqn, "nsid": nsid, "each_host": each_host, "host": host, "iops": iops,
-                "read": read, "write": write, "total": total, "outstanding": outstanding,
-                "burst_ms": burst_ms,
-            });
-            let deed = Asked::deed(at, "cairn_limit_set", params);
-            deed.adding(format!("limits of {nqn}"))
-        }
-        LimitAction::Remove {
-            nqn,
-            nsid,
-            each_host,
-            host,
-            at,
-        } => {
-            let params = json!({"nqn": nqn, "nsid": nsid, "each_host": each_host, "host": host});
-            Asked::deed(at, "cairn_limit_remove", params)
         }
     }
 }

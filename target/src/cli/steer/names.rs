@@ -13,7 +13,7 @@ pub(super) fn names(method: &str, rows: &Value) -> String {
         "cairn_host_list" => text(row, "host"),
         "cairn_host_group_list" => text(row, "name"),
         "cairn_host_key_list" => both(row, "nqn", "host"),
-        "cairn_namespace_list" => both(row, "nqn", "nsid"),
+        "cairn_namespace_list" | "cairn_reservation_list" => both(row, "nqn", "nsid"),
         "cairn_connection_list" => both(row, "nqn", "cntlid"),
         "cairn_limit_list" => limited(row),
         _ => place(row),

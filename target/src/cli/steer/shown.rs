@@ -7,6 +7,9 @@ use crate::answers::Problem;
 use crate::cli::tables;
 use crate::cli::units::{cell, count, duration};
 
+/// Reservations in the text of a status; `reservation list` has all.
+const RESERVATIONS_MAX: usize = 32;
+
 /// Keys of a status that other lines or tables show.
 const ELSEWHERE: &[&str] = &[
     "associations",
@@ -20,6 +23,7 @@ const ELSEWHERE: &[&str] = &[
     "namespaces",
     "problems",
     "refused",
+    "reservations",
     "subsystems",
     "uptime_s",
     "warnings",
@@ -94,7 +98,23 @@ pub(super) fn status(status: &Value) -> String {
         text += "\n\n";
         text += &tables::table(&status["listeners"], LISTENER_COLUMNS);
     }
+    text += &reservations(status);
     text + &warnings(status)
+}
+
+fn reservations(status: &Value) -> String {
+    let all = status["reservations"].as_array();
+    let all = all.map_or(&[][..], |all| all);
+    let (shown, more) = all.split_at(all.len().min(RESERVATIONS_MAX));
+    if shown.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n\n{}", super::reservations::table(shown));
+    if !more.is_empty() {
+        let more = count(more.len() as u64, "more namespace");
+        text += &format!("\n{more}: see cairn-target reservation list");
+    }
+    text
 }
 
 /// Returns the changes of a reload, one a line, and the health if it is degraded.

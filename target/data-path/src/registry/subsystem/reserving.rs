@@ -1,6 +1,7 @@
 //! Reservations: changes requested by hosts and administrators, and their answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvme_proto::controller::Completion;
 use nvme_proto::reservation::Change;
@@ -10,6 +11,9 @@ use super::{SubsystemShared, SubsystemState};
 use crate::namespace::Namespace;
 use crate::registry::{ControlMessage, ControllerShared, Message, QueueAddress, ReservationStep};
 use crate::reservations::Wish;
+
+/// Owner of administrators' changes; associations count from 0.
+const ADMINISTRATOR: u64 = u64::MAX;
 
 impl SubsystemShared {
     /// Executes a reservation command of an I/O queue, which completes by a message.
@@ -96,6 +100,28 @@ impl SubsystemShared {
         );
     }
 
+    /// Clears reservation and registrations for an administrator. The change begins only if it sets `claimed` before the
+    /// administrator gives up; otherwise, `done` is dropped.
+    pub fn clear_reservations(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        claimed: Arc<AtomicBool>,
+        done: impl FnOnce(Result<(), Status>) + Send + 'static,
+    ) {
+        let (subsystem, disk) = (Arc::clone(self), Arc::clone(namespace));
+        let is_live = move || subsystem.exports(&disk) && !claimed.swap(true, Ordering::AcqRel);
+        self.submit(
+            namespace,
+            Wish {
+                owner: ADMINISTRATOR,
+                host: [0; 16],
+                change: Change::Clear,
+                is_live: Box::new(is_live),
+                done: Box::new(done),
+            },
+        );
+    }
+
     fn submit(&self, namespace: &Arc<Namespace>, wish: Wish) {
         if namespace.reserving().submit(wish) {
             self.report_step(namespace, ReservationStep::Begun);
@@ -115,11 +141,8 @@ impl SubsystemShared {
         let Some(ended) = namespace.reserving().end(settled) else {
             return;
         };
-        let nsid = namespace.nsid;
-        let exported = self.namespaces();
-        let exported = exported.get(nsid).map(|entry| entry.namespace.reserving());
-        // A reload may have given the NSID to another disk.
-        if exported.is_some_and(|of| Arc::ptr_eq(of, namespace.reserving())) {
+        if self.exports(namespace) {
+            let nsid = namespace.nsid;
             self.administer(|subsystem, actions| {
                 subsystem.reservations_changed(nsid, ended.persist, &ended.notices, actions);
             });
@@ -131,6 +154,14 @@ impl SubsystemShared {
         if namespace.reserving().go_on() {
             self.report_step(namespace, ReservationStep::Begun);
         }
+    }
+
+    /// A reload may have given the NSID to another disk.
+    fn exports(&self, namespace: &Namespace) -> bool {
+        let exported = self.namespaces();
+        let exported = exported.get(namespace.nsid);
+        let exported = exported.map(|entry| entry.namespace.reserving());
+        exported.is_some_and(|of| Arc::ptr_eq(of, namespace.reserving()))
     }
 
     /// A command of an association that has ended must not be executed: its host may have sent it again.

@@ -1,0 +1,135 @@
+//! Reservations of namespaces, shown and cleared.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cairn_config::{Nqn, Uuid};
+use cairn_control::{Error, read};
+use nvme_proto::reservation::{HostId, ReservationType};
+use nvme_proto::wire::Status;
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::methods::Methods;
+use super::parameters::NamespaceOf;
+use super::refused::stopped;
+use crate::answers::{Registrant, Reservations};
+use crate::server::{Export, NotCleared, Snapshot};
+
+/// Wait for the turn of a clear, and for its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Names = HashMap<HostId, String>;
+
+pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservations> {
+    let mut known: HashMap<Nqn, Names> = HashMap::new();
+    let mut all = Vec::new();
+    for export in snapshot.exports() {
+        let state = export.entry.namespace.reserving().answered();
+        if state.registrants().is_empty() {
+            continue;
+        }
+        let names = known.entry(*export.nqn);
+        let names = names.or_insert_with(|| names_of(&export));
+        let registrants = state.registrants().iter().map(|one| Registrant {
+            host: names.get(&one.host).cloned(),
+            hostid: Uuid::from_bytes(one.host).to_string(),
+            key: format!("{:#x}", one.key),
+            holder: state.is_holder(&one.host),
+        });
+        all.push(Reservations {
+            nqn: export.nqn.raw().to_owned(),
+            nsid: export.config.nsid,
+            rtype: state.rtype().map(ReservationType::code),
+            rtype_name: state.rtype().map(|rtype| rtype.to_string()),
+            generation: state.generation(),
+            persistent: state.is_persistent(),
+            registrants: registrants.collect(),
+        });
+    }
+    all.sort_by(|a, b| (&a.nqn, a.nsid).cmp(&(&b.nqn, b.nsid)));
+    all
+}
+
+/// Returns the NQNs of the subsystem's connected hosts.
+fn names_of(export: &Export<'_>) -> Names {
+    let controllers = export.shared.view().controllers.into_iter();
+    controllers.map(|one| (one.hostid, one.host_nqn)).collect()
+}
+
+impl Methods {
+    /// Returns whether there was anything to clear.
+    pub(super) async fn clear_reservation(
+        &self,
+        params: Map<String, Value>,
+    ) -> Result<Value, Error> {
+        let NamespaceOf { nqn, nsid } = read(params)?;
+        let parsed = Nqn::parse(&nqn).map_err(|error| Error::invalid(error.to_string()))?;
+        let claimed = Arc::new(AtomicBool::new(false));
+        let begun = self
+            .handle
+            .clear_reservations((parsed, nsid), Arc::clone(&claimed));
+        let namespace = format!("namespace {nsid} of {nqn}");
+        let answered = match begun.await.ok_or_else(stopped)? {
+            Ok(answered) => answered,
+            Err(NotCleared::NoRegistrants) => return Ok(json!(false)),
+            Err(refused) => return Err(of_refusal(&refused, &namespace)),
+        };
+        match timeout(PATIENCE, answered).await {
+            Ok(Ok(Ok(()))) => Ok(json!(true)),
+            Ok(Ok(Err(status))) => Err(of_status(status, &namespace)),
+            Ok(Err(_)) => Err(Error::errno(
+                Errno::CANCELED,
+                format!("{namespace} was removed or has another disk: nothing was cleared"),
+            )),
+            Err(_) => Err(late(claimed.swap(true, Ordering::AcqRel), &namespace)),
+        }
+    }
+}
+
+fn of_refusal(refused: &NotCleared, namespace: &str) -> Error {
+    match refused {
+        NotCleared::NotReservable => Error::invalid(format!(
+            "{namespace} has no reservations, because it says shared = true: clear them at the \
+             storage below it"
+        )),
+        NotCleared::NoNamespace | NotCleared::NoRegistrants => Error::errno(
+            Errno::NOENT,
+            format!("{namespace} is not exported: see cairn-target namespace list"),
+        ),
+    }
+}
+
+fn of_status(status: Status, namespace: &str) -> Error {
+    if status.code() == Status::COMMAND_INTERRUPTED {
+        let why = "earlier requests to clear it wait behind a command of a host";
+        return Error::errno(
+            Errno::BUSY,
+            format!("{namespace}: {why}: look for a disk that hangs, then try again"),
+        );
+    }
+    Error::errno(
+        Errno::IO,
+        format!(
+            "the reservations of {namespace} cannot be stored and stay unchanged: check \
+             state_directory, and the log"
+        ),
+    )
+}
+
+fn late(has_begun: bool, namespace: &str) -> Error {
+    let message = match has_begun {
+        true => format!(
+            "the clear of {namespace} has begun and has not ended: check state_directory, then \
+             cairn-target reservation list"
+        ),
+        false => format!(
+            "nothing was cleared: a reservation command of a host waits for commands at the disk of \
+             {namespace}: look for a disk that hangs, or remove the namespace"
+        ),
+    };
+    Error::errno(Errno::TIMEDOUT, message)
+}

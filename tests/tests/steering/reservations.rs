@@ -1,0 +1,338 @@
+//! Reservations at the control socket.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use cairn_initiator::reservation::ReservationType as Type;
+use cairn_initiator::wire::reservation::{AcquireCdw10, NotificationLog, RegisterCdw10};
+use cairn_initiator::{Data, Host, HostError, HostOptions, Namespace, command};
+use cairn_roce::Soft;
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
+use cairn_tests::harness::host_nqn;
+use nvme_proto::wire::log::LogPage;
+use nvme_proto::wire::{FromBytes, NvmOpcode, Sqe, Status};
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered, until};
+
+pub(crate) struct Member {
+    host: Host,
+    namespace: Namespace,
+    key: u64,
+}
+
+impl Member {
+    pub(crate) fn registered(target: &Steered, name: &str, key: u64) -> Self {
+        let mut member = Self::of(target.connect(name), 1, key);
+        member.register(0).unwrap();
+        member
+    }
+
+    fn of(mut host: Host, nsid: u32, key: u64) -> Self {
+        let namespace = host.open_namespace(nsid).unwrap();
+        Self {
+            host,
+            namespace,
+            key,
+        }
+    }
+
+    fn register(&mut self, fields: u32) -> Result<(), HostError> {
+        let fields = RegisterCdw10(fields);
+        self.namespace.register(&mut self.host, fields, 0, self.key)
+    }
+
+    pub(crate) fn acquire(&mut self, rtype: Type) -> Result<(), HostError> {
+        let fields = AcquireCdw10(0).with_rtype(rtype.code());
+        self.namespace.acquire(&mut self.host, fields, self.key, 0)
+    }
+
+    fn may_write(&mut self) -> bool {
+        let write = command::write(1, 0, 1);
+        match self.host.run(write, Data::InCapsule(&[1; 512])) {
+            Ok(_) => true,
+            Err(HostError::Status { status, .. }) => {
+                assert_eq!(status.code(), Status::RESERVATION_CONFLICT);
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Reads the type and the NSID of the oldest notification.
+    fn told(&mut self) -> (u8, u32) {
+        let mut buffer = self.host.buffer(64).unwrap();
+        let get = command::get_log_page(LogPage::RESERVATION_NOTIFICATION, 0, 0, 64, false);
+        self.host.run_admin(get, Data::whole(&mut buffer)).unwrap();
+        let log = NotificationLog::read_from_bytes(&buffer.bytes(0, 64)).unwrap();
+        (log.notice, log.nsid.get())
+    }
+}
+
+fn of(nsid: u32) -> Value {
+    json!({"nqn": NQN, "nsid": nsid})
+}
+
+fn listed(target: &Steered) -> Value {
+    target.done("cairn_reservation_list", json!({}))
+}
+
+fn text(target: &Steered, args: &[&str]) -> String {
+    let output = target.command(args);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_status_shows_types_holders_and_registrants() {
+    let target = Steered::start();
+    assert_eq!(listed(&target), json!([]));
+    assert!(!text(&target, &["status"]).contains("REGISTRANTS"));
+    let mut holder = Member::registered(&target, "a", 0xa1);
+    let _other = Member::registered(&target, "b", 1 << 63);
+    assert_eq!(listed(&target)[0]["rtype"], Value::Null);
+    holder.acquire(Type::WriteExclusiveRegistrantsOnly).unwrap();
+    let all = listed(&target);
+    let row = &all[0];
+    let shown = [
+        "nqn",
+        "nsid",
+        "rtype",
+        "rtype_name",
+        "generation",
+        "persistent",
+    ];
+    assert_eq!(
+        shown.map(|key| row[key].clone()),
+        [
+            json!(NQN),
+            json!(1),
+            json!(3),
+            json!("write exclusive, registrants only"),
+            json!(2),
+            json!(false)
+        ]
+    );
+    let mut registrants = row["registrants"].as_array().unwrap().clone();
+    registrants.sort_by_key(|one| one["key"].to_string());
+    let named = |name: &str| json!(host_nqn(name).to_string());
+    let [b, a] = &registrants[..] else {
+        panic!("{row}");
+    };
+    assert_eq!([&a["host"], &b["host"]], [&named("a"), &named("b")]);
+    assert_eq!([&a["key"], &b["key"]], ["0xa1", "0x8000000000000000"]);
+    assert_eq!([&a["holder"], &b["holder"]], [true, false]);
+    let hostid = a["hostid"].as_str().unwrap();
+    let expected = holder.host.options().hostid;
+    let digits: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hostid.replace('-', ""), digits);
+    assert_eq!(target.done("cairn_status", json!({}))["reservations"], all);
+    for command in [&["status"][..], &["reservation", "list"]] {
+        let text = text(&target, command);
+        let line = text.lines().find(|line| line.starts_with(NQN)).unwrap();
+        let host = host_nqn("a").to_string();
+        for cell in [&*host, hostid, "registrants only", "  2  "] {
+            assert!(line.contains(cell), "{cell}: {text}");
+        }
+    }
+    let named = text(&target, &["reservation", "list", "-o", "name"]);
+    assert_eq!(named, format!("{NQN} 1\n"));
+
+    holder.host.shutdown().unwrap();
+    until("the holder has no name", || {
+        let all = listed(&target);
+        let registrants = all[0]["registrants"].as_array().unwrap();
+        registrants
+            .iter()
+            .any(|one| one["host"].is_null() && one["holder"] == true)
+    });
+    assert!(text(&target, &["status"]).contains(hostid));
+}
+
+#[test]
+fn each_registrant_holds_a_reservation_of_all_registrants() {
+    let target = Steered::start();
+    let mut one = Member::registered(&target, "a", 1);
+    let _two = Member::registered(&target, "b", 2);
+    one.acquire(Type::ExclusiveAccessAllRegistrants).unwrap();
+    let all = listed(&target);
+    let registrants = all[0]["registrants"].as_array().unwrap();
+    assert_eq!(registrants.len(), 2);
+    assert!(registrants.iter().all(|one| one["holder"] == true));
+    let text = text(&target, &["status"]);
+    assert!(text.contains("  all registrants  -  "), "{text}");
+}
+
+#[test]
+fn a_clear_ends_the_reservation_and_notifies_all_registrants() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.json");
+    let target = Steered::start_with(&format!("[audit]\nfile = {file:?}\n"));
+    let mut members = ["a", "b"].map(|name| Member::registered(&target, name, 7));
+    let mut stranger = Member::of(target.connect("c"), 1, 0);
+    members[0].acquire(Type::ExclusiveAccess).unwrap();
+    assert!(!stranger.may_write());
+    let clear = ["reservation", "clear", NQN, "1"];
+    assert_eq!(text(&target, &clear), "");
+    assert!(stranger.may_write());
+    assert_eq!(listed(&target), json!([]));
+    for member in &mut members {
+        assert_eq!(member.told(), (3, 1), "reservation preempted");
+        assert!(member.may_write());
+        member.register(0).unwrap();
+    }
+    target.done("cairn_reservation_clear", of(1));
+    let again = target.command(&clear);
+    assert!(again.status.success());
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(said.contains("unchanged: namespace 1 of"), "{said}");
+    assert_eq!(target.refused("cairn_reservation_clear", of(2)), -2);
+    let shared = json!({"nqn": NQN, "export": "null:1MiB", "nsid": 2, "shared": true});
+    target.done("cairn_namespace_add", shared);
+    assert_eq!(target.refused("cairn_reservation_clear", of(2)), -32602);
+    until("the audit log has every clear", || {
+        let lines = std::fs::read_to_string(&file).unwrap_or_default();
+        let clears = lines
+            .lines()
+            .filter(|line| line.contains("cairn_reservation_clear") && line.contains("\"uid\""));
+        let done = clears.clone().filter(|line| line.contains("\"done\""));
+        (done.count(), clears.count()) == (3, 5)
+    });
+}
+
+/// Hosts change registrations and reservation all the time.
+#[test]
+fn clears_and_commands_of_hosts_take_effect_one_after_the_other() {
+    let target = Steered::start();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let (target, ended) = (&target, &ended);
+            scope.spawn(move || {
+                let mut member = Member::of(target.connect(name), 1, 7);
+                while !ended.load(Ordering::Relaxed) {
+                    member.register(0).unwrap();
+                    match member.acquire(Type::WriteExclusive) {
+                        Ok(()) => {}
+                        // A clear, or the other host, was faster.
+                        Err(HostError::Status { status, .. })
+                            if status.code() == Status::RESERVATION_CONFLICT => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        let mut cleared = 0;
+        until("fifty clears with registrants", || {
+            let done = target.done("cairn_reservation_clear", of(1));
+            cleared += u32::from(done == true);
+            cleared >= 50
+        });
+        ended.store(true, Ordering::Relaxed);
+    });
+    target.done("cairn_reservation_clear", of(1));
+    assert_eq!(listed(&target), json!([]));
+}
+
+#[test]
+fn a_clear_persists_or_is_refused() {
+    let mut target = Steered::start();
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::File::create(&disk)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let text = target.text();
+    let text = text.replace("[target]", &format!("[target]\nstate_directory = {kept:?}"));
+    let text = text.replace("\"mem:4MiB\"", &format!("{disk:?}"));
+    std::fs::write(target.config(), text).unwrap();
+    target.crash();
+    let persist = RegisterCdw10(0).with_cptpl(RegisterCdw10::CPTPL_SET).0;
+    let mut holder = Member::registered(&target, "a", 7);
+    holder.register(persist).unwrap();
+    holder.acquire(Type::WriteExclusive).unwrap();
+    drop(holder);
+    target.crash();
+    assert_eq!(listed(&target)[0]["persistent"], true);
+    target.done("cairn_reservation_clear", of(1));
+    target.crash();
+    assert_eq!(listed(&target), json!([]));
+
+    let mut holder = Member::registered(&target, "a", 7);
+    holder.acquire(Type::WriteExclusive).unwrap();
+    std::fs::remove_dir_all(&kept).unwrap();
+    let before = listed(&target);
+    assert_eq!(target.refused("cairn_reservation_clear", of(1)), -5);
+    assert_eq!(listed(&target), before);
+    let mut stranger = Member::of(target.connect("c"), 1, 0);
+    assert!(!stranger.may_write());
+}
+
+#[test]
+fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
+    let Some(disk) = FaultyDisk::mount("clear", 1 << 20) else {
+        return;
+    };
+    let target = Steered::start_after(|_, _| {
+        format!(
+            "[[subsystem.namespace]]\nnsid = 2\nexport = {:?}\n",
+            disk.path()
+        )
+    });
+    let patient = |name: &str| {
+        let options = HostOptions {
+            timeout: crate::target::PATIENCE,
+            ..target.options(name)
+        };
+        Host::connect(&Soft::default(), options).unwrap()
+    };
+    let mut winner = Member::of(patient("a"), 2, 1);
+    let mut loser = Member::of(patient("b"), 2, 2);
+    let mut hang = || {
+        for (member, rtype) in [
+            (&mut winner, None),
+            (&mut loser, Some(Type::WriteExclusive)),
+        ] {
+            member.register(0).unwrap();
+            rtype.map_or(Ok(()), |rtype| member.acquire(rtype)).unwrap();
+        }
+        disk.begin(Rule::new(Op::Write, Fault::Hold));
+        let data = Data::InCapsule(&[1; 512]);
+        loser.host.submit(command::write(2, 0, 1), data).unwrap();
+        loser.host.poll();
+        disk.wait_until_waiting(Op::Write, 1);
+    };
+    hang();
+    // A clear permits all commands, so it does not wait for the disk.
+    target.done("cairn_reservation_clear", of(2));
+    disk.heal();
+    hang();
+    let fields = AcquireCdw10(0).with_racqa(AcquireCdw10::PREEMPT_AND_ABORT);
+    let preempt = Sqe {
+        cdw10: fields.with_rtype(Type::WriteExclusive.code()).0.into(),
+        ..command::plain(NvmOpcode::RESERVATION_ACQUIRE.0, 2)
+    };
+    let mut keys = [0; 16];
+    (keys[0], keys[8]) = (1, 2);
+    let data = Data::InCapsule(&keys);
+    let preempting = winner.host.submit(preempt, data).unwrap();
+    // The target begins the commands of a queue in order.
+    let mut buffer = winner.host.buffer(512).unwrap();
+    let read = command::read(2, 0, 1);
+    winner.host.run(read, Data::whole(&mut buffer)).unwrap();
+    assert_eq!(target.refused("cairn_reservation_clear", of(2)), -110);
+    assert!(winner.host.take(preempting).is_none(), "answered too early");
+    disk.heal();
+    let ended = winner.host.wait(preempting).answer.unwrap();
+    assert_eq!(ended.cqe.status(), Status::SUCCESS);
+    let all = listed(&target);
+    assert_eq!(
+        all[0]["registrants"][0]["key"], "0x1",
+        "cleared after all: {all}"
+    );
+    target.done("cairn_reservation_clear", of(2));
+    assert_eq!(listed(&target), json!([]));
+}
