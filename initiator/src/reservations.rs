@@ -28,6 +28,8 @@ pub struct ReservationReport {
     pub persistent: bool,
     /// Registrants.
     pub registrants: Vec<Registrant>,
+    /// CNTLID of each registrant; FFFFh for a dynamic controller.
+    pub cntlids: Vec<u16>,
     /// Identifiers of the hosts with the reservation: one, all registrants, or none.
     pub holders: Vec<HostId>,
 }
@@ -137,6 +139,7 @@ fn parse(bytes: &[u8]) -> (ReservationReport, usize) {
         generation: status.generation.get(),
         rtype: ReservationType::from_code(status.rtype),
         persistent: status.ptpls == 1,
+        cntlids: entries.iter().map(|entry| entry.cntlid.get()).collect(),
         holders: holders.map(|entry| entry.hostid).collect(),
         registrants: entries
             .iter()

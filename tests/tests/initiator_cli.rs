@@ -27,6 +27,8 @@ mod grammar;
 mod output;
 #[path = "initiator_cli/pages.rs"]
 mod pages;
+#[path = "initiator_cli/reservations.rs"]
+mod reservations;
 #[path = "initiator_cli/sizes.rs"]
 mod sizes;
 
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
             output::full,
         ),
         ("lists_have_the_shape_of_nvme_clis", output::shapes),
+        ("hosts_reserve_a_disk_and_fence", reservations::fence),
         ("sizes_that_do_not_fit_are_refused", sizes::refused),
         ("a_closed_stdout_is_no_error", closed::commands),
         ("a_closed_stdout_is_no_error_of_the_target", closed::target),
@@ -239,6 +242,10 @@ fn shows(command: &str) -> &'static str {
         "compare" => "they are the same",
         "write-zeroes" => "write-zeroes: 8 blocks from 0: Success",
         "dsm" => "dsm: 2 ranges: Success",
+        "resv-register" => "resv-register: namespace 1: Success",
+        "resv-acquire" => "resv-acquire: namespace 1: Success",
+        "resv-release" => "resv-release: namespace 1: Success",
+        "resv-report" => "regctl    : 0",
         "bench" => "READ: bw=",
         "verify" => "4096 blocks of 4k right, 0 bad",
         "ping" => "verdict",
@@ -266,6 +273,12 @@ fn examples(name: &str, help: &str) -> Result<(), Failed> {
         bench.succeed(&format!(
             "cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=write --bs=4k --size=16m --iodepth=16 \
              --verify=crc32c --do_verify=0 --destroy-data --eta=never"
+        ))?;
+    }
+    if ["resv-acquire", "resv-release"].contains(&name) {
+        let key = "--nrkey 0xa1";
+        bench.succeed(&format!(
+            "cairn-initiator resv-register -a {EXAMPLE_ADDRESS} {key}"
         ))?;
     }
     let lines = example_lines(help);

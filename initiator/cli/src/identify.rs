@@ -11,6 +11,7 @@ use super::bit_fields::{self, Detail};
 use super::discover::ascii;
 use super::fields::with_fields;
 use super::number::number;
+use super::output::hex;
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
@@ -174,10 +175,6 @@ fn in_words(format: &LbaFormat) -> String {
         bit_fields::hex(rp.into()),
         performance[usize::from(rp)]
     )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod nvme_names;
 mod output;
 mod ping;
 mod raw;
+mod reservations;
 mod responder;
 mod samples;
 mod session;
@@ -107,6 +108,14 @@ enum Command {
     WriteZeroes(io::WriteZeroes),
     /// Dataset Management: deallocates blocks; requires --destroy-data
     Dsm(io::Dsm),
+    /// Registers, replaces or removes the reservation key of this host
+    ResvRegister(reservations::Register),
+    /// Acquires the reservation of a namespace, or preempts hosts
+    ResvAcquire(reservations::Acquire),
+    /// Releases the reservation of a namespace, or clears it with all registrations
+    ResvRelease(reservations::Release),
+    /// Shows the reservation of a namespace and its registrants
+    ResvReport(reservations::Report),
     /// Runs a job with fio's keys: measures and verifies
     Bench(bench::Bench),
     /// Checks the blocks written by `bench --verify=crc32c`
@@ -209,6 +218,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compare(command) => return command.run(),
         Command::WriteZeroes(command) => command.run()?,
         Command::Dsm(command) => command.run()?,
+        Command::ResvRegister(command) => command.run()?,
+        Command::ResvAcquire(command) => command.run()?,
+        Command::ResvRelease(command) => command.run()?,
+        Command::ResvReport(command) => command.run()?,
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,

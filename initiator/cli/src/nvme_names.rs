@@ -14,7 +14,7 @@ use super::bit_fields::Detail;
 use super::discover::{ascii, transport};
 use super::logs::GetLog;
 use super::number::number;
-use super::output::table;
+use super::output::{hex, table};
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
@@ -379,10 +379,6 @@ impl Id {
         }
         objects
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

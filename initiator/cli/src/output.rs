@@ -128,6 +128,10 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub(super) fn hexdump(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (at, line) in bytes.chunks(16).enumerate() {
