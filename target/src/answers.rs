@@ -43,24 +43,36 @@ pub(crate) struct Status {
     /// Number of connected hosts. A host that is connected to two subsystems counts twice.
     pub(crate) associations: usize,
     pub(crate) last_reload: Option<LastReload>,
-    /// Namespaces with registrants, in order.
-    pub(crate) reservations: Vec<Reservations>,
+    /// Namespaces with registrants.
+    pub(crate) reservations: Vec<Reservation>,
 }
 
-/// Registrants of a namespace, and their reservation.
+/// Reservation and registrations of a namespace.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Reservations {
+pub(crate) struct Reservation {
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
     /// Type of the reservation (RTYPE, 1 to 6); null if none is held.
     pub(crate) rtype: Option<u8>,
     /// Type of the reservation in words.
     pub(crate) rtype_name: Option<String>,
+    /// NQN of the holder; null unless a host with its HOSTID is connected to the subsystem.
+    pub(crate) holder: Option<String>,
+    /// HOSTID of the holder; null with the types 5 and 6, which each registrant holds.
+    pub(crate) holder_hostid: Option<String>,
+    pub(crate) registrants: usize,
     /// Changes of registrations (GEN).
     pub(crate) generation: u32,
     /// Whether the state persists through power loss (PTPL).
     pub(crate) persistent: bool,
-    pub(crate) registrants: Vec<Registrant>,
+}
+
+/// Result of `reservation show`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Registrations {
+    #[serde(flatten)]
+    pub(crate) reservation: Reservation,
+    pub(crate) hosts: Vec<Registrant>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -70,7 +82,7 @@ pub(crate) struct Registrant {
     pub(crate) hostid: String,
     /// Reservation key in hexadecimal.
     pub(crate) key: String,
-    /// Whether the host holds the reservation, as each registrant does with types 5 and 6.
+    /// Whether the host holds the reservation.
     pub(crate) holder: bool,
 }
 

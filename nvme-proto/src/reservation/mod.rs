@@ -179,6 +179,12 @@ impl Reservations {
         self.held.map(|held| held.rtype)
     }
 
+    /// Host that holds the reservation; `None` if all registrants do.
+    #[must_use]
+    pub fn holder(&self) -> Option<&HostId> {
+        self.held.as_ref()?.holder.as_ref()
+    }
+
     /// True if the host holds the reservation.
     #[must_use]
     pub fn is_holder(&self, host: &HostId) -> bool {

@@ -34,6 +34,7 @@ PROGRAM limit list
 PROGRAM limit set nqn.2024-01.com.example:disks 1 --iops 20000 --total 500MiB
 PROGRAM limit remove nqn.2024-01.com.example:disks 1
 PROGRAM reservation list
+PROGRAM reservation show nqn.2024-01.com.example:disks 1
 PROGRAM reservation clear nqn.2024-01.com.example:disks 1
 PROGRAM connection list --no-headers
 PROGRAM connection disconnect nqn.2024-01.com.example:disks 1

@@ -6,7 +6,8 @@ use schemars::{JsonSchema, Schema};
 use super::key::CheckedKey;
 use crate::answers::{
     AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
-    Limit, Listener, Namespace, NamespaceAdded, Referral, Reload, Reservations, Status, Subsystem,
+    Limit, Listener, Namespace, NamespaceAdded, Referral, Registrations, Reload, Reservation,
+    Status, Subsystem,
 };
 use crate::top::Rates;
 
@@ -30,7 +31,8 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("namespace list", of::<Vec<Namespace>>),
     ("referral list", of::<Vec<Referral>>),
     ("reload", of::<Reload>),
-    ("reservation list", of::<Vec<Reservations>>),
+    ("reservation list", of::<Vec<Reservation>>),
+    ("reservation show", of::<Registrations>),
     ("status", of::<Status>),
     ("subsystem list", of::<Vec<Subsystem>>),
     ("subsystem set", of::<AtNextStart>),

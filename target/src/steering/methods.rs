@@ -69,6 +69,7 @@ pub(super) const METHODS: Declared = &[
     ("cairn_referral_remove", Changes),
     ("cairn_reload", Reloads),
     ("cairn_reservation_clear", Changes),
+    ("cairn_reservation_get", Reads),
     ("cairn_reservation_list", Reads),
     ("cairn_status", Reads),
     ("cairn_subsystem_add", Changes),
@@ -252,11 +253,6 @@ impl Methods {
                 read::<Nothing>(params)?;
                 answer(&views::connections(&self.snapshot().await?))
             }
-            "cairn_reservation_clear" => self.clear_reservation(params).await,
-            "cairn_reservation_list" => {
-                read::<Nothing>(params)?;
-                answer(&reservations(&self.snapshot().await?))
-            }
             "cairn_connection_remove" => self.disconnect(params).await,
             "cairn_drain" => self.drain(params).await,
             "cairn_drain_undo" => self.undo_drain(params).await,
@@ -312,6 +308,12 @@ impl Methods {
                     move |draft| draft.allow_any_host(&nqn, allow),
                 )
                 .await
+            }
+            "cairn_reservation_clear" => self.clear_reservation(params).await,
+            "cairn_reservation_get" => self.reservation(params).await,
+            "cairn_reservation_list" => {
+                read::<Nothing>(params)?;
+                answer(&reservations(&self.snapshot().await?))
             }
             _ if method.starts_with("cairn_limit_") => self.limit_methods(method, params).await,
             _ => self.group_methods(method, params).await,

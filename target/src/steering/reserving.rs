@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use cairn_config::{Nqn, Uuid};
 use cairn_control::{Error, read};
-use nvme_proto::reservation::{HostId, ReservationType};
+use nvme_proto::reservation::{HostId, ReservationType, Reservations};
 use nvme_proto::wire::Status;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::methods::Methods;
+use super::methods::{Methods, answer};
 use super::parameters::NamespaceOf;
 use super::refused::stopped;
-use crate::answers::{Registrant, Reservations};
+use crate::answers::{Registrant, Registrations, Reservation};
 use crate::server::{Export, NotCleared, Snapshot};
 
 /// Wait for the turn of a clear, and for its end.
@@ -24,31 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 type Names = HashMap<HostId, String>;
 
-pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservations> {
+/// Returns the namespaces with registrants.
+pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     let mut known: HashMap<Nqn, Names> = HashMap::new();
     let mut all = Vec::new();
     for export in snapshot.exports() {
         let state = export.entry.namespace.reserving().answered();
-        if state.registrants().is_empty() {
-            continue;
+        if !state.registrants().is_empty() {
+            let names = known.entry(*export.nqn);
+            let names = names.or_insert_with(|| names_of(&export));
+            all.push(reservation(&export, &state, names));
         }
-        let names = known.entry(*export.nqn);
-        let names = names.or_insert_with(|| names_of(&export));
-        let registrants = state.registrants().iter().map(|one| Registrant {
-            host: names.get(&one.host).cloned(),
-            hostid: Uuid::from_bytes(one.host).to_string(),
-            key: format!("{:#x}", one.key),
-            holder: state.is_holder(&one.host),
-        });
-        all.push(Reservations {
-            nqn: export.nqn.raw().to_owned(),
-            nsid: export.config.nsid,
-            rtype: state.rtype().map(ReservationType::code),
-            rtype_name: state.rtype().map(|rtype| rtype.to_string()),
-            generation: state.generation(),
-            persistent: state.is_persistent(),
-            registrants: registrants.collect(),
-        });
     }
     all.sort_by(|a, b| (&a.nqn, a.nsid).cmp(&(&b.nqn, b.nsid)));
     all
@@ -60,7 +46,49 @@ fn names_of(export: &Export<'_>) -> Names {
     controllers.map(|one| (one.hostid, one.host_nqn)).collect()
 }
 
+fn reservation(export: &Export<'_>, state: &Reservations, names: &Names) -> Reservation {
+    Reservation {
+        nqn: export.nqn.raw().to_owned(),
+        nsid: export.config.nsid,
+        rtype: state.rtype().map(ReservationType::code),
+        rtype_name: state.rtype().map(|rtype| rtype.to_string()),
+        holder: state.holder().and_then(|holder| names.get(holder).cloned()),
+        holder_hostid: state.holder().map(shown),
+        registrants: state.registrants().len(),
+        generation: state.generation(),
+        persistent: state.is_persistent(),
+    }
+}
+
+fn registrations(export: &Export<'_>) -> Registrations {
+    let state = export.entry.namespace.reserving().answered();
+    let names = names_of(export);
+    let hosts = state.registrants().iter().map(|one| Registrant {
+        host: names.get(&one.host).cloned(),
+        hostid: shown(&one.host),
+        key: format!("{:#x}", one.key),
+        holder: state.is_holder(&one.host),
+    });
+    Registrations {
+        reservation: reservation(export, &state, &names),
+        hosts: hosts.collect(),
+    }
+}
+
+fn shown(hostid: &HostId) -> String {
+    Uuid::from_bytes(*hostid).to_string()
+}
+
 impl Methods {
+    pub(super) async fn reservation(&self, params: Map<String, Value>) -> Result<Value, Error> {
+        let NamespaceOf { nqn, nsid } = read(params)?;
+        let parsed = Nqn::parse(&nqn).map_err(|error| Error::invalid(error.to_string()))?;
+        match self.snapshot().await?.export(&(parsed, nsid)) {
+            Some(export) => answer(&registrations(&export)),
+            None => Err(not_exported(&named(&nqn, nsid))),
+        }
+    }
+
     /// Returns whether there was anything to clear.
     pub(super) async fn clear_reservation(
         &self,
@@ -72,7 +100,7 @@ impl Methods {
         let begun = self
             .handle
             .clear_reservations((parsed, nsid), Arc::clone(&claimed));
-        let namespace = format!("namespace {nsid} of {nqn}");
+        let namespace = named(&nqn, nsid);
         let answered = match begun.await.ok_or_else(stopped)? {
             Ok(answered) => answered,
             Err(NotCleared::NoRegistrants) => return Ok(json!(false)),
@@ -90,16 +118,24 @@ impl Methods {
     }
 }
 
+fn named(nqn: &str, nsid: u32) -> String {
+    format!("namespace {nsid} of {nqn}")
+}
+
+fn not_exported(namespace: &str) -> Error {
+    Error::errno(
+        Errno::NOENT,
+        format!("{namespace} is not exported: see cairn-target namespace list"),
+    )
+}
+
 fn of_refusal(refused: &NotCleared, namespace: &str) -> Error {
     match refused {
         NotCleared::NotReservable => Error::invalid(format!(
             "{namespace} has no reservations, because it says shared = true: clear them at the \
              storage below it"
         )),
-        NotCleared::NoNamespace | NotCleared::NoRegistrants => Error::errno(
-            Errno::NOENT,
-            format!("{namespace} is not exported: see cairn-target namespace list"),
-        ),
+        NotCleared::NoNamespace | NotCleared::NoRegistrants => not_exported(namespace),
     }
 }
 

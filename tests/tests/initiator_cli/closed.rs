@@ -139,6 +139,7 @@ const STEERING: &[&str] = &[
     "limit set NQN --iops 5000",
     "limit remove NQN",
     "reservation list",
+    "reservation show NQN 1",
     "reservation clear NQN 1 --quiet",
     "connection list",
     "drain",

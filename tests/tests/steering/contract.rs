@@ -135,6 +135,8 @@ fn each_command_prints_what_its_schema_says() {
     let limits = keeps(&target, "limit list", &[]);
     assert_eq!(limits[0]["read"], 1 << 20, "limits are numbers");
     lists_are_filled(&target);
+    let shown = keeps(&target, "reservation show", &[NQN, "1"]);
+    assert!(is_filled(&shown["hosts"]));
     drop(connected);
     keeps(&target, "reload", &[]);
     keeps(&target, "config show", &[]);

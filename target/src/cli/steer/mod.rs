@@ -156,7 +156,7 @@ enum View {
     Added,
     Waiting,
     Hosts,
-    Reservations,
+    Registrations,
     Config,
     Text,
     Done,
@@ -270,7 +270,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     }
     let text = match (asked.at.output.format, &asked.view) {
         (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
-        (Format::Name, View::Rows(_) | View::Reservations) => names::names(asked.method, &answer),
+        (Format::Name, View::Rows(_)) => names::names(asked.method, &answer),
         (Format::Name, View::Hosts) => names::names(asked.method, &answer["hosts"]),
         (Format::Wide, View::Rows(columns)) => tables::wide(&answer, columns),
         (_, View::Rows(columns)) => tables::table(&answer, columns),
@@ -297,7 +297,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             }
             text
         }
-        (_, View::Reservations) => reservations::table(answer.as_array().map_or(&[], |rows| rows)),
+        (_, View::Registrations) => reservations::registrations(&answer),
         (_, View::Config) => answer["text"]
             .as_str()
             .unwrap_or_default()

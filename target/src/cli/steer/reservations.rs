@@ -1,4 +1,4 @@
-//! `reservation`, and the table of reservations.
+//! Requests of `reservation`, and the tables of their answers.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -10,6 +10,15 @@ use crate::cli::tables;
 pub(crate) enum ReservationAction {
     /// Lists the namespaces with registrants, and their reservations
     List(At),
+    /// Shows the reservation of a namespace and its registrants
+    Show {
+        /// Name of the subsystem
+        nqn: String,
+        /// Number of the namespace
+        nsid: u32,
+        #[command(flatten)]
+        at: At,
+    },
     /// Removes the reservation and all registrations of a namespace: its hosts are no longer fenced
     Clear {
         /// Name of the subsystem
@@ -24,7 +33,13 @@ pub(crate) enum ReservationAction {
 pub(super) fn of_reservation(action: &ReservationAction) -> Asked<'_> {
     match action {
         ReservationAction::List(at) => {
-            Asked::list(at, "cairn_reservation_list", View::Reservations)
+            Asked::list(at, "cairn_reservation_list", View::Rows(RESERVATIONS))
+        }
+        ReservationAction::Show { nqn, nsid, at } => {
+            let params = json!({"nqn": nqn, "nsid": nsid});
+            let deed = Asked::deed(at, "cairn_reservation_get", params);
+            let view = View::Registrations;
+            Asked { view, ..deed }
         }
         ReservationAction::Clear { nqn, nsid, at } => {
             let params = json!({"nqn": nqn, "nsid": nsid});
@@ -34,35 +49,26 @@ pub(super) fn of_reservation(action: &ReservationAction) -> Asked<'_> {
     }
 }
 
-const RESERVATIONS: &[(&str, &str)] = &[
+pub(super) const RESERVATIONS: &[(&str, &str)] = &[
     ("RESERVED IN", "nqn"),
     ("NSID", "nsid"),
     ("TYPE", "rtype_name"),
     ("HOLDER", "holder"),
-    ("HOSTID", "hostid"),
+    ("HOSTID", "holder_hostid"),
     ("REGISTRANTS", "registrants"),
     ("GENERATION", "generation"),
     ("PERSISTENT", "persistent"),
 ];
 
-pub(super) fn table(rows: &[Value]) -> String {
-    tables::table(&rows.iter().map(row).collect(), RESERVATIONS)
-}
+const REGISTRANTS: &[(&str, &str)] = &[
+    ("REGISTRANT", "host"),
+    ("HOSTID", "hostid"),
+    ("KEY", "key"),
+    ("HOLDER", "holder"),
+];
 
-/// Returns the row of a namespace: its holder, and the number of registrants.
-fn row(of: &Value) -> Value {
-    let registrants = of["registrants"].as_array().into_iter().flatten();
-    let holders: Vec<&Value> = registrants
-        .clone()
-        .filter(|one| one["holder"] == true)
-        .collect();
-    let mut row = of.clone();
-    row["registrants"] = registrants.count().into();
-    if of["rtype"].as_u64() >= Some(5) {
-        row["holder"] = "all registrants".into();
-    } else if let [holder] = holders[..] {
-        row["holder"] = holder["host"].clone();
-        row["hostid"] = holder["hostid"].clone();
-    }
-    row
+pub(super) fn registrations(answer: &Value) -> String {
+    let reservation = tables::table(&json!([answer]), RESERVATIONS);
+    let registrants = tables::table(&answer["hosts"], REGISTRANTS);
+    format!("{reservation}\n\n{registrants}")
 }

@@ -1,8 +1,9 @@
 //! Text of `status`, `status --check` and `reload`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::LISTENER_COLUMNS;
+use super::reservations::RESERVATIONS;
 use crate::answers::Problem;
 use crate::cli::tables;
 use crate::cli::units::{cell, count, duration};
@@ -109,7 +110,7 @@ fn reservations(status: &Value) -> String {
     if shown.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n\n{}", super::reservations::table(shown));
+    let mut text = format!("\n\n{}", tables::table(&json!(shown), RESERVATIONS));
     if !more.is_empty() {
         let more = count(more.len() as u64, "more namespace");
         text += &format!("\n{more}: see cairn-target reservation list");
@@ -151,7 +152,6 @@ fn since(at: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn ok() -> Value {
         json!({
