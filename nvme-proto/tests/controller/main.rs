@@ -9,6 +9,7 @@ mod features;
 mod life;
 mod linux;
 mod logs;
+mod page;
 mod protection;
 mod random;
 mod reservations;
