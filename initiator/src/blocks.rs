@@ -1,6 +1,6 @@
 //! Blocking reads and changes of a namespace's blocks, with the data in plain bytes.
 
-use nvme_proto::io::DatasetRange;
+use nvme_proto::io::{BlockRange, DatasetRange};
 use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
 use crate::buffer::Data;
@@ -99,6 +99,25 @@ impl Namespace {
         scratch.write(0, bytes);
         let data = Data::start_of(&mut scratch, bytes.len() as u32);
         host.run(self.deallocate_command(1), data).map(drop)
+    }
+
+    /// Copies `sources` in their order to the blocks from `sdlba`, in the controller. After an error, a part may be
+    /// copied.
+    ///
+    /// # Panics
+    /// If there are not 1 to 256 sources, or one does not have 1 to 65,536 blocks.
+    pub fn copy(
+        &self,
+        host: &mut Host,
+        sources: &[BlockRange],
+        sdlba: u64,
+    ) -> Result<(), HostError> {
+        let copy = self.copy_command(sdlba, sources.len() as u32);
+        let bytes: Vec<u8> = sources.iter().flat_map(BlockRange::copy_entry).collect();
+        let mut scratch = host.scratch.lend();
+        scratch.write(0, &bytes);
+        let data = Data::start_of(&mut scratch, bytes.len() as u32);
+        host.run(copy, data).map(drop)
     }
 
     /// Makes completed writes durable.

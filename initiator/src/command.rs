@@ -142,7 +142,20 @@ pub fn deallocate(nsid: u32, ranges: u32) -> Sqe {
     sqe
 }
 
-/// Adds Force Unit Access (Read, Write, Compare, Write Zeroes).
+/// Copy of `ranges` source ranges in format 0h, each with 32 bytes of data, to the blocks from `sdlba`.
+///
+/// # Panics
+/// If `ranges` is not in 1 to 256.
+#[must_use]
+pub fn copy(nsid: u32, sdlba: u64, ranges: u32) -> Sqe {
+    assert!(
+        (1..=256).contains(&ranges),
+        "1 to 256 ranges fit a command, not {ranges}"
+    );
+    blocks_command(NvmOpcode::COPY, nsid, sdlba, ranges)
+}
+
+/// Adds Force Unit Access (Read, Write, Compare, Write Zeroes, Copy).
 #[must_use]
 pub fn with_fua(mut sqe: Sqe) -> Sqe {
     sqe.cdw12 = U32::new(sqe.cdw12.get() | FUA);

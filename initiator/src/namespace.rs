@@ -225,6 +225,13 @@ impl Namespace {
     pub fn deallocate_command(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))
     }
+
+    /// Builds a Copy of `ranges` source ranges, each a [`BlockRange::copy_entry`](nvme_proto::io::BlockRange::copy_entry),
+    /// to the blocks from `sdlba`.
+    #[must_use]
+    pub fn copy_command(&self, sdlba: u64, ranges: u32) -> Command {
+        self.command(command::copy(self.nsid, sdlba, ranges))
+    }
 }
 
 fn some<const N: usize>(id: [u8; N]) -> Option<[u8; N]> {

@@ -12,7 +12,7 @@ use nvme_proto::controller::connect::{admit, refuse_on_io_queue};
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, SmartCounters,
 };
-use nvme_proto::io::{BlockRange, DatasetRanges, IoCommand, Operation};
+use nvme_proto::io::{BlockRange, CopyRanges, DatasetRanges, IoCommand, Operation};
 use nvme_proto::namespace::Namespace;
 use nvme_proto::subsystem::{Arrival, Connected, Settings, Subsystem};
 use nvme_proto::transfer::DataTransfer;
@@ -194,6 +194,15 @@ impl Target {
             Operation::DatasetManagement { .. } => {
                 // Deallocation is optional, but the ranges must be valid.
                 DatasetRanges::parse(&data, &view.expect("the parser requires it"))?;
+            }
+            Operation::Copy(copy) => {
+                let view = view.expect("the parser requires it");
+                let mut to = copy.sdlba as usize * BLOCK_BYTES;
+                for from in CopyRanges::parse(sqe, &data, &view, &limits)?.iter() {
+                    let from = bytes(from);
+                    self.disk.copy_within(from.clone(), to);
+                    to += from.len();
+                }
             }
             // Memory has no cache and no media errors. The namespace does not support Write
             // Uncorrectable.

@@ -262,6 +262,10 @@ proptest! {
                 prop_assert!((1..=256).contains(&ranges));
                 u64::from(ranges) * 16
             }
+            Operation::Copy(copy) => {
+                prop_assert!((1..=128).contains(&copy.ranges));
+                u64::from(copy.ranges) * copy.format.entry_bytes() as u64
+            }
         };
         prop_assert_eq!(u64::from(command.transfer.length()), needed);
         prop_assert!(has_the_right_direction(&command));
@@ -269,7 +273,7 @@ proptest! {
         let changes = matches!(
             command.operation,
             Operation::Write(_) | Operation::WriteZeroes { .. } | Operation::WriteUncorrectable(_)
-                | Operation::DatasetManagement { deallocate: true, .. }
+                | Operation::DatasetManagement { deallocate: true, .. } | Operation::Copy(_)
         );
         prop_assert!(!(changes && namespace.unwrap().write_protected));
     }
@@ -296,7 +300,10 @@ fn exists(range: BlockRange, namespace: &NamespaceView) -> bool {
 fn has_the_right_direction(command: &IoCommand) -> bool {
     match command.operation {
         Operation::Read(_) => matches!(command.transfer, DataTransfer::ToHost(_)),
-        Operation::Write(_) | Operation::Compare(_) | Operation::DatasetManagement { .. } => {
+        Operation::Write(_)
+        | Operation::Compare(_)
+        | Operation::DatasetManagement { .. }
+        | Operation::Copy(_) => {
             matches!(
                 command.transfer,
                 DataTransfer::FromHost(_) | DataTransfer::InCapsule(_)

@@ -246,6 +246,7 @@ fn shows(command: &str) -> &'static str {
         "resv-acquire" => "resv-acquire: namespace 1: Success",
         "resv-release" => "resv-release: namespace 1: Success",
         "resv-report" => "regctl    : 0",
+        "copy" => "copy: 16 blocks to 128: Success",
         "bench" => "READ: bw=",
         "verify" => "4096 blocks of 4k right, 0 bad",
         "ping" => "verdict",
@@ -527,6 +528,7 @@ fn asks_first() -> Result<(), Failed> {
         format!("cairn-initiator write {on} -z 512 -d /dev/zero"),
         format!("cairn-initiator write-zeroes {on}"),
         format!("cairn-initiator dsm {on} --slbs 0 --blocks 8 --ad"),
+        format!("cairn-initiator copy {on} --slbs 0 --blocks 7 --sdlba 8"),
         format!("cairn-initiator bench {on} --rw=randwrite --size=1m"),
     ] {
         let output = bench.run(&line);

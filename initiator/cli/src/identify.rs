@@ -58,7 +58,7 @@ fn controller(id: &IdentifyController) -> Object {
         sqes cqes maxcmd nn oncs fuses fna vwc awun awupf icsvscc nwpc acwu
     );
     // nvme-cli prints the field CDFS as `ocfs`.
-    let object = object.with("ocfs", id.cdfs.get());
+    let object = object.with("ocfs", id.ocfs.get());
     let mut object = with_fields!(object, id; sgls mnan maxdna maxcna);
     let subnqn = ascii(&id.subnqn);
     if !subnqn.is_empty() {

@@ -1,4 +1,4 @@
-//! Block commands: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`.
+//! Block commands: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`, `copy`.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek as _, Write as _, stdin};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use nvme_proto::io::DatasetRange;
+use nvme_proto::io::{BlockRange, DatasetRange};
 use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
 use super::Result;
@@ -510,6 +510,51 @@ impl Dsm {
         let part = Data::start_of(&mut buffer, data.len() as u32);
         disk.host.run(deallocate, part).map_err(text)?;
         print(&format!("dsm: {} ranges: Success", self.slbs.len()));
+        disk.close()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Copy {
+    /// First block of the destination
+    #[arg(short = 'd', long, value_name = "LBA", value_parser = number::<u64>)]
+    sdlba: u64,
+    /// First block of each source
+    #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true, value_parser = number::<u64>)]
+    slbs: Vec<u64>,
+    /// Number of blocks of each source less one, as nvme-cli counts them
+    #[arg(short = 'b', long, value_name = "N,...", value_delimiter = ',', required = true, value_parser = number::<u16>)]
+    blocks: Vec<u16>,
+    #[command(flatten)]
+    leave: Leave,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Copy {
+    pub(super) fn usage(&self) -> Result<()> {
+        /// Maximum sources of a Copy command: NR is 8 bits, 0-based.
+        const SOURCES_MAX: usize = 256;
+        self.leave.check("copy")?;
+        if self.slbs.len() != self.blocks.len() || self.slbs.len() > SOURCES_MAX {
+            return Err(format!(
+                "--slbs and --blocks require the same count of numbers, up to {SOURCES_MAX}"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(&self) -> Result<()> {
+        let source = |(&slba, &nlb): (&u64, &u16)| BlockRange {
+            slba,
+            blocks: u32::from(nlb) + 1,
+        };
+        let sources: Vec<_> = self.slbs.iter().zip(&self.blocks).map(source).collect();
+        let mut disk = self.target.open()?;
+        let copied = disk.namespace.copy(&mut disk.host, &sources, self.sdlba);
+        copied.map_err(text)?;
+        let blocks: u32 = sources.iter().map(|source| source.blocks).sum();
+        print(&format!("copy: {blocks} blocks to {}: Success", self.sdlba));
         disk.close()
     }
 }

@@ -116,6 +116,8 @@ enum Command {
     ResvRelease(reservations::Release),
     /// Shows the reservation of a namespace and its registrants
     ResvReport(reservations::Report),
+    /// Copies blocks within a namespace; requires --destroy-data
+    Copy(io::Copy),
     /// Runs a job with fio's keys: measures and verifies
     Bench(bench::Bench),
     /// Checks the blocks written by `bench --verify=crc32c`
@@ -187,6 +189,7 @@ impl Command {
             Self::Write(command) => command.usage(),
             Self::WriteZeroes(command) => command.usage(),
             Self::Dsm(command) => command.usage(),
+            Self::Copy(command) => command.usage(),
             Self::Bench(command) => command.usage(),
             _ => Ok(()),
         }
@@ -222,6 +225,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::ResvAcquire(command) => command.run()?,
         Command::ResvRelease(command) => command.run()?,
         Command::ResvReport(command) => command.run()?,
+        Command::Copy(command) => command.run()?,
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,

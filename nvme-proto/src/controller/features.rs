@@ -172,7 +172,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // CDFE must be 0, because Copy is not supported.
+        // CDFE must be 0, because it has the formats from 2h, which are not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }

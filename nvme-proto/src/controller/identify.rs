@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::common::{Common, Kind};
-use crate::io::IoLimits;
+use crate::io::{COPY_RANGES_MAX, CopyFormat, IoLimits};
 use crate::limits::{
     ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, COMMAND_QUIESCE_MS,
     ERROR_LOG_ENTRIES, KAS,
@@ -57,7 +57,7 @@ impl Controller {
         match identify.cns {
             Cns::NAMESPACE => {
                 if let Some(namespace) = self.find(common, nsid)? {
-                    self.fill_namespace(namespace, view(out));
+                    self.fill_namespace(common, namespace, view(out));
                 }
             }
             Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
@@ -166,7 +166,7 @@ impl Controller {
             .write_uncorrectable(|nsid| self.sees(nsid))
     }
 
-    fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
+    fn fill_namespace(&self, common: &Common, namespace: &Namespace, id: &mut IdentifyNamespace) {
         id.nsze.set(namespace.blocks);
         id.ncap.set(namespace.blocks);
         // NUSE is 0 in these ANA states (Base, 8.1.3.3 and 8.1.3.4).
@@ -196,6 +196,10 @@ impl Controller {
         if namespace.atomic != Atomic::BLOCK {
             fill_atomic(&namespace.atomic, id);
         }
+        let copied = io_limits(common).copy_blocks(&namespace.view());
+        id.mssrl.set(copied as u16);
+        id.mcl.set(copied);
+        id.msrc = (COPY_RANGES_MAX - 1) as u8;
         id.noiob.set(namespace.boundary);
         id.nvmcap
             .set(u128::from(namespace.blocks) << namespace.block_shift);
@@ -243,6 +247,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nn.set(nn);
     id.mnan.set(nn);
     id.vwc = vwc(common).0;
+    id.ocfs.set(CopyFormat::SUPPORTED);
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
@@ -255,6 +260,7 @@ fn oncs() -> Oncs {
         .with_reservations(true)
         .with_timestamp(true)
         .with_verify(true)
+        .with_copy(true)
 }
 
 fn vwc(common: &Common) -> Vwc {

@@ -15,8 +15,10 @@
 //! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3, CDW14, CDW15) and access
 //! hints (CDW13). An NSID without a namespace, also a removed one, fails with Invalid Namespace or Format.
 
+mod copy;
 mod dataset;
 
+pub use copy::{BlockCopy, COPY_BYTES_MAX, COPY_RANGES_MAX, CopyFormat, CopyRange, CopyRanges};
 pub use dataset::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRange, DatasetRanges};
 
 use crate::transfer::{DataTransfer, RemoteBuffer};
@@ -93,6 +95,8 @@ pub enum Operation {
         /// AD: true if the ranges are deallocated, false if they are only hints.
         deallocate: bool,
     },
+    /// Copies blocks within the namespace (NVM 1.1, 3.3.2).
+    Copy(BlockCopy),
 }
 
 /// Operation of an I/O command, without block ranges.
@@ -117,6 +121,8 @@ pub enum OperationKind {
         /// AD: true if the ranges are deallocated.
         deallocate: bool,
     },
+    /// [`Operation::Copy`].
+    Copy,
 }
 
 impl Operation {
@@ -135,6 +141,7 @@ impl Operation {
             Self::DatasetManagement { deallocate, .. } => {
                 OperationKind::DatasetManagement { deallocate }
             }
+            Self::Copy(_) => OperationKind::Copy,
         }
     }
 }
@@ -145,7 +152,7 @@ impl OperationKind {
     #[inline]
     pub const fn changes(self) -> bool {
         match self {
-            Self::Write | Self::WriteZeroes | Self::WriteUncorrectable => true,
+            Self::Write | Self::WriteZeroes | Self::WriteUncorrectable | Self::Copy => true,
             Self::DatasetManagement { deallocate } => deallocate,
             Self::Read | Self::Flush(_) | Self::Compare | Self::Verify => false,
         }
@@ -247,6 +254,7 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
             }
+            NvmOpcode::COPY if oncs.copy() => parser.copy()?,
             // The namespace decides, because ONCS reports this command only if all namespaces
             // support it.
             NvmOpcode::WRITE_UNCORRECTABLE
@@ -424,6 +432,15 @@ impl<'a> Parser<'a> {
             Operation::DatasetManagement { ranges, deallocate },
             transfer,
         ))
+    }
+
+    fn copy(self) -> Parsed {
+        check_header(self.sqe)?;
+        self.check_writable()?;
+        let copy = BlockCopy::parse(self.sqe)?;
+        let bytes = copy.data_bytes();
+        let transfer = DataTransfer::from_host(self.sqe, bytes, self.in_capsule_bytes)?;
+        Ok((Operation::Copy(copy), transfer))
     }
 
     /// Returns the blocks with flags, and their length in bytes.

@@ -3,12 +3,12 @@
 use super::{HostId, ReservationType, Reservations};
 use crate::io::OperationKind;
 
-/// Group of I/O commands in the table of conflicts. A Copy within a namespace would be a write.
+/// Group of I/O commands in the table of conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read, Compare and Verify.
     Read,
-    /// Write, Write Zeroes, Write Uncorrectable, Dataset Management and Flush.
+    /// Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush, and Copy within a namespace.
     Write,
 }
 
@@ -22,7 +22,8 @@ impl OperationKind {
             | Self::Flush(_)
             | Self::WriteZeroes
             | Self::WriteUncorrectable
-            | Self::DatasetManagement { .. } => Access::Write,
+            | Self::DatasetManagement { .. }
+            | Self::Copy => Access::Write,
         }
     }
 }

@@ -141,6 +141,7 @@ status_codes! {
             "Connect Restart Discovery, or Command Size Limit Exceeded" or COMMAND_SIZE_LIMIT_EXCEEDED;
         0x84 CONNECT_INVALID_HOST "Connect Invalid Host";
         0x85 INVALID_QUEUE_TYPE "Invalid Queue Type";
+        0x87 OVERLAPPING_IO_RANGE "Overlapping I/O Range";
         0x90 DISCOVER_RESTART "Discover Restart";
         0x91 AUTHENTICATION_REQUIRED "Authentication Required";
     }

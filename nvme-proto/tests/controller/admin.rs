@@ -16,7 +16,7 @@ fn what_identify_says_of_the_controller_is_what_it_does() {
     assert_eq!((id.acl, id.aerl, id.elpe), (3, 3, 63));
     assert_eq!(id.ver.get(), 0x0002_0000);
     assert_eq!((id.sqes, id.cqes), (0x66, 0x44));
-    assert_eq!(id.oncs.get(), 0b1111_1101);
+    assert_eq!(id.oncs.get(), 0b1_1111_1101);
     let limits = rig.subsystem.io_limits();
     assert_eq!(
         (limits.oncs, limits.vwc),

@@ -2,8 +2,9 @@
 
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest, connect};
 use nvme_proto::host::multipath::AnaLog;
-use nvme_proto::io::{IoCommand, IoLimits, NamespaceView};
+use nvme_proto::io::{CopyRanges, IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::limits::Limits;
+use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::cm::{RejectData, ReplyData, RequestData};
 use nvme_proto::wire::fabrics::{ConnectCommand, ConnectData};
 use nvme_proto::wire::identify::{
@@ -85,9 +86,34 @@ fn command(bytes: &[u8]) {
             write_uncorrectable: true,
         };
         for namespace in [None, Some(&namespace)] {
-            let _ = IoCommand::parse(sqe, in_capsule, namespace, &limits);
+            let parsed = IoCommand::parse(sqe, in_capsule, namespace, &limits);
+            if let Ok(command) = parsed
+                && let Operation::Copy(_) = command.operation
+                && let DataTransfer::InCapsule(slice) = command.transfer
+            {
+                copied(
+                    sqe,
+                    &data[slice.range()],
+                    namespace.expect("a Copy has one"),
+                    &limits,
+                );
+            }
         }
     }
+}
+
+fn copied(sqe: &Sqe, data: &[u8], namespace: &NamespaceView, limits: &IoLimits) {
+    let Ok(ranges) = CopyRanges::parse(sqe, data, namespace, limits) else {
+        return;
+    };
+    let (mut done, mut last) = (0, 0);
+    while let Some((index, rest)) = ranges.after(done) {
+        assert!(index == last || index == last + 1);
+        assert!(rest.slba + u64::from(rest.blocks) <= namespace.nsze);
+        (done, last) = (done + rest.blocks, index);
+    }
+    assert_eq!(done, ranges.blocks());
+    assert!(sqe.cdw10_11() + u64::from(done) <= namespace.nsze);
 }
 
 fn connecting(bytes: &[u8]) {

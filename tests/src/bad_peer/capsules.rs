@@ -279,6 +279,7 @@ fn known_io() -> Vec<u8> {
         NvmOpcode::RESERVATION_REPORT,
         NvmOpcode::RESERVATION_ACQUIRE,
         NvmOpcode::RESERVATION_RELEASE,
+        NvmOpcode::COPY,
         NvmOpcode::FABRICS,
     ];
     codes.map(|code| code.0).to_vec()

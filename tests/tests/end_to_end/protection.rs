@@ -46,12 +46,13 @@ fn notice(host: &mut Host) {
 }
 
 fn can_be_read_alone(host: &mut Host) {
-    let [mut one, mut two] = [(); 2].map(|()| host.buffer(4096).unwrap());
+    let [mut one, mut two, mut three] = [(); 3].map(|()| host.buffer(4096).unwrap());
     for (sqe, data) in [
         (command::write(1, 0, 8), Data::start_of(&mut one, 4096)),
         (command::write(1, 0, 1), Data::InCapsule(&[0; 512])),
         (command::write_zeroes(1, 0, 1, false), Data::None),
         (command::deallocate(1, 1), Data::start_of(&mut two, 16)),
+        (command::copy(1, 1, 1), Data::start_of(&mut three, 32)),
     ] {
         let refused = status(host.run(sqe, data));
         assert_eq!(refused.code(), Status::NAMESPACE_WRITE_PROTECTED, "{sqe:?}");

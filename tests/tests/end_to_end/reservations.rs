@@ -73,6 +73,7 @@ impl Member {
         let has_data = sqe.opc & 3 != 0 && ![8, 0x0c].contains(&sqe.opc);
         let data = match (sqe.opc, has_data) {
             (9, _) => Data::start_of(&mut buffer, 16),
+            (0x19, _) => Data::start_of(&mut buffer, 32),
             (_, true) => Data::whole(&mut buffer),
             (_, false) => Data::None,
         };
@@ -97,6 +98,7 @@ impl Member {
             command::write(1, 0, 1),
             command::write_zeroes(1, 0, 1, false),
             command::deallocate(1, 1),
+            command::copy(1, 1, 1),
             command::flush(1),
             command::flush(u32::MAX),
         ];

@@ -80,6 +80,7 @@ fn arguments(command: &str) -> Option<String> {
         "write" | "compare" => format!("{named} -d /dev/zero {}", destroys(command)),
         "write-zeroes" => format!("{named} --destroy-data"),
         "dsm" => format!("{named} --slbs 0 --blocks 1 --ad --destroy-data"),
+        "copy" => format!("{named} --slbs 0 --blocks 0 --sdlba 1 --destroy-data"),
         "bench" => format!("{named} --rw=randread --size=64k --eta never"),
         "verify" => format!("{named} --size 4k"),
         "ping" => format!("{named} --time 10"),

@@ -77,6 +77,14 @@ const WRONG: &[(&str, &str)] = &[
         "dsm --ad --slbs 65536 --blocks 1 --destroy-data",
         "LBA Out of Range",
     ),
+    (
+        "copy --slbs 0,8 --blocks 7 --sdlba 64 --destroy-data",
+        "the same count of numbers",
+    ),
+    (
+        "copy --slbs 0 --blocks 7 --sdlba 7 --destroy-data",
+        "Overlapping I/O Range",
+    ),
     ("get-log -L error -e 0", "--log-entries"),
     ("get-log -L smart -e 1", "--log-entries"),
     ("get-log -L smart --log-len 7", "multiples of 4"),

@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 8] = [
 ];
 
 /// I/O commands of all namespaces; true if the command changes data.
-const NVM: [(NvmOpcode, bool); 11] = [
+const NVM: [(NvmOpcode, bool); 12] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),
     (NvmOpcode::READ, false),
@@ -29,6 +29,7 @@ const NVM: [(NvmOpcode, bool); 11] = [
     (NvmOpcode::WRITE_ZEROES, true),
     (NvmOpcode::DATASET_MANAGEMENT, true),
     (NvmOpcode::VERIFY, false),
+    (NvmOpcode::COPY, true),
     (NvmOpcode::RESERVATION_REGISTER, false),
     (NvmOpcode::RESERVATION_REPORT, false),
     (NvmOpcode::RESERVATION_ACQUIRE, false),

@@ -173,7 +173,7 @@ pub struct IdentifyController {
     /// Atomic compare and write unit, in logical blocks, 0-based.
     pub acwu: U16,
     /// Copy descriptor formats.
-    pub cdfs: U16,
+    pub ocfs: U16,
     /// SGL support, an [`Sgls`].
     pub sgls: U32,
     /// Maximum namespaces; 0 means NN.

@@ -17,10 +17,11 @@ pub enum Op {
     WriteZeroes,
     WriteUncorrectable,
     DatasetManagement,
+    Copy,
 }
 
 impl Op {
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Read, "read"),
         (Self::Write, "write"),
         (Self::Flush, "flush"),
@@ -29,6 +30,7 @@ impl Op {
         (Self::WriteZeroes, "write_zeroes"),
         (Self::WriteUncorrectable, "write_uncorrectable"),
         (Self::DatasetManagement, "dataset_management"),
+        (Self::Copy, "copy"),
     ];
 
     #[inline]
@@ -42,6 +44,7 @@ impl Op {
             OperationKind::WriteZeroes => Self::WriteZeroes,
             OperationKind::WriteUncorrectable => Self::WriteUncorrectable,
             OperationKind::DatasetManagement { .. } => Self::DatasetManagement,
+            OperationKind::Copy => Self::Copy,
         }
     }
 
@@ -169,7 +172,7 @@ pub struct Stages {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct NamespaceCounters {
-    pub ops: [Tally; 8],
+    pub ops: [Tally; 9],
     pub stages: [Stages; 3],
     pub in_progress: Gauge,
     pub oldest_ns: Gauge,

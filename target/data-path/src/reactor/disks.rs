@@ -67,6 +67,13 @@ impl Disk {
         })
     }
 
+    /// True if a rate limit applies to commands of the association.
+    pub(super) fn has_limit(&self, of: &Association) -> bool {
+        self.namespace.limiter.is_limited()
+            || of.subsystem.limiter.is_limited()
+            || of.controller.limiter.is_limited()
+    }
+
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))

@@ -12,6 +12,7 @@ mod aborts;
 mod command;
 mod commands;
 mod control;
+mod copying;
 mod count;
 mod disks;
 mod io;

@@ -18,10 +18,10 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// Returns false for Dataset Management, because its ranges arrive later.
+/// Returns false for Dataset Management and Copy, because their ranges arrive later.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
-        Task::Io(OperationKind::DatasetManagement { .. }) => false,
+        Task::Io(OperationKind::DatasetManagement { .. } | OperationKind::Copy) => false,
         Task::Io(kind) => kind.changes(),
         _ => false,
     }
@@ -95,6 +95,19 @@ pub(super) fn arrive_with(
     arrive(queues, io, id, false)
 }
 
+/// Enters a change of the command's blocks that takes several steps.
+pub(super) fn arrive_whole(queues: &mut Queues, io: &Io, id: RequestId) -> Arrival {
+    if queues.requests[id].ordered.is_none() {
+        if !is_ordered(queues, id) {
+            return Arrival::Go;
+        }
+        let (request, association) = of_association(queues, id);
+        let blocks = std::iter::once(bytes_of(request, &io.disks));
+        enter(request, id, association, &io.disks, false, blocks);
+    }
+    arrive(queues, io, id, false)
+}
+
 fn bytes_of_ranges<'a>(
     request: &Request,
     disks: &'a Disks,
@@ -155,6 +168,7 @@ fn enter_at_disk(
     span: Option<Span>,
 ) {
     let disks = &io.disks;
+    let is_copy = matches!(request.task, Task::Io(OperationKind::Copy));
     if let Some(span) = span {
         let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
         let data = &mut bytes[..request.transfer.length() as usize];
@@ -164,8 +178,11 @@ fn enter_at_disk(
             let ranges = bytes_of_ranges(request, disks, &ranges);
             enter(request, id, association, disks, true, ranges);
         }
-    } else if changes_blocks(request) {
-        request.restrictions = request.restrictions.ordered();
+    } else if changes_blocks(request) || is_copy {
+        // The end of a Copy, not of one of its steps, leaves the order.
+        if !is_copy {
+            request.restrictions = request.restrictions.ordered();
+        }
         let ranges = std::iter::once(bytes_of(request, disks));
         enter(request, id, association, disks, true, ranges);
     }

@@ -31,7 +31,11 @@ impl IoCounters {
                 self.write_commands.add(1);
                 self.written_bytes.add(bytes);
             }
-            Op::Flush | Op::WriteZeroes | Op::WriteUncorrectable | Op::DatasetManagement => {}
+            Op::Flush
+            | Op::WriteZeroes
+            | Op::WriteUncorrectable
+            | Op::DatasetManagement
+            | Op::Copy => {}
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::*;
 use cairn_initiator::IoQueue;
+use nvme_proto::io::BlockRange;
 
 fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
     let buffer = [2; BLOCK];
@@ -294,6 +295,73 @@ fn write_zeroes_and_deallocations_wait_as_well() {
         bed.waits_until_the_disk_lets_go(&mut second, waits);
         assert_eq!(bed.block(3), [0; BLOCK], "the old write ends first");
     }
+}
+
+#[test]
+fn a_copy_waits_for_an_older_write_to_its_destination() {
+    let mut bed = Bed::new("copy");
+    let (_first, _) = host_with_a_held_write(&mut bed, "two-paths");
+    let mut second = bed.live_host("two-paths", 60_000);
+    let elsewhere = copy(&mut second, 40, 50, 4);
+    assert_eq!(bed.answer(&mut second, elsewhere), Status::SUCCESS);
+    let waits = copy(&mut second, 20, 2, 4);
+    bed.waits_until_the_disk_lets_go(&mut second, waits);
+    assert_eq!(bed.block(3), [0; BLOCK], "the old write ends first");
+}
+
+#[test]
+fn the_destination_of_a_copy_is_waited_for_until_its_last_step() {
+    for is_first_alone in [true, false] {
+        let mut bed = Bed::new("copies");
+        let mut first = bed.live_host("two-paths", 60_000);
+        let mut second = is_first_alone.then(|| bed.live_host("two-paths", 60_000));
+        bed.disk.hold(Operation::Read);
+        copy(&mut first, 8, 30, 20);
+        bed.both_until(&mut [&mut first], |bed| {
+            bed.disk.waiting(Operation::Read) == 1
+        });
+        let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
+        bed.disk.release_oldest(Operation::Read);
+        bed.both_until(&mut [&mut first], |bed| {
+            bed.disk.waiting(Operation::Read) == 1
+        });
+        let buffer = [2; BLOCK];
+        let waits = write(second, 1, 49, &buffer);
+        bed.writes(second, 20);
+        bed.waits_until_the_disk_lets_go(second, waits);
+        bed.until(&mut first, |first| first.outstanding(IoQueue::FIRST) == 0);
+        assert_eq!(bed.block(49), [2; BLOCK], "the copy ends first");
+    }
+}
+
+#[test]
+fn an_aborted_command_of_several_steps_leaves_the_order() {
+    for is_copy in [true, false] {
+        let mut bed = Bed::new("aborted-steps");
+        let mut first = bed.live_host("two-paths", 60_000);
+        let mut second = bed.live_host("two-paths", 60_000);
+        bed.disk.allow_cancel(true);
+        bed.disk.hold(Operation::Read);
+        bed.disk.hold(Operation::Zero);
+        let victim = match is_copy {
+            true => copy(&mut first, 8, 3, 1),
+            false => bed.deallocates(&mut first, &[(3, 1), (7, 1)]),
+        };
+        bed.both_until(&mut [&mut first], |bed| bed.disk.in_flight() == 1);
+        let abort = command::abort(1, victim.cid());
+        let abort = first.submit_admin(abort, Data::None).unwrap();
+        assert_eq!(bed.answer(&mut first, abort), Status::SUCCESS);
+        let status = bed.answer(&mut first, victim);
+        assert_eq!(status.code(), Status::ABORT_REQUESTED);
+        bed.disk.release_all();
+        bed.writes(&mut second, 3);
+    }
+}
+
+fn copy(host: &mut Controller, slba: u64, sdlba: u64, blocks: u32) -> Ticket {
+    let entry = BlockRange { slba, blocks }.copy_entry();
+    let sqe = command::copy(1, sdlba, 1);
+    host.submit(sqe, Data::InCapsule(&entry)).unwrap()
 }
 
 #[test]

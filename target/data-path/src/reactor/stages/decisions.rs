@@ -72,13 +72,14 @@ pub(in crate::reactor) fn renew(
     if kind.changes() {
         check_writable(Some(disk))?;
     }
-    let (Operation::Write(access) | Operation::WriteZeroes { access, .. }) = command.operation
-    else {
-        return Ok(());
+    let fua = match command.operation {
+        Operation::Write(access) | Operation::WriteZeroes { access, .. } => access.fua,
+        Operation::Copy(copy) => copy.fua,
+        _ => return Ok(()),
     };
     let op = request.block.as_mut().map(|block| &mut block.op);
     if let Some(BlockOp::Write { durable } | BlockOp::WriteZeroes { durable, .. }) = op {
-        *durable = must_be_durable(access.fua, controller);
+        *durable = must_be_durable(fua, controller);
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 //! ([`serial_queues`](crate::reactor::queueing::serial_queues)) or for a retry
 //! ([`retry`](crate::reactor::retry)).
 
-use cairn_base::peer_line;
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
 use nvme_proto::io::{
     DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, OperationKind,
@@ -12,11 +11,12 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::decisions;
-use super::disk_errors::{OVERTAKEN, is_difference, reason, status_of};
+use super::disk_errors::{OVERTAKEN, is_difference, report_failure, status_of};
 use super::respond;
 use super::sent;
 use crate::order::Arrival;
 use crate::reactor::command::{Command, Stop};
+use crate::reactor::copying::{self, Next};
 use crate::reactor::count;
 use crate::reactor::io::Io;
 use crate::reactor::ordering;
@@ -75,6 +75,7 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
         OperationKind::DatasetManagement { deallocate: false } => {
             return advise(queues, io, now, id);
         }
+        OperationKind::Copy => return copy(queues, io, now, id),
     };
     begin(queues, io, now, id, span);
 }
@@ -209,10 +210,15 @@ pub(in crate::reactor) fn step_ended(
     }
     let (backend, file) = (io.disks[disk].backend(), io.disks[disk].file);
     let progress = backend.resume(block, result, &mut io.ring, file, tag);
-    let (result, stopped) = match progress {
-        Progress::Done(result) => (Some(result), block.is_stopped()),
+    let stopped = block.is_stopped();
+    let result = match progress {
+        // An abort also ends a Copy between its steps.
+        Progress::Done(Ok(())) if stopped && copying::is_unfinished(request) => {
+            Some(Err(Errno(libc::ECANCELED)))
+        }
+        Progress::Done(result) => Some(result),
         Progress::Pending => return,
-        Progress::Later => (None, false),
+        Progress::Later => None,
     };
     if !request.restrictions.is_none() {
         went_out(queues, io, now, id, result);
@@ -226,6 +232,7 @@ pub(in crate::reactor) fn step_ended(
     if !is_open {
         sent::abandon(queues.command(id), io);
     } else if cancelled && io.aborts.has(tag) {
+        ordering::leave_at(queues, io, id);
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
     } else {
         ended(queues, io, now, id, result);
@@ -265,6 +272,7 @@ pub(in crate::reactor) fn ended(
         }
         OperationKind::Flush(FlushScope::All) => flush_all(queues, io, now, id),
         OperationKind::DatasetManagement { deallocate: true } => deallocate(queues, io, now, id),
+        OperationKind::Copy => copy(queues, io, now, id),
         _ => respond::finish(queues, io, now, id, Status::SUCCESS, 0),
     }
 }
@@ -346,6 +354,28 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
 }
 
 #[cold]
+fn copy(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    loop {
+        let span = match copying::next(queues, io, id) {
+            Next::Start(span) => span,
+            Next::Waits => return,
+            Next::Overtaken => return ended(queues, io, now, id, Err(OVERTAKEN)),
+            Next::Done(status) => {
+                ordering::leave_at(queues, io, id);
+                return match status.is_success() {
+                    true => respond::finish(queues, io, now, id, status, 0),
+                    false => respond::fail(queues, io, now, id, status),
+                };
+            }
+        };
+        match start(queues, io, id, Some(span)) {
+            Handed::Done(Ok(())) => {}
+            handed => return go_on(queues, io, now, id, handed),
+        }
+    }
+}
+
+#[cold]
 fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
     let data = copy_ranges(queues, io, id, &mut bytes);
@@ -391,29 +421,6 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
         }
     }
     respond::fail(queues, io, now, id, status_of(block.op, errno));
-}
-
-/// Logs at most one failure a second per disk.
-fn report_failure(
-    queues: &Queues,
-    io: &mut Io,
-    now: &Now,
-    id: RequestId,
-    block: BlockIo,
-    errno: Errno,
-) {
-    let request = &queues.requests[id];
-    let disk = request.disk.expect("block I/O has a disk");
-    let Some(line) = io.disks[disk].failure_to_report(now.at) else {
-        return;
-    };
-    let queue = &queues.qpairs[request.qpair];
-    peer_line!(warn, line,
-        host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
-        nsid = request.sqe.nsid.get(), op = %block.op, offset = block.offset,
-        length = block.length, error = reason(errno),
-        "the disk failed a command"
-    );
 }
 
 fn serial_ended(
@@ -568,6 +575,6 @@ fn after_older(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, late:
             let span = block.span;
             begin(queues, io, now, id, span);
         }
-        _ => deallocate(queues, io, now, id),
+        _ => enter(queues, io, now, id),
     }
 }

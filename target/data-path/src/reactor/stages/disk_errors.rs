@@ -1,6 +1,12 @@
-use cairn_disk::{BlockOp, Errno};
+use cairn_base::peer_line;
+use cairn_disk::{BlockIo, BlockOp, Errno};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;
+
+use crate::reactor::io::Io;
+use crate::reactor::queues::Queues;
+use crate::reactor::time::Now;
+use crate::request::RequestId;
 
 /// A newer change of the same blocks was executed.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
@@ -53,11 +59,34 @@ pub(in crate::reactor) fn is_difference(errno: Errno) -> bool {
     status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
 }
 
-pub(in crate::reactor) fn reason(errno: Errno) -> String {
+fn reason(errno: Errno) -> String {
     match errno.drive_status() {
         Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),
         None => std::io::Error::from_raw_os_error(errno.0).to_string(),
     }
+}
+
+/// Logs at most one failure a second per disk.
+pub(in crate::reactor) fn report_failure(
+    queues: &Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    block: BlockIo,
+    errno: Errno,
+) {
+    let request = &queues.requests[id];
+    let disk = request.disk.expect("block I/O has a disk");
+    let Some(line) = io.disks[disk].failure_to_report(now.at) else {
+        return;
+    };
+    let queue = &queues.qpairs[request.qpair];
+    peer_line!(warn, line,
+        host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
+        nsid = request.sqe.nsid.get(), op = %block.op, offset = block.offset,
+        length = block.length, error = reason(errno),
+        "the disk failed a command"
+    );
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | request ([`admission`](super::admission)) | queue pair and namespace | in turn | a round with work |
 //! | tokens, not for I/O ([`budget`]) | payer | in turn | time |
-//! | rate limits ([`throttle`]) | host and disk | least use, time of the limit | time |
+//! | rate limits ([`throttle`]), of a Copy with its ranges | host and disk | least use, time of the limit | time |
 //! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | in turn | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
 //! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
@@ -20,6 +20,7 @@ use nvme_proto::reservation;
 
 use super::{budget, buffers, disk, fetch, respond, throttle};
 use crate::reactor::command::Stop;
+use crate::reactor::copying;
 use crate::reactor::io::Io;
 use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
@@ -70,7 +71,14 @@ fn serve_due(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     throttle::wake(queues, io);
     let mut any = false;
     while let Some(id) = throttle::next(queues, io, now) {
-        acquire(queues, io, now, id);
+        let request = &mut queues.requests[id];
+        if copying::has_ranges(request) {
+            // The time limit at the disk begins now.
+            request.times.fetched(now.ns);
+            resume(queues, io, now, id, Stop::Disk);
+        } else {
+            acquire(queues, io, now, id);
+        }
         any = true;
     }
     any

@@ -10,10 +10,10 @@ use super::buffers;
 use super::decisions::{check_writable, must_be_durable, parse};
 use crate::qpair::Association;
 use crate::reactor::command::{Command, Stop};
+use crate::reactor::copying;
 use crate::reactor::disks::{Disk, Disks};
 use crate::reactor::io::Io;
 use crate::reactor::time::Now;
-use crate::registry::ControllerShared;
 use crate::request::{Request, Task};
 
 const VERIFY_BYTES: u32 = 64 << 10;
@@ -59,7 +59,7 @@ fn plan(
     }
     request.task = Task::Io(kind);
     request.transfer = command.transfer;
-    plan_blocks(request, command, disk.as_deref(), port, controller);
+    plan_blocks(request, command, disk.as_deref(), port, association);
     request.disk = found;
     let Some(disk) = disk else {
         return Ok(false);
@@ -75,7 +75,7 @@ fn plan_blocks(
     command: IoCommand,
     disk: Option<&Disk>,
     port: usize,
-    controller: &ControllerShared,
+    association: &Association,
 ) {
     let (operation, transfer) = (command.operation, command.transfer);
     let access = match operation {
@@ -90,6 +90,12 @@ fn plan_blocks(
             request.buffer_bytes = (if kept { 0 } else { transfer.length() }, 0);
             return;
         }
+        Operation::Copy(_) => {
+            let kept = matches!(transfer, DataTransfer::InCapsule(_));
+            let piece = copying::PIECE_BYTES.min(association.subsystem.io_limits().mdts_bytes);
+            request.buffer_bytes = (if kept { 0 } else { transfer.length() }, piece);
+            return;
+        }
         Operation::Flush(_) => return,
     };
     let disk = disk.expect("a command with blocks has a disk");
@@ -101,7 +107,7 @@ fn plan_blocks(
         _ => None,
     };
     if request.window.is_none() {
-        let durable = must_be_durable(access.fua, controller);
+        let durable = must_be_durable(access.fua, &association.controller);
         let op = match operation {
             Operation::Write(_) => BlockOp::Write { durable },
             Operation::Compare(_) if disk.backend().compares() => BlockOp::Compare,

@@ -5,6 +5,7 @@ use std::time::Instant;
 use cairn_disk::Arena;
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList};
 use nvme_proto::controller::error_log::Failure;
+use nvme_proto::io::OperationKind;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
@@ -13,11 +14,12 @@ use crate::capsules::write_response;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 use crate::reactor::command::{Command, Stop};
+use crate::reactor::copying;
 use crate::reactor::count::count_end;
 use crate::reactor::io::Io;
 use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
-use crate::request::{Request, RequestId, Stage};
+use crate::request::{Request, RequestId, Stage, Task};
 use crate::work_id::WorkKind;
 
 /// Work requests of one response: WRITE and SEND.
@@ -162,7 +164,11 @@ pub(in crate::reactor) fn fail(
         nsid: sqe.nsid.get(),
     };
     association.controller.record_failure(failure);
-    finish(queues, io, now, id, status.with_more(), 0);
+    let result = match request.task {
+        Task::Io(OperationKind::Copy) => copying::result_of_failure(queues, io, id),
+        _ => 0,
+    };
+    finish(queues, io, now, id, status.with_more(), result);
 }
 
 pub(in crate::reactor) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {

@@ -1,4 +1,4 @@
-//! Rate limits, applied between plan and buffers. A waiting command holds no buffer, and its time
+//! Rate limits, applied between plan and buffers. A waiting command holds no buffer, except a Copy, and its time
 //! limit at the disk has not begun.
 
 use super::buffers;
@@ -37,6 +37,8 @@ fn bill(request: &Request) -> Option<Bill> {
             Some(Bill::new(0, if frees { 0 } else { bytes }))
         }
         OperationKind::DatasetManagement { .. } => Some(Bill::new(0, 0)),
+        // A Copy pays once its source ranges have arrived.
+        OperationKind::Copy => (bytes > 0).then(|| Bill::new(bytes, bytes)),
     }
 }
 
@@ -96,15 +98,6 @@ fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) 
     Some(cost_ns)
 }
 
-fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
-    let disk = queues.requests[id].disk;
-    let disk = &io.disks[disk.expect("a command with a limit has a disk")];
-    let association = queues.association(id);
-    disk.namespace.limiter.is_limited()
-        || association.subsystem.limiter.is_limited()
-        || association.controller.limiter.is_limited()
-}
-
 #[cold]
 pub(in crate::reactor) fn enter(
     queues: &mut Queues,
@@ -115,7 +108,9 @@ pub(in crate::reactor) fn enter(
     if ordering::is_ordered(queues, id) {
         ordering::planned(queues, io, id);
     }
-    let limited = has_limit(queues, io, id);
+    let disk = queues.requests[id].disk;
+    let disk = &io.disks[disk.expect("a command with a limit has a disk")];
+    let limited = disk.has_limit(queues.association(id));
     let Some(bill) = bill(&queues.requests[id]).filter(|_| limited) else {
         return buffers::pass(queues.command(id), io, now);
     };
