@@ -28,6 +28,7 @@
 //! | Accept a connection | [`controller::connect::admit`], [`ConnectRequest`](controller::ConnectRequest), [`Arrival`](subsystem::Arrival) |
 //! | Serve a subsystem | [`Subsystem`](subsystem::Subsystem), [`Settings`](subsystem::Settings), [`Limits`](limits::Limits), [`Namespace`](namespace::Namespace) |
 //! | Serve the discovery log | [`Subsystem::discovery`](subsystem::Subsystem::discovery), [`discovery`] |
+//! | Execute a Compare and Write | [`fused`] |
 //! | Use several paths as a host | [`host::multipath`], [`host::requeue`] |
 //!
 //! # Growth of the specification
@@ -52,6 +53,7 @@ pub mod ana;
 mod common;
 pub mod controller;
 pub mod discovery;
+pub mod fused;
 pub mod host;
 pub mod io;
 pub mod limits;

@@ -21,6 +21,7 @@ mod dataset;
 pub use copy::{BlockCopy, COPY_BYTES_MAX, COPY_RANGES_MAX, CopyFormat, CopyRange, CopyRanges};
 pub use dataset::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRange, DatasetRanges};
 
+use crate::fused;
 use crate::transfer::{DataTransfer, RemoteBuffer};
 use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
@@ -345,14 +346,14 @@ impl<'a> Parser<'a> {
 
     #[inline]
     fn write(self) -> Parsed {
-        check_header(self.sqe)?;
+        check_header(self.sqe).map_err(|status| fused::refusal(self.sqe, status))?;
         self.check_writable()?;
         let (access, bytes) = self.block_access(0)?;
         Ok((Operation::Write(access), self.data_of_host(bytes)?))
     }
 
     fn compare(self) -> Parsed {
-        check_header(self.sqe)?;
+        check_header(self.sqe).map_err(|status| fused::refusal(self.sqe, status))?;
         let (access, bytes) = self.block_access(0)?;
         Ok((Operation::Compare(access), self.data_of_host(bytes)?))
     }

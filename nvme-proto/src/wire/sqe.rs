@@ -150,6 +150,11 @@ impl Sqe {
         self.flags & 0b11
     }
 
+    /// Clears FUSE.
+    pub const fn unfuse(&mut self) {
+        self.flags &= !0b11;
+    }
+
     /// Format of the data pointer.
     #[must_use]
     pub const fn psdt(&self) -> Psdt {

@@ -222,6 +222,8 @@ impl IdentifyController {
     pub const SQES_64: u8 = 0x66;
     /// CQES for 16-byte entries, required and maximum.
     pub const CQES_16: u8 = 0x44;
+    /// FUSES bit 0: Compare and Write.
+    pub const FUSES_COMPARE_AND_WRITE: u16 = 1 << 0;
     /// OFCS bit 0: Disconnect.
     pub const OFCS_DISCONNECT: u16 = 1 << 0;
 }
