@@ -7,6 +7,7 @@ use crate::buffer::Data;
 use crate::error::HostError;
 use crate::host::{Host, SCRATCH_BYTES};
 use crate::namespace::{Command, Namespace};
+use crate::queue::IoQueue;
 
 /// These methods use the first I/O queue and copy the data. [`Host::run`] with a
 /// [`Buffer`](crate::Buffer) copies nothing.
@@ -47,6 +48,43 @@ impl Namespace {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes `new` to the block at `slba` if it equals `expected`, as one atomic step for all hosts.
+    /// Returns true if it was equal.
+    ///
+    /// A pair whose connection breaks has an unknown outcome and is not sent again: read the block.
+    ///
+    /// # Panics
+    /// If the length of either is not the block size.
+    pub fn compare_and_write(
+        &self,
+        host: &mut Host,
+        slba: u64,
+        expected: &[u8],
+        new: &[u8],
+    ) -> Result<bool, HostError> {
+        let length = self.block_bytes as usize;
+        assert_eq!((expected.len(), new.len()), (length, length), "one block");
+        let mut scratch = host.scratch.lend();
+        scratch.write(0, expected);
+        let old = Data::part_of(scratch, 0, self.block_bytes);
+        let mut scratch = host.scratch.lend();
+        scratch.write(length, new);
+        let new = Data::part_of(scratch, length, self.block_bytes);
+        let compare = (self.compare_command(slba, 1), old);
+        let write = (self.write_command(slba, 1), new);
+        let pair = host
+            .controller_mut()
+            .submit_pair(IoQueue::FIRST, [compare, write])?;
+        let [compare, write] = pair.map(|ticket| host.wait(ticket).answer);
+        let (compare, write) = (compare?, write?);
+        if compare.cqe.status().code() == Status::COMPARE_FAILURE {
+            return Ok(false);
+        }
+        compare.require_success(|| "Compare".to_owned())?;
+        write.require_success(|| "Write".to_owned())?;
+        Ok(true)
     }
 
     fn send(

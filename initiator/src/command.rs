@@ -103,6 +103,15 @@ pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::COMPARE, nsid, slba, blocks)
 }
 
+/// Makes a Compare and a Write of the same block a fused pair. The Write is executed if the Compare
+/// succeeds, and no other change or comparison of the block comes between.
+#[must_use]
+pub fn fused(mut compare: Sqe, mut write: Sqe) -> [Sqe; 2] {
+    compare.flags |= 0b01;
+    write.flags |= 0b10;
+    [compare, write]
+}
+
 /// Verify of `blocks` logical blocks from `slba`.
 #[must_use]
 pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {

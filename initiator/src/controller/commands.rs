@@ -1,8 +1,10 @@
 use nvme_proto::host::{AssociationState, Cause};
 use nvme_proto::wire::Sqe;
+use nvme_proto::wire::identify::IdentifyController;
 
 use super::Controller;
 use crate::buffer::Data;
+use crate::command;
 use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
 use crate::queue::{Ended, IoQueue, Link, Outcome, Owner, Queue, Ticket, Unsent};
@@ -57,6 +59,45 @@ impl Controller {
             self.queues[usize::from(qid)].allow_retries(ticket);
         }
         Ok(ticket)
+    }
+
+    /// Submits a Compare and a Write of one block ([`Namespace::compare_command`] and
+    /// [`Namespace::write_command`]) as a fused pair.
+    ///
+    /// The Write is executed only if the Compare succeeds, and no other change or comparison of the
+    /// block comes between. Otherwise the Write ends in Command Aborted due to Failed Fused Command.
+    /// A pair is never sent again: after a loss of the controller, its outcome is unknown.
+    ///
+    /// [`Namespace::compare_command`]: crate::Namespace::compare_command
+    /// [`Namespace::write_command`]: crate::Namespace::write_command
+    ///
+    /// # Errors
+    /// As of [`submit_on`](Self::submit_on), or the controller does not support the pair.
+    pub fn submit_pair(
+        &mut self,
+        queue: IoQueue,
+        [compare, write]: [(Command, Data<'_>); 2],
+    ) -> Result<[Ticket; 2], HostError> {
+        let qid = queue.qid();
+        if self.identity().fuses.get() & IdentifyController::FUSES_COMPARE_AND_WRITE == 0 {
+            let why = "the controller does not support Compare and Write";
+            return Err(HostError::Unsupported(why.to_owned()));
+        }
+        let ((mut first, old), (mut second, new)) = (compare, write);
+        [first.sqe, second.sqe] = command::fused(first.sqe, second.sqe);
+        let room = self.queues.get(queue.index()).map_or(2, Queue::room);
+        // A held command would be sent apart from its partner.
+        if room < 2 || self.guard.holds(&first.sqe) {
+            return Err(HostError::QueueFull { qid });
+        }
+        let first = self.submit_on(queue, first, old)?;
+        match self.submit_on(queue, second, new) {
+            Ok(second) => Ok([first, second]),
+            Err(unsent) => {
+                self.forget(first);
+                Err(unsent.error)
+            }
+        }
     }
 
     /// Submits a command on the admin queue. Fills in CID, PSDT and data pointer.

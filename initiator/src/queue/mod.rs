@@ -413,6 +413,10 @@ impl Queue {
         !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
+    pub(crate) fn room(&self) -> usize {
+        self.free.len()
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         let own = if self.qid == 0 { OWN_COMMANDS } else { 0 };
         self.free.len() <= usize::from(own)
