@@ -246,6 +246,8 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nanagrpid.set(ANA_GROUPS_MAX);
     id.nn.set(nn);
     id.mnan.set(nn);
+    // ACWU stays 0: one block (`crate::fused::BLOCKS_MAX`).
+    id.fuses.set(IdentifyController::FUSES_COMPARE_AND_WRITE);
     id.vwc = vwc(common).0;
     id.ocfs.set(CopyFormat::SUPPORTED);
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));

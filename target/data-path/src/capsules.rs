@@ -103,6 +103,15 @@ impl ReceiveSlots {
         self.mapping.read(offset, into.as_mut_bytes());
     }
 
+    /// Returns FUSE of the SQE, without copying the SQE.
+    #[inline(always)]
+    pub(crate) fn fuse(&self, index: u32) -> u8 {
+        let mut flags = [0];
+        self.mapping
+            .read(index as usize * SQE_BYTES + 1, &mut flags);
+        flags[0] & 0b11
+    }
+
     pub(crate) fn span(&self, index: u32, offset: u32, length: u32) -> Span {
         let end = offset.checked_add(length);
         assert!(

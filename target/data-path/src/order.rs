@@ -5,6 +5,11 @@
 //! therefore wait here for overlapping older changes of other associations. After
 //! `OVERTAKEN_AFTER`, a change overtakes an older one that has not reached the disk; the older one
 //! fails. Namespaces on the same file or device share a `DiskOrder`.
+//!
+//! Exclusive commands (Compare, and Compare and Write) wait for every earlier command here of their
+//! blocks, and later ones wait for them. Once they are here, all changes of the disk must be:
+//! reactors register theirs before the first exclusive command begins. Without exclusive commands
+//! for `LINGER_NS`, that ends.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -16,6 +21,8 @@ use std::time::Duration;
 use cairn_config::Uuid;
 
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
+
+const LINGER_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DiskKey {
@@ -43,6 +50,14 @@ pub(crate) struct Waiter {
 pub(crate) struct Ticket(NonZeroU64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entrance {
+    Change,
+    /// A change that the disk has, or may get at any time.
+    AtDisk,
+    Exclusive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Go,
     Wait,
@@ -53,7 +68,10 @@ pub(crate) enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Coming,
+    /// Waits for older changes of its host, or for reactors to register theirs.
     Waiting,
+    /// Waits for commands that exclude it.
+    Queued,
     AtDisk,
     Overtaken,
 }
@@ -65,28 +83,86 @@ struct Entry {
     waiter: Waiter,
     bytes: Range<u64>,
     stage: Stage,
+    exclusive: bool,
+    /// Ascends in the order in which commands stopped waiting for their host.
+    arrival: Option<NonZeroU64>,
 }
 
 impl Entry {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end
+    }
+
+    /// True if `later` must not begin before this entry ends. Only arrived entries exclude, in the
+    /// order of arrival, so that no two wait for each other.
+    fn excludes(&self, later: &Self) -> bool {
+        self.arrival.is_some_and(|own| Some(own) < later.arrival)
+            && (self.exclusive || later.exclusive)
+            && self.overlaps(later)
+    }
+
     fn precedes(&self, newer: &Self) -> bool {
         self.ticket < newer.ticket
             && self.stage != Stage::Overtaken
             && self.from.host == newer.from.host
             && self.from.association != newer.from.association
-            && self.bytes.start < newer.bytes.end
-            && newer.bytes.start < self.bytes.end
+            && self.overlaps(newer)
     }
+}
+
+#[derive(Debug, Default)]
+enum Exclusion {
+    #[default]
+    Off,
+    /// Reactors that have not registered their changes yet.
+    Joining(Vec<usize>),
+    /// All changes of the disk are here. Time since which no exclusive command is.
+    On { idle_since_ns: Option<u64> },
 }
 
 #[derive(Debug, Default)]
 struct Entries {
     last: u64,
+    arrivals: u64,
+    exclusion: Exclusion,
     list: Vec<Entry>,
 }
 
-/// Changes in progress of one disk. Changes of hosts with one association take no lock.
+impl Entries {
+    /// Lets a command begin after those that exclude it.
+    fn queue(&mut self, ticket: Ticket) -> Stage {
+        let own = |entry: &&mut Entry| entry.ticket == ticket;
+        let is_on = matches!(self.exclusion, Exclusion::On { .. });
+        if !is_on
+            && self
+                .list
+                .iter_mut()
+                .filter(own)
+                .any(|entry| entry.exclusive)
+        {
+            return Stage::Waiting;
+        }
+        self.arrivals += 1;
+        let arrival = NonZeroU64::new(self.arrivals);
+        for entry in self.list.iter_mut().filter(own) {
+            entry.arrival = entry.arrival.or(arrival);
+        }
+        let mut own = self.list.iter().filter(|entry| entry.ticket == ticket);
+        match own.any(|own| self.is_excluded(own)) {
+            true => Stage::Queued,
+            false => Stage::AtDisk,
+        }
+    }
+
+    fn is_excluded(&self, later: &Entry) -> bool {
+        self.list.iter().any(|earlier| earlier.excludes(later))
+    }
+}
+
+/// Changes in progress of one disk. Changes of hosts with one association take no lock, except
+/// beside exclusive commands.
 #[derive(Debug)]
-pub(crate) struct DiskOrder {
+pub struct DiskOrder {
     place: DiskKey,
     entries: Mutex<Entries>,
     orders: Arc<DiskOrders>,
@@ -132,16 +208,18 @@ impl DiskOrder {
         &self,
         from: Sender,
         waiter: Waiter,
-        at_disk: bool,
+        entrance: Entrance,
         ranges: impl Iterator<Item = Range<u64>>,
     ) -> Ticket {
         let mut entries = self.entries();
         entries.last += 1;
         let ticket = Ticket(NonZeroU64::new(entries.last).expect("it was 0 or more"));
-        let stage = if at_disk {
-            Stage::AtDisk
-        } else {
-            Stage::Coming
+        let (stage, arrival) = match entrance {
+            Entrance::AtDisk => {
+                entries.arrivals += 1;
+                (Stage::AtDisk, NonZeroU64::new(entries.arrivals))
+            }
+            Entrance::Change | Entrance::Exclusive => (Stage::Coming, None),
         };
         entries.list.extend(ranges.map(|bytes| Entry {
             ticket,
@@ -149,8 +227,60 @@ impl DiskOrder {
             waiter,
             bytes,
             stage,
+            exclusive: entrance == Entrance::Exclusive,
+            arrival,
         }));
         ticket
+    }
+
+    /// Returns true if all of `reactors` must register their changes of this disk, and call
+    /// [`Self::joined`], before exclusive commands can begin.
+    pub(crate) fn exclude(&self, reactors: usize) -> bool {
+        let exclusion = &mut self.entries().exclusion;
+        let is_off = matches!(exclusion, Exclusion::Off);
+        if is_off {
+            *exclusion = Exclusion::Joining((0..reactors).collect());
+        }
+        is_off
+    }
+
+    /// Called by a reactor that has registered its changes, and will register each later one.
+    /// Returns the commands that may go on.
+    pub(crate) fn joined(&self, reactor: usize) -> Vec<Waiter> {
+        let mut entries = self.entries();
+        let Exclusion::Joining(left) = &mut entries.exclusion else {
+            return Vec::new();
+        };
+        left.retain(|&other| other != reactor);
+        if !left.is_empty() {
+            return Vec::new();
+        }
+        entries.exclusion = Exclusion::On {
+            idle_since_ns: None,
+        };
+        let waits = |entry: &&Entry| entry.exclusive && entry.stage == Stage::Waiting;
+        let waiting = entries.list.iter().filter(waits);
+        waiting.map(|entry| entry.waiter).collect()
+    }
+
+    /// Whether reactors must register each change.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        !matches!(self.entries().exclusion, Exclusion::Off)
+    }
+
+    /// Ends exclusion without exclusive commands for [`LINGER_NS`]. Returns whether reactors must
+    /// register each change.
+    pub(crate) fn stays_exclusive(&self, now_ns: u64) -> bool {
+        let mut entries = self.entries();
+        let in_use = entries.list.iter().any(|entry| entry.exclusive);
+        if let Exclusion::On { idle_since_ns } = &mut entries.exclusion {
+            if in_use {
+                *idle_since_ns = None;
+            } else if now_ns.saturating_sub(*idle_since_ns.get_or_insert(now_ns)) >= LINGER_NS {
+                entries.exclusion = Exclusion::Off;
+            }
+        }
+        !matches!(entries.exclusion, Exclusion::Off)
     }
 
     /// Decides whether a change may begin. `late` is true once the change has waited for
@@ -167,6 +297,9 @@ impl DiskOrder {
             if own.stage == Stage::Overtaken {
                 return Arrival::Overtaken;
             }
+            if own.arrival.is_some() {
+                continue;
+            }
             for older in list.iter_mut().filter(|older| older.precedes(&own)) {
                 if late && older.stage == Stage::Coming {
                     older.stage = Stage::Overtaken;
@@ -175,17 +308,23 @@ impl DiskOrder {
                 }
             }
         }
-        let stage = if waits { Stage::Waiting } else { Stage::AtDisk };
+        let stage = match waits {
+            true => Stage::Waiting,
+            false => entries.queue(ticket),
+        };
         let own = |entry: &&mut Entry| entry.ticket == ticket;
-        let own = list.iter_mut().filter(own);
+        let own = entries.list.iter_mut().filter(own);
         own.for_each(|entry| entry.stage = stage);
-        if waits { Arrival::Wait } else { Arrival::Go }
+        match stage {
+            Stage::AtDisk => Arrival::Go,
+            _ => Arrival::Wait,
+        }
     }
 
     /// Removes a completed change. Calls `wake` for each change that waits for it; each must call
     /// [`Self::arrive`] again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
-        let mut woken = Vec::new();
+        let (mut woken, mut left) = (Vec::new(), Vec::new());
         let mut entries = self.entries();
         let list = &mut entries.list;
         let mut at = 0;
@@ -197,6 +336,13 @@ impl DiskOrder {
             let gone = list.swap_remove(at);
             let waits = |entry: &&Entry| entry.stage == Stage::Waiting && gone.precedes(entry);
             woken.extend(list.iter().filter(waits).map(|entry| entry.waiter));
+            left.push(gone);
+        }
+        for gone in &left {
+            let waits = |entry: &&Entry| entry.stage == Stage::Queued && gone.excludes(entry);
+            let queued = entries.list.iter().filter(waits);
+            let free = queued.filter(|entry| !entries.is_excluded(entry));
+            woken.extend(free.map(|entry| entry.waiter));
         }
         drop(entries);
         woken.dedup();
@@ -222,137 +368,4 @@ impl Drop for DiskOrder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FIRST: Sender = Sender {
-        host: 1,
-        association: 1,
-    };
-    const SECOND: Sender = Sender {
-        host: 1,
-        association: 2,
-    };
-    const OTHER_HOST: Sender = Sender {
-        host: 2,
-        association: 3,
-    };
-
-    struct Bed {
-        order: Arc<DiskOrder>,
-        works: u64,
-    }
-
-    impl Bed {
-        fn new() -> Self {
-            Self {
-                order: Arc::<DiskOrders>::default().of(DiskKey::Named(Uuid::nil())),
-                works: 0,
-            }
-        }
-
-        fn enter(&mut self, from: Sender, ranges: &[Range<u64>]) -> Ticket {
-            self.works += 1;
-            let waiter = Waiter {
-                reactor: 0,
-                work: self.works,
-            };
-            self.order
-                .enter(from, waiter, false, ranges.iter().cloned())
-        }
-
-        fn comes(&mut self, from: Sender, bytes: Range<u64>) -> (Ticket, Arrival) {
-            let ticket = self.enter(from, &[bytes]);
-            (ticket, self.order.arrive(ticket, false))
-        }
-
-        fn leaves(&self, ticket: Ticket) -> Vec<u64> {
-            let mut woken = Vec::new();
-            self.order.leave(ticket, |waiter| woken.push(waiter.work));
-            woken
-        }
-    }
-
-    #[test]
-    fn a_change_waits_for_older_ones_of_other_associations_of_its_host() {
-        let mut bed = Bed::new();
-        let (old, arrival) = bed.comes(FIRST, 0..8);
-        assert_eq!(arrival, Arrival::Go);
-        let (newer, arrival) = bed.comes(SECOND, 7..9);
-        assert_eq!(arrival, Arrival::Wait);
-        assert_eq!(bed.comes(SECOND, 9..10).1, Arrival::Go);
-        assert_eq!(bed.comes(SECOND, 8..9).1, Arrival::Go);
-        assert_eq!(bed.comes(OTHER_HOST, 0..8).1, Arrival::Go);
-        assert_eq!(bed.comes(FIRST, 0..4).1, Arrival::Go);
-        assert_eq!(bed.leaves(old), [2]);
-        assert_eq!(bed.order.arrive(newer, false), Arrival::Go);
-    }
-
-    #[test]
-    fn changes_that_wait_keep_their_order() {
-        let mut bed = Bed::new();
-        let (held, _) = bed.comes(FIRST, 0..8);
-        let (second, arrival) = bed.comes(SECOND, 0..8);
-        assert_eq!(arrival, Arrival::Wait);
-        let (third, arrival) = bed.comes(FIRST, 0..8);
-        assert_eq!(arrival, Arrival::Wait);
-        assert_eq!(bed.leaves(held), [2]);
-        assert_eq!(bed.order.arrive(third, false), Arrival::Wait);
-        assert_eq!(bed.order.arrive(second, false), Arrival::Go);
-        assert_eq!(bed.leaves(second), [3]);
-        assert_eq!(bed.order.arrive(third, false), Arrival::Go);
-    }
-
-    #[test]
-    fn a_change_that_does_not_come_is_overtaken() {
-        let mut bed = Bed::new();
-        let slow = bed.enter(FIRST, std::slice::from_ref(&(0..8)));
-        let (newer, arrival) = bed.comes(SECOND, 0..8);
-        assert_eq!(arrival, Arrival::Wait);
-        assert_eq!(bed.order.arrive(newer, true), Arrival::Go);
-        assert_eq!(bed.order.arrive(slow, false), Arrival::Overtaken);
-        assert!(bed.leaves(newer).is_empty());
-        assert_eq!(
-            bed.order.arrive(slow, false),
-            Arrival::Overtaken,
-            "when the newer one is done, too"
-        );
-        bed.leaves(slow);
-        assert_eq!(bed.order.len(), 0);
-    }
-
-    #[test]
-    fn a_change_at_the_disk_is_not_overtaken() {
-        let mut bed = Bed::new();
-        let (held, _) = bed.comes(FIRST, 0..8);
-        let (newer, _) = bed.comes(SECOND, 0..8);
-        assert_eq!(bed.order.arrive(newer, true), Arrival::Wait);
-        let (newest, _) = bed.comes(FIRST, 0..8);
-        assert_eq!(bed.order.arrive(newest, true), Arrival::Wait);
-        bed.leaves(held);
-        assert_eq!(bed.order.arrive(newer, false), Arrival::Go);
-    }
-
-    #[test]
-    fn all_ranges_of_a_change_count() {
-        let mut bed = Bed::new();
-        let ranges = bed.enter(FIRST, &[0..8, 32..40]);
-        assert_eq!(bed.order.arrive(ranges, false), Arrival::Go);
-        assert_eq!(bed.comes(SECOND, 36..37).1, Arrival::Wait);
-        assert_eq!(bed.comes(SECOND, 8..32).1, Arrival::Go);
-        assert_eq!(bed.leaves(ranges), [2]);
-        assert_eq!(bed.order.len(), 2);
-    }
-
-    #[test]
-    fn namespaces_of_one_disk_share_their_order() {
-        let orders = Arc::<DiskOrders>::default();
-        let place = DiskKey::File(1, 1);
-        let (first, second) = (orders.of(place), orders.of(place));
-        assert!(Arc::ptr_eq(&first, &second));
-        let other = orders.of(DiskKey::File(1, 2));
-        assert!(!Arc::ptr_eq(&first, &other));
-        drop((first, second));
-        assert_eq!(orders.disks().len(), 1, "the other one");
-    }
-}
+mod tests;

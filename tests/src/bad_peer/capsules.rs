@@ -20,7 +20,7 @@ suite! {
     oversized_capsule: "a capsule longer than IOCCSZ closes the queue",
     duplicate_cid: "a command whose CID is in use already is answered once, or closes the queue",
     every_opcode: "each opcode without meaning fails with Invalid Command Opcode",
-    reserved_flags: "fused commands and PRPs fail with Invalid Field",
+    reserved_flags: "fused Reads, fused admin commands and PRPs fail with Invalid Field",
     random_capsules: "random capsules are each answered once, or close the queue",
 }
 

@@ -2,6 +2,7 @@
 //! association was replaced. The clock is simulated.
 
 mod epochs;
+mod fused;
 mod order;
 mod pauses;
 mod reservations;

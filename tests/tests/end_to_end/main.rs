@@ -15,6 +15,7 @@ mod events;
 mod examples;
 mod features;
 mod fencing;
+mod fused;
 mod identify;
 mod isolation;
 mod lifecycle;

@@ -1,5 +1,6 @@
 //! Queue pair: one queue of a controller, always on one reactor.
 
+mod capsule;
 mod outbox;
 mod table;
 
@@ -9,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{Marking, QpId};
 use nvme_auth::controller::Authentication;
+use nvme_proto::fused::Pairing;
 use nvme_proto::subsystem::Claim;
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
+pub(crate) use capsule::Capsule;
 pub(crate) use outbox::Outbox;
 pub(crate) use table::Qpairs;
 
@@ -100,6 +103,8 @@ pub(crate) struct QueuePair {
     sqhd: Option<u16>,
     pub(crate) send_credits: u32,
     pub(crate) read_credits: u32,
+    /// A fused Compare without its Write.
+    pub(crate) pairing: Pairing<Capsule>,
     pub(crate) awaiting_read: List,
     pub(crate) awaiting_send: List,
     pub(crate) outbox: Outbox,
@@ -133,6 +138,7 @@ impl QueuePair {
             sqhd: Some(0),
             send_credits: accepted.send_work,
             read_credits: accepted.reads,
+            pairing: Pairing::default(),
             awaiting_read: List::default(),
             awaiting_send: List::default(),
             outbox: Outbox::new(accepted.send_work),
@@ -257,6 +263,7 @@ impl QueuePair {
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, QpairState::Connecting { .. })
             || self.in_flight > 0
+            || self.pairing.waiting().is_some()
             || self.renewal.is_some()
     }
 

@@ -16,6 +16,7 @@ use super::queueing::depth_queues::DepthQueues;
 use crate::limits::Tokens;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::order::DiskOrder;
 use crate::qpair::Association;
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
@@ -48,6 +49,8 @@ pub(crate) struct Disk {
     oldest_ns: u64,
     retired: bool,
     reservation: Option<Arc<Reservations>>,
+    /// Whether each change must be registered in the disk's order, for exclusive commands.
+    pub(super) is_exclusive: bool,
 }
 
 impl Disk {
@@ -322,6 +325,7 @@ impl Disks {
             oldest_ns: 0,
             retired: false,
             reservation: namespace.reserving().in_force(),
+            is_exclusive: namespace.order.is_exclusive(),
         };
         for (port, device) in ports {
             disk.learn(*port, device);
@@ -344,6 +348,24 @@ impl Disks {
                 disk.reservation = restriction.reserving.in_force();
             }
         }
+    }
+
+    pub(super) fn begin_exclusion(&mut self, order: &Arc<DiskOrder>) {
+        for disk in self.disks.iter_mut().flatten() {
+            disk.is_exclusive |= Arc::ptr_eq(&disk.namespace.order, order);
+        }
+    }
+
+    pub(super) fn end_exclusion(&mut self, now_ns: u64) {
+        let disks = self.disks.iter_mut().flatten();
+        for disk in disks.filter(|disk| disk.is_exclusive) {
+            disk.is_exclusive = disk.namespace.order.stays_exclusive(now_ns);
+        }
+    }
+
+    pub(super) fn orders(&self) -> impl Iterator<Item = &Arc<DiskOrder>> {
+        let disks = self.disks.iter().flatten();
+        disks.map(|disk| &disk.namespace.order)
     }
 
     pub(crate) fn port_opened(&mut self, port: usize, device: &Arc<dyn Device>) {

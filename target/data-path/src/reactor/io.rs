@@ -34,6 +34,15 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.0)
     }
 
+    /// Data of both commands of a fused pair, in the buffer of the first one.
+    pub(super) fn pair_spans(&self, first: &Request) -> [Span; 2] {
+        let (whole, length) = (self.data_span(first), first.transfer.length());
+        [
+            whole.part(0, length),
+            whole.part(whole.length - length, length),
+        ]
+    }
+
     pub(super) fn scratch_span(&self, request: &Request) -> Span {
         let buffer = request
             .scratch

@@ -191,6 +191,8 @@ impl Reactor {
         if self.time.now.at >= self.time.next_check {
             self.time.next_check = self.time.now.at + CHECK_INTERVAL;
             busy |= self.check();
+        } else if self.io.older.any_waits() {
+            busy |= self.read_inbox();
         }
         let Self {
             queues, io, time, ..
@@ -409,6 +411,7 @@ impl Reactor {
                 let work = WorkId::decode(work);
                 disk::older_ended(&mut self.queues, &mut self.io, &self.time.now, work);
             }
+            Message::Exclude { order, subsystem } => self.join_exclusion(&order, &subsystem),
             Message::Settle { settling } => self.settle(settling),
             Message::Computed(computed) => self.go_on_authenticating(*computed),
             Message::Drain => self.drain(),

@@ -23,6 +23,11 @@ impl Older {
         self.waiting.push(Wait { id, late: false });
     }
 
+    #[inline(always)]
+    pub(super) fn any_waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     pub(super) fn next(&self, requests: &RequestTable, now: &Now) -> Option<Instant> {
         let due = |wait: &&Wait| !wait.late;
         let left = |wait: &Wait| OVERTAKEN_AFTER.saturating_sub(age(requests, wait.id, now));

@@ -8,14 +8,15 @@ use nvme_proto::io::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, Ope
 use super::disks::Disks;
 use super::io::Io;
 use super::queues::Queues;
-use crate::order::{Arrival, Waiter};
+use crate::order::{Arrival, Entrance, Waiter};
 use crate::qpair::Association;
 use crate::request::{Request, RequestId, Stage, Task};
 use crate::work_id::WorkKind;
 
-pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
+pub(super) fn is_ordered(queues: &Queues, io: &Io, id: RequestId) -> bool {
     let controller = &queues.association(id).controller;
-    controller.limiter.is_ordered()
+    let disk = queues.requests[id].disk;
+    controller.limiter.is_ordered() || disk.is_some_and(|disk| io.disks[disk].is_exclusive)
 }
 
 /// Returns false for Dataset Management and Copy, because their ranges arrive later.
@@ -44,7 +45,7 @@ fn enter(
     id: RequestId,
     association: &Association,
     disks: &Disks,
-    at_disk: bool,
+    entrance: Entrance,
     ranges: impl Iterator<Item = Range<u64>>,
 ) {
     let disk = &disks[request.disk.expect("a change has a disk")];
@@ -54,7 +55,7 @@ fn enter(
     };
     let from = association.controller.sender();
     let order = &disk.namespace.order;
-    request.ordered = Some(order.enter(from, waiter, at_disk, ranges));
+    request.ordered = Some(order.enter(from, waiter, entrance, ranges));
 }
 
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
@@ -68,7 +69,36 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     }
     request.restrictions = request.restrictions.ordered();
     let ranges = std::iter::once(bytes_of(request, &io.disks));
-    enter(request, id, association, &io.disks, false, ranges);
+    enter(
+        request,
+        id,
+        association,
+        &io.disks,
+        Entrance::Change,
+        ranges,
+    );
+}
+
+/// Makes a Compare, or a Compare and Write, exclude all other changes of its blocks.
+pub(super) fn exclude(queues: &mut Queues, io: &Io, id: RequestId) {
+    let (request, association) = of_association(queues, id);
+    if request.ordered.is_some() {
+        return;
+    }
+    request.restrictions = request.restrictions.ordered();
+    let ranges = std::iter::once(bytes_of(request, &io.disks));
+    enter(
+        request,
+        id,
+        association,
+        &io.disks,
+        Entrance::Exclusive,
+        ranges,
+    );
+    let disk = request.disk.expect("a command with blocks has a disk");
+    association
+        .subsystem
+        .exclude(&io.disks[disk].namespace.order);
 }
 
 pub(super) fn arrive(queues: &Queues, io: &Io, id: RequestId, late: bool) -> Arrival {
@@ -85,12 +115,19 @@ pub(super) fn arrive_with(
     ranges: &DatasetRanges<'_>,
 ) -> Arrival {
     if queues.requests[id].ordered.is_none() {
-        if !is_ordered(queues, id) {
+        if !is_ordered(queues, io, id) {
             return Arrival::Go;
         }
         let (request, association) = of_association(queues, id);
         let ranges = bytes_of_ranges(request, &io.disks, ranges);
-        enter(request, id, association, &io.disks, false, ranges);
+        enter(
+            request,
+            id,
+            association,
+            &io.disks,
+            Entrance::Change,
+            ranges,
+        );
     }
     arrive(queues, io, id, false)
 }
@@ -176,7 +213,7 @@ fn enter_at_disk(
         let disk = request.disk.expect("a command with ranges has a disk");
         if let Ok(ranges) = DatasetRanges::parse(data, &disks[disk].view) {
             let ranges = bytes_of_ranges(request, disks, &ranges);
-            enter(request, id, association, disks, true, ranges);
+            enter(request, id, association, disks, Entrance::AtDisk, ranges);
         }
     } else if changes_blocks(request) || is_copy {
         // The end of a Copy, not of one of its steps, leaves the order.
@@ -184,7 +221,7 @@ fn enter_at_disk(
             request.restrictions = request.restrictions.ordered();
         }
         let ranges = std::iter::once(bytes_of(request, disks));
-        enter(request, id, association, disks, true, ranges);
+        enter(request, id, association, disks, Entrance::AtDisk, ranges);
     }
 }
 
@@ -198,14 +235,14 @@ pub(super) fn enter_lost(
     if request.ordered.is_none() && block.op.changes() {
         // Enters only the current range: a panicked reactor starts no further range of its command.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
-        enter(request, id, association, disks, true, ranges);
+        enter(request, id, association, disks, Entrance::AtDisk, ranges);
     }
 }
 
 pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
     let request = &queues.requests[id];
-    match request.data {
-        Some(_) => io.data_span(request),
+    match &request.data {
+        Some(buffer) => io.arena.span(buffer, request.transfer.length()),
         None => queues.capsule_span(id),
     }
 }

@@ -9,12 +9,13 @@ use nvme_proto::transfer::DataTransfer;
 
 use super::command::{Command, post_outbox};
 use super::port::Port;
-use super::queueing::capsule_queues::{Capsule, CapsuleQueues};
+use super::queueing::capsule_queues::CapsuleQueues;
 use super::queueing::payer_buckets::PayerBuckets;
 use super::shares::Stock;
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::metrics::{ReactorCounters, StageTimes};
+use crate::qpair::Capsule;
 use crate::qpair::{Association, Qpairs};
 use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};

@@ -87,6 +87,7 @@ impl Reactor {
             new.report_drained();
         }
         new.take_censuses();
+        new.rejoin_exclusions();
         new.show_orphans();
         report(new.control.index, panic, &losses);
         Ok(new)

@@ -16,12 +16,13 @@ use nvme_proto::wire::cm::{ReplyData, RequestData};
 
 use super::authenticator::Computed;
 use super::backlog::Backlog;
-use super::{Arming, ConnectPlace, IoCounters, PlaceId, Settling};
+use super::{Arming, ConnectPlace, IoCounters, PlaceId, Settling, SubsystemShared};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
+use crate::order::DiskOrder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueAddress {
@@ -74,6 +75,11 @@ pub enum Message {
     Armed,
     OlderEnded {
         work: u64,
+    },
+    /// Register all changes of a disk in its order, because exclusive commands begin.
+    Exclude {
+        order: Arc<DiskOrder>,
+        subsystem: Arc<SubsystemShared>,
     },
     /// Answer once no disk executes a command from before this change.
     Settle {

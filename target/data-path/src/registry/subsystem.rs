@@ -28,7 +28,7 @@ use crate::ids::QpairId;
 use crate::limits::Limiter;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
-use crate::order::Waiter;
+use crate::order::{DiskOrder, Waiter};
 use cairn_base::panics;
 
 pub(crate) use connects::{Entry, Joined, Origin};
@@ -195,6 +195,19 @@ impl SubsystemShared {
     pub(crate) fn wake(&self, waiter: Waiter) {
         let work = waiter.work;
         self.reactors[waiter.reactor].send(Message::OlderEnded { work });
+    }
+
+    /// Makes all reactors register their changes of a disk, before the first exclusive command.
+    pub(crate) fn exclude(self: &Arc<Self>, order: &Arc<DiskOrder>) {
+        if !order.exclude(self.reactors.len()) {
+            return;
+        }
+        for reactor in self.reactors.iter() {
+            reactor.send(Message::Exclude {
+                order: Arc::clone(order),
+                subsystem: Arc::clone(self),
+            });
+        }
     }
 
     pub fn set_limits(&self, config: &cairn_config::Subsystem) {

@@ -59,6 +59,8 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
+    /// One of a fused pair waits for the other.
+    AwaitingPartner,
     AwaitingCensus,
     AwaitingAuthentication,
     /// The device owns the request: its RDMA READ is posted, or will be in this round.
@@ -82,6 +84,25 @@ pub(crate) enum Task {
     Reservation(reservation::Request),
     Io(OperationKind),
     LateCompletion,
+}
+
+/// Role in a fused Compare and Write. The first request has the buffers of both, and must outlive
+/// each transfer of the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fused {
+    No,
+    First { second: RequestId, compared: bool },
+    Second { first: RequestId },
+}
+
+impl Fused {
+    pub(crate) fn partner(self) -> Option<RequestId> {
+        match self {
+            Self::No => None,
+            Self::First { second, .. } => Some(second),
+            Self::Second { first } => Some(first),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -112,6 +133,8 @@ pub(crate) struct Request {
     pub(crate) restrictions: Restrictions,
     /// Position in the disk's order, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
+    /// Set from the admission of a pair until both commands end.
+    pub(crate) fused: Fused,
     pub(crate) epoch: u32,
     pub(crate) steps_done: u32,
     pub(crate) subsystem: Option<u32>,
@@ -167,6 +190,7 @@ impl Request {
             block: None,
             restrictions: Restrictions::NONE,
             ordered: None,
+            fused: Fused::No,
             epoch: 0,
             steps_done: 0,
             subsystem: None,
@@ -217,6 +241,16 @@ impl Request {
             },
             None => self.window.expect("data without a buffer has a window"),
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_fused(&self) -> bool {
+        self.fused != Fused::No
+    }
+
+    /// Whether the end of the current block I/O ends the command's place in the order of its disk.
+    pub(crate) fn leaves_order(&self) -> bool {
+        self.restrictions.is_ordered() && !self.is_fused()
     }
 
     #[inline]
@@ -274,6 +308,7 @@ impl Request {
             self.ordered, None,
             "{id:?} has a place in the order of its disk"
         );
+        debug_assert_eq!(self.fused, Fused::No, "{id:?} has a partner");
         self.stage = Stage::Free;
         self.generation = self.generation.wrapping_add(1);
         free.0.push(id);
@@ -387,6 +422,32 @@ impl RequestTable {
 
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
         self[id].work_id(id, kind)
+    }
+
+    pub(crate) fn fuse(&mut self, first: RequestId, second: RequestId) {
+        self[first].fused = Fused::First {
+            second,
+            compared: false,
+        };
+        self[second].fused = Fused::Second { first };
+    }
+
+    /// Separates a pair, of which neither is with a device or disk. Returns the first and second
+    /// request, and whether the Compare succeeded.
+    pub(crate) fn separate(&mut self, id: RequestId) -> Option<(RequestId, RequestId, bool)> {
+        let partner = self[id].fused.partner()?;
+        let (first, second, compared) = match (self[id].fused, self[partner].fused) {
+            (Fused::First { compared, .. }, _) => (id, partner, compared),
+            (_, Fused::First { compared, .. }) => (partner, id, compared),
+            _ => unreachable!("one of a pair is the first"),
+        };
+        for id in [first, second] {
+            self[id].fused = Fused::No;
+            if self[id].stage == Stage::AwaitingPartner {
+                self.set_stage(id, Stage::AwaitingPartner, Stage::Running);
+            }
+        }
+        Some((first, second, compared))
     }
 
     /// Panics if the request was freed before the work ended.

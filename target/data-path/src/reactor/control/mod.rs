@@ -1,6 +1,7 @@
 //! Link of a reactor to the control plane, and what its thread keeps of reactors that panicked.
 
 pub(super) mod census;
+pub(super) mod exclusion;
 pub(super) mod orphans;
 pub(super) mod settling;
 

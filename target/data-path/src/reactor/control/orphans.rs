@@ -6,11 +6,13 @@
 //! reused.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Finished, Progress, Ring};
 
 use crate::ids::QpairId;
+use crate::order::DiskOrder;
 use crate::qpair::Association;
 use crate::reactor::disks::Disks;
 use crate::reactor::ordering;
@@ -122,6 +124,18 @@ impl Orphans {
 
     pub(in crate::reactor) fn commands(&self) -> usize {
         self.queues.iter().map(|queue| queue.commands.len()).sum()
+    }
+
+    pub(in crate::reactor) fn enter_changes_of(&mut self, order: &Arc<DiskOrder>) {
+        for queue in &self.queues {
+            for &id in &queue.commands {
+                let request = &mut self.requests[id];
+                let disk = request.disk.map(|disk| &self.disks[disk]);
+                if disk.is_some_and(|disk| Arc::ptr_eq(&disk.namespace.order, order)) {
+                    ordering::enter_lost(request, id, &queue.association, &self.disks);
+                }
+            }
+        }
     }
 
     pub(in crate::reactor) fn enter_changes(&mut self, qpair: QpairId) {

@@ -231,7 +231,7 @@ impl Reactor {
         io.disks.take_waiting(requests, of_qpair, &mut take);
         let port = queue.port;
         for id in dropped {
-            sent::abandon(queues.command(id), io);
+            sent::abandon(queues, io, id);
         }
         for id in queues.requests.of_qpair(qpair) {
             let request = &queues.requests[id];
@@ -241,6 +241,8 @@ impl Reactor {
         }
         let mut slots = queues.capsule_queues.drop_of(qpair);
         slots.extend(budget::drop_of(queues, qpair));
+        let first = queues.qpairs[qpair].pairing.take();
+        slots.extend(first.and_then(|first| first.slot));
         for slot in slots {
             queues.repost(port, slot);
         }
@@ -332,7 +334,7 @@ impl Reactor {
             queues
                 .requests
                 .set_stage(id, Stage::Reading, Stage::Running);
-            sent::abandon(queues.command(id), io);
+            sent::abandon(queues, io, id);
         }
     }
 
@@ -364,6 +366,8 @@ impl Reactor {
         for capsule in slot_release::take_overdue(queues, io, &time.now) {
             receive::admit(queues, io, &time.now, capsule);
         }
+        receive::end_unpaired(queues, io, &time.now);
+        io.disks.end_exclusion(time.now.ns);
     }
 
     pub(super) fn drain(&mut self) {

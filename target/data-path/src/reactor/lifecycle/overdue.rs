@@ -91,7 +91,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,
     };
-    for id in take_from_backend(queues, io, qpair, cid) {
+    for id in take_from_backend(queues, io, qpair, [cid; 2]) {
         ordering::leave_at(queues, io, id);
         respond::fail(queues, io, now, id, status);
     }
@@ -132,7 +132,21 @@ pub(in crate::reactor) fn abort(
     let Some(association) = queue.association.clone() else {
         return;
     };
-    let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
+    let fused = fused_of(queues, qpair, cid);
+    let cids = [
+        cid,
+        fused.map_or(cid, |(_, partner)| queues.requests[partner].cid()),
+    ];
+    let victim = |request: &Request| request.qpair == qpair && cids.contains(&request.cid());
+    let is_fetching = |id: RequestId| {
+        let stage = queues.requests[id].stage();
+        matches!(stage, Stage::AwaitingRead | Stage::Reading)
+    };
+    // The device has, or soon has, the buffer of the pair.
+    if fused.is_some_and(|(id, partner)| is_fetching(id) || is_fetching(partner)) {
+        let (cntlid, subsystem) = (association.controller.cntlid(), association.subsystem);
+        return subsystem.abort_done(cntlid, abort_cid, false);
+    }
     let mut found = Vec::new();
     let mut take = |id| found.push(id);
     throttle::take_out(queues, io, victim, &mut take);
@@ -141,7 +155,7 @@ pub(in crate::reactor) fn abort(
     io.shares.take_out(requests, victim, &mut take);
     let reads = &mut queues.qpairs[qpair].awaiting_read;
     requests.take_out(reads, victim, &mut take);
-    take_from_backend(queues, io, qpair, cid)
+    take_from_backend(queues, io, qpair, cids)
         .into_iter()
         .for_each(take);
     let aborted = !found.is_empty();
@@ -152,18 +166,31 @@ pub(in crate::reactor) fn abort(
         abort_cid,
         until: now.at + ABORT_TIMEOUT,
     };
-    if !aborted && let Some(tag) = stop_in_backend(queues, io, qpair, cid) {
+    if !aborted && let Some(tag) = stop_in_backend(queues, io, qpair, cids) {
         return io.aborts.add(Abort { tag, ..abort });
     }
     for id in found {
         ordering::leave_at(queues, io, id);
+        let id = fused.map_or(id, |(id, _)| id);
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
     }
     abort.answer(aborted);
 }
 
-fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -> Vec<RequestId> {
-    let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
+/// Returns the fused command with this CID, and its partner.
+fn fused_of(queues: &Queues, qpair: QpairId, cid: u16) -> Option<(RequestId, RequestId)> {
+    let of_qpair = queues.requests.of_qpair(qpair);
+    let mut of_cid = of_qpair.filter(|&id| queues.requests[id].cid() == cid);
+    of_cid.find_map(|id| Some((id, queues.requests[id].fused.partner()?)))
+}
+
+fn take_from_backend(
+    queues: &mut Queues,
+    io: &mut Io,
+    qpair: QpairId,
+    cids: [u16; 2],
+) -> Vec<RequestId> {
+    let victim = |request: &Request| request.qpair == qpair && cids.contains(&request.cid());
     let mut found = Vec::new();
     io.retries
         .take_out(&mut queues.requests, victim, |id| found.push(id));
@@ -174,11 +201,16 @@ fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16)
     found
 }
 
-fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -> Option<u64> {
+fn stop_in_backend(
+    queues: &mut Queues,
+    io: &mut Io,
+    qpair: QpairId,
+    cids: [u16; 2],
+) -> Option<u64> {
     let requests = &mut queues.requests;
     let id = requests.of_qpair(qpair).find(|&id| {
         let request = &requests[id];
-        request.stage() == Stage::InBackend && request.cid() == cid
+        request.stage() == Stage::InBackend && cids.contains(&request.cid())
     })?;
     io.stop_block(&mut requests[id], id);
     Some(requests.work_id(id, WorkKind::Block))

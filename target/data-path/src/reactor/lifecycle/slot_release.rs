@@ -10,8 +10,9 @@ use std::time::Duration;
 use cairn_base::peer_line;
 
 use crate::ids::QpairId;
+use crate::qpair::Capsule;
 use crate::reactor::io::Io;
-use crate::reactor::queueing::capsule_queues::{Capsule, CapsuleKey};
+use crate::reactor::queueing::capsule_queues::CapsuleKey;
 use crate::reactor::queues::Queues;
 use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
 use crate::reactor::time::Now;

@@ -2,30 +2,9 @@
 
 use std::time::Instant;
 
-use nvme_proto::wire::Sqe;
-
 use crate::fair_queue::{FairQueue, Key};
 use crate::ids::{QpairId, ShareId};
-
-#[derive(Debug, Clone, Copy)]
-pub(in crate::reactor) struct Capsule {
-    pub(in crate::reactor) qpair: QpairId,
-    /// Receive slot; `None` once reposted.
-    pub(in crate::reactor) slot: Option<u32>,
-    pub(in crate::reactor) sqe: Sqe,
-    pub(in crate::reactor) data_bytes: u32,
-    pub(in crate::reactor) seen_ns: u64,
-}
-
-impl Capsule {
-    pub(in crate::reactor) fn is_data_dropped(&self) -> bool {
-        self.data_bytes > 0 && self.slot.is_none()
-    }
-
-    pub(in crate::reactor) fn drop_data(&mut self) -> Option<u32> {
-        (self.data_bytes > 0).then(|| self.slot.take()).flatten()
-    }
-}
+use crate::qpair::Capsule;
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::reactor) struct CapsuleKey {
@@ -93,7 +72,7 @@ impl CapsuleQueues {
     }
 
     pub(in crate::reactor) fn with_receives(&self) -> impl Iterator<Item = &CapsuleKey> {
-        let keeps = |capsule: &Capsule| capsule.slot.is_some();
+        let keeps = |capsule: &Capsule| capsule.slots().next().is_some();
         let keys = self.keys();
         keys.filter_map(move |(key, capsules)| capsules.iter().any(keeps).then_some(key))
     }
@@ -101,7 +80,7 @@ impl CapsuleQueues {
     pub(in crate::reactor) fn drop_data(&mut self, of: &CapsuleKey) -> Vec<u32> {
         let keys = self.keys_mut().filter(|(key, _)| *key == of);
         let capsules = keys.flat_map(|(_, capsules)| capsules);
-        capsules.filter_map(Capsule::drop_data).collect()
+        capsules.flat_map(Capsule::drop_data).collect()
     }
 
     pub(in crate::reactor) fn pardon(&mut self, now: Instant) {
@@ -119,7 +98,7 @@ impl CapsuleQueues {
         let mut slots = Vec::new();
         self.take_out(
             |capsule| capsule.qpair == qpair,
-            |capsule| slots.extend(capsule.slot),
+            |capsule| slots.extend(capsule.slots()),
         );
         slots
     }

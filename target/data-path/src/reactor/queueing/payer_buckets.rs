@@ -11,9 +11,9 @@ use std::time::Duration;
 use cairn_base::address::Payer;
 use cairn_base::allowance::Allowance;
 
-use super::capsule_queues::Capsule;
 use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
+use crate::qpair::Capsule;
 use crate::registry::{Admitted, PlaceId};
 
 /// Maximum work of a payer in a round, in commands.
@@ -248,6 +248,7 @@ mod tests {
             sqe: Sqe::new_zeroed(),
             data_bytes: 0,
             seen_ns: 0,
+            first: None,
         })
     }
 

@@ -7,11 +7,12 @@ use nvme_proto::wire::{FromZeros, Sqe};
 
 use crate::fair_queue::TURN;
 use crate::ids::QpairId;
+use crate::qpair::Capsule;
 use crate::qpair::QueuePair;
 use crate::reactor::disks::Disk;
 use crate::reactor::io::Io;
 use crate::reactor::port::Port;
-use crate::reactor::queueing::capsule_queues::{Capsule, CapsuleKey, CapsuleQueues};
+use crate::reactor::queueing::capsule_queues::{CapsuleKey, CapsuleQueues};
 use crate::reactor::queueing::limited::HostDisk;
 use crate::reactor::queues::Queues;
 use crate::reactor::shares::Stock;
@@ -33,11 +34,13 @@ pub(in crate::reactor) fn may_go(
     io: &Io,
     now: &Now,
     mut capsule: Capsule,
-) -> bool {
+) -> Option<Capsule> {
     let qpair = capsule.qpair;
     let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
-    if queues.capsule_queues.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
-        return true;
+    let more = capsule.commands();
+    if queues.capsule_queues.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid, more)
+    {
+        return Some(capsule);
     }
     queues.counters.request_waits.add(1);
     let port = queues.qpairs[qpair].port;
@@ -57,7 +60,7 @@ pub(in crate::reactor) fn may_go(
     let disk = association.and_then(|of| io.disks.find(of, nsid));
     let of = (queue.share, disk);
     queues.capsule_queues.wait(nsid, capsule, of, now.at);
-    false
+    None
 }
 
 /// True if the capsule may bypass queued ones: its queue pair has none, and its host waits for no
@@ -81,8 +84,8 @@ pub(in crate::reactor) fn goes_past(
 }
 
 pub(in crate::reactor) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
-    while let Some((&CapsuleKey { qpair, nsid, .. }, _)) = queues.capsule_queues.first() {
-        if may_begin(queues, io, qpair, nsid) {
+    while let Some((&CapsuleKey { qpair, nsid, .. }, capsule)) = queues.capsule_queues.first() {
+        if may_begin(queues, io, qpair, nsid, capsule.commands()) {
             return Some(queues.capsule_queues.pop(TURN));
         }
         queues.capsule_queues.skip();
@@ -90,7 +93,13 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> 
     None
 }
 
-pub(in crate::reactor) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
+pub(in crate::reactor) fn may_begin(
+    queues: &Queues,
+    io: &Io,
+    qpair: QpairId,
+    nsid: u32,
+    more: usize,
+) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
     if association.is_none_or(|association| association.qid == 0) && queue.requests == 0 {
@@ -103,7 +112,7 @@ pub(in crate::reactor) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, ns
         return false;
     }
     let users = disk_of(queues, io, qpair, nsid).map_or(0, Disk::users);
-    stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
+    stock.free >= more && stock.allows(held_by_host(queues, io, qpair), users as usize, more)
 }
 
 fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {

@@ -6,10 +6,10 @@ use std::time::Instant;
 use super::admission;
 use super::sent;
 use crate::ids::QpairId;
+use crate::qpair::Capsule;
 use crate::reactor::CHECK_INTERVAL;
 use crate::reactor::Reactor;
 use crate::reactor::io::Io;
-use crate::reactor::queueing::capsule_queues::Capsule;
 use crate::reactor::queueing::payer_buckets::{self, AwaitingTokens};
 use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
@@ -88,7 +88,7 @@ impl Reactor {
 fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<AwaitingTokens> {
     let mut payer_buckets = std::mem::take(&mut queues.payer_buckets);
     let next = payer_buckets.next(now.ns, |capsule| {
-        admission::may_begin(queues, io, capsule.qpair, 0)
+        admission::may_begin(queues, io, capsule.qpair, 0, 1)
     });
     queues.payer_buckets = payer_buckets;
     next
@@ -117,6 +117,7 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
         sqe: command.request.sqe,
         data_bytes: command.request.in_capsule_bytes,
         seen_ns: command.request.times.seen_ns(),
+        first: None,
     };
     command.request.take_permit().deferred();
     sent::free(command, io);

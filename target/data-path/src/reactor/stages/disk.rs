@@ -23,7 +23,7 @@ use crate::reactor::ordering;
 use crate::reactor::queueing::depth_queues::HostShare;
 use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
-use crate::request::{RequestId, Restrictions, SerialKind, Stage, Task};
+use crate::request::{Fused, RequestId, Restrictions, SerialKind, Stage, Task};
 use crate::work_id::{WorkId, WorkKind};
 
 #[inline(always)]
@@ -51,15 +51,14 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
 fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: OperationKind) {
     let request = &queues.requests[id];
     let span = match kind {
-        OperationKind::Compare if request.scratch.is_none() => {
-            Some(ordering::input_span(queues, io, id))
-        }
+        OperationKind::Compare if request.is_fused() => return part_arrived(queues, io, now, id),
+        OperationKind::Compare => return compare(queues, io, now, id),
         OperationKind::Read | OperationKind::Write => match (&request.data, request.transfer) {
             (Some(_), _) => Some(io.data_span(request)),
             (None, DataTransfer::InCapsule(_)) => Some(queues.capsule_span(id)),
+            (None, _) if request.is_fused() => return part_arrived(queues, io, now, id),
             (None, _) => unreachable!("without a window data needs a buffer"),
         },
-        OperationKind::Compare => Some(io.scratch_span(request)),
         OperationKind::Verify if request.data.is_some() => Some(io.data_span(request)),
         OperationKind::Verify | OperationKind::WriteZeroes | OperationKind::WriteUncorrectable => {
             None
@@ -78,6 +77,53 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
         OperationKind::Copy => return copy(queues, io, now, id),
     };
     begin(queues, io, now, id, span);
+}
+
+/// Executes a pair once the data of both commands is in the first one's buffer.
+#[cold]
+pub(in crate::reactor) fn part_arrived(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let requests = &mut queues.requests;
+    requests.set_stage(id, Stage::Running, Stage::AwaitingPartner);
+    let (first, second) = match requests[id].fused {
+        Fused::First { second, .. } => (id, second),
+        Fused::Second { first } => (first, id),
+        Fused::No => unreachable!("a part belongs to a pair"),
+    };
+    let has_arrived = |id| requests[id].stage() == Stage::AwaitingPartner;
+    if has_arrived(first) && has_arrived(second) {
+        requests.set_stage(first, Stage::AwaitingPartner, Stage::Running);
+        compare(queues, io, now, first);
+    }
+}
+
+fn compare(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    ordering::exclude(queues, io, id);
+    let request = &queues.requests[id];
+    let span = match &request.scratch {
+        Some(_) => io.scratch_span(request),
+        None => ordering::input_span(queues, io, id),
+    };
+    begin(queues, io, now, id, Some(span));
+}
+
+fn compared(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    if queues.requests[id].scratch.is_some() && !matches(queues, io, id) {
+        return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
+    }
+    let Fused::First { second, .. } = queues.requests[id].fused else {
+        return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
+    };
+    // The Write takes over the place in the order, which lasts as long as it is at the disk.
+    let [_, span] = io.pair_spans(&queues.requests[id]);
+    let requests = &mut queues.requests;
+    requests[second].ordered = requests[id].ordered.take();
+    requests[id].fused = Fused::First {
+        second,
+        compared: true,
+    };
+    requests.set_stage(id, Stage::Running, Stage::AwaitingPartner);
+    requests.set_stage(second, Stage::AwaitingPartner, Stage::Running);
+    begin(queues, io, now, second, Some(span));
 }
 
 pub(in crate::reactor) fn begin(
@@ -140,7 +186,7 @@ fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
 
 fn hand_over_restricted(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let handed = hand_over(queues, io, id);
-    if matches!(handed, Handed::Done(_)) && queues.requests[id].restrictions.is_ordered() {
+    if matches!(handed, Handed::Done(_)) && queues.requests[id].leaves_order() {
         ordering::leave_at(queues, io, id);
     }
     handed
@@ -230,7 +276,7 @@ pub(in crate::reactor) fn step_ended(
     request.set_stage(Stage::InBackend, Stage::Running);
     let cancelled = stopped && result == Err(Errno(libc::ECANCELED));
     if !is_open {
-        sent::abandon(queues.command(id), io);
+        sent::abandon(queues, io, id);
     } else if cancelled && io.aborts.has(tag) {
         ordering::leave_at(queues, io, id);
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
@@ -265,11 +311,7 @@ pub(in crate::reactor) fn ended(
         unreachable!("only I/O commands have block I/O")
     };
     match kind {
-        OperationKind::Compare
-            if queues.requests[id].scratch.is_some() && !matches(queues, io, id) =>
-        {
-            respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
-        }
+        OperationKind::Compare => compared(queues, io, now, id),
         OperationKind::Flush(FlushScope::All) => flush_all(queues, io, now, id),
         OperationKind::DatasetManagement { deallocate: true } => deallocate(queues, io, now, id),
         OperationKind::Copy => copy(queues, io, now, id),
@@ -473,7 +515,7 @@ fn went_out(
         request.disk.expect("block I/O has a disk"),
         request.restrictions,
     );
-    if restrictions.is_ordered() && result.is_some() {
+    if request.leaves_order() && result.is_some() {
         ordering::leave_at(queues, io, id);
     }
     if let Some(kind) = restrictions.serial_kind() {

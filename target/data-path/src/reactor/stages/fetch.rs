@@ -1,6 +1,6 @@
 //! Stage 4: RDMA READ of data that did not arrive in the capsule.
 
-use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
+use cairn_rdma::{Operation, RemoteBuffer, SendWork, Sge, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
 
 use super::disk;
@@ -11,7 +11,7 @@ use crate::reactor::io::Io;
 use crate::reactor::queues::{Broken, Queues, Wait};
 use crate::reactor::time::Now;
 use crate::registry::KEEP_ALIVE_EXPIRED;
-use crate::request::{RequestId, Stage};
+use crate::request::{Fused, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 #[inline(always)]
@@ -34,6 +34,10 @@ pub(in crate::reactor) fn enter(
     id: RequestId,
 ) -> Stop {
     let request = &mut queues.requests[id];
+    if let Fused::First { second, .. } = request.fused {
+        fetch_pair(queues, io, now, id, second);
+        return Stop::Nowhere;
+    }
     if matches!(request.transfer, DataTransfer::InCapsule(_)) {
         let to = io.data_span(request);
         io.ring.copy_span(queues.capsule_span(id), to);
@@ -41,16 +45,45 @@ pub(in crate::reactor) fn enter(
         command.release_receive();
         return disk::pass(command, io, now);
     }
-    let qpair = request.qpair;
-    let queue = &mut queues.qpairs[qpair];
+    read(queues, io, now, id);
+    Stop::Nowhere
+}
+
+fn read(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
+    let queue = &mut queues.qpairs[queues.requests[id].qpair];
     if queue.awaiting_read.is_empty() && queue.may_read() {
-        begin_read(queues.command(id), io, now);
-        return Stop::Nowhere;
+        return begin_read(queues.command(id), io, now);
     }
     let waiting = &mut queue.awaiting_read;
     queues.requests.push_back(waiting, id, Stage::AwaitingRead);
     queues.count_wait(id, Wait::Read);
-    Stop::Nowhere
+}
+
+/// Fetches the data of both commands into the first one's buffer.
+#[cold]
+fn fetch_pair(queues: &mut Queues, io: &mut Io, now: &Now, first: RequestId, second: RequestId) {
+    let requests = &mut queues.requests;
+    requests.set_stage(second, Stage::AwaitingPartner, Stage::Running);
+    let parts = io.pair_spans(&requests[first]);
+    let port = queues.port(queues.qpairs[queues.requests[first].qpair].port);
+    let lkey = port.arena_lkey();
+    let request = &mut queues.requests[second];
+    request.times.held(now.ns);
+    request.window = Some(Sge {
+        addr: parts[1].addr,
+        length: parts[1].length,
+        lkey,
+    });
+    for (id, to) in [first, second].into_iter().zip(parts) {
+        let transfer = queues.requests[id].transfer;
+        if matches!(transfer, DataTransfer::InCapsule(_)) {
+            io.ring.copy_span(queues.capsule_span(id), to);
+            queues.command(id).release_receive();
+            disk::part_arrived(queues, io, now, id);
+        } else {
+            read(queues, io, now, id);
+        }
+    }
 }
 
 pub(in crate::reactor) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: QpairId) {
@@ -111,7 +144,7 @@ pub(in crate::reactor) fn read_ended(
         disk::enter(queues, io, now, id);
         return Ok(others_wait.then_some(qpair));
     }
-    sent::abandon(command, io);
+    sent::abandon(queues, io, id);
     if !status.is_success() {
         return Err(queues.work_failed(qpair, WorkKind::Read, status));
     }

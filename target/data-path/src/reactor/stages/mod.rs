@@ -8,6 +8,7 @@ pub(super) mod decisions;
 pub(super) mod disk;
 pub(super) mod disk_errors;
 pub(super) mod fetch;
+pub(super) mod fused;
 pub(super) mod gates;
 pub(super) mod plan;
 pub(super) mod receive;

@@ -16,6 +16,18 @@ use crate::reactor::io::Io;
 use crate::reactor::time::Now;
 use crate::request::{Request, Task};
 
+/// Plans one of a fused pair. Returns true if it may wait for a limit or is ordered.
+#[cold]
+pub(in crate::reactor) fn one_of_pair(
+    command: &mut Command<'_>,
+    io: &mut Io,
+) -> Result<bool, Status> {
+    let queue = &*command.queue;
+    let association = queue.association.as_ref();
+    let association = association.expect("only commands of I/O queues are paired");
+    plan(command.request, association, queue.port, &mut io.disks)
+}
+
 const VERIFY_BYTES: u32 = 64 << 10;
 
 #[inline(always)]
@@ -51,8 +63,10 @@ fn plan(
     let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
     let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
     let kind = command.operation.kind();
+    let mut stops = false;
     if kind.changes() {
         check_writable(disk.as_deref())?;
+        stops = disk.as_ref().is_some_and(|disk| disk.is_exclusive);
     }
     if let Some(disk) = &disk {
         disk.check_reservation(controller, kind)?;
@@ -65,7 +79,7 @@ fn plan(
         return Ok(false);
     };
     disk.enter();
-    let stops = disk.namespace.limiter.stops();
+    stops |= disk.namespace.limiter.stops();
     Ok(stops | subsystem.limiter.stops() | controller.limiter.stops())
 }
 

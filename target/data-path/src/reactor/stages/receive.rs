@@ -2,25 +2,30 @@
 
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::Completion as CommandEnd;
+use nvme_proto::fused::{Arrived, Part};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{FromZeros, Sqe, Status, U16};
 
 use super::admission;
+use super::fused;
 use super::gates;
 use super::plan;
 use super::respond;
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::metrics::StageTimes;
+use crate::qpair::Capsule;
 use crate::qpair::QueuePair;
 use crate::reactor::command::{Command, Stop};
 use crate::reactor::io::Io;
-use crate::reactor::queueing::capsule_queues::Capsule;
 use crate::reactor::queues::{Broken, Queues};
 use crate::reactor::time::Now;
 use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
+
+/// Time for the second of two fused commands to arrive, which may be retransmitted.
+const PARTNER_WAIT_NS: u64 = 1_000_000_000;
 
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
@@ -80,17 +85,12 @@ pub(in crate::reactor) fn capsule_arrived(
     let free = queues.requests.free();
     let waiting = &queues.capsule_queues;
     let some_wait = !waiting.is_empty() || io.limited.is_crowd();
-    if free < queues.plenty
+    let is_fused = queue.pairing.waiting().is_some() || port.slots().fuse(slot) != 0;
+    if is_fused
+        || free < queues.plenty
         || (some_wait && !admission::goes_past(waiting, io, now, (qpair, queue), (port, slot)))
     {
-        let capsule = Capsule {
-            qpair,
-            slot: Some(slot),
-            sqe: Sqe::new_zeroed(),
-            data_bytes,
-            seen_ns: now.ns,
-        };
-        wait_or_admit(queues, io, now, index, capsule);
+        pair_or_admit(queues, io, now, qpair, (slot, data_bytes));
         return Ok(());
     }
     queue.requests += 1;
@@ -121,17 +121,69 @@ pub(in crate::reactor) fn capsule_arrived(
     Ok(())
 }
 
+/// Handles a capsule that may have to wait for a request, or for its fused partner.
 #[cold]
-fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut capsule: Capsule) {
-    if let (Some(port), Some(slot)) = (&queues.ports[port], capsule.slot) {
-        port.slots().read_sqe(slot, &mut capsule.sqe);
+fn pair_or_admit(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    qpair: QpairId,
+    (slot, data_bytes): (u32, u32),
+) {
+    let port = queues.qpairs[qpair].port;
+    let mut sqe = Sqe::new_zeroed();
+    queues.port(port).slots().read_sqe(slot, &mut sqe);
+    if data_bytes == 0 {
+        queues.repost(port, slot);
     }
-    if admission::may_go(queues, io, now, capsule) {
+    let capsule = Capsule {
+        qpair,
+        slot: (data_bytes > 0).then_some(slot),
+        sqe,
+        data_bytes,
+        seen_ns: now.ns,
+        first: None,
+    };
+    let queue = &mut queues.qpairs[qpair];
+    let is_io = queue.association.as_ref().is_some_and(|of| of.qid != 0);
+    let part = Part::of(&sqe).filter(|_| is_io);
+    let (missed, arrived) = queue.pairing.arrive(part, capsule);
+    let ready = match arrived {
+        Arrived::Waits => None,
+        Arrived::Alone(capsule) => Some(capsule),
+        Arrived::Pair(first, second) => Some(Capsule {
+            first: Some(Box::new(first)),
+            ..second
+        }),
+    };
+    for capsule in missed.into_iter().chain(ready) {
+        wait_or_admit(queues, io, now, capsule);
+    }
+}
+
+fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
+    if let Some(capsule) = admission::may_go(queues, io, now, capsule) {
         admit(queues, io, now, capsule);
     }
 }
 
-pub(in crate::reactor) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
+/// Aborts fused commands whose partner did not arrive in time.
+pub(in crate::reactor) fn end_unpaired(queues: &mut Queues, io: &mut Io, now: &Now) {
+    let is_late = |first: &Capsule| now.ns.saturating_sub(first.seen_ns) >= PARTNER_WAIT_NS;
+    let qpairs = &queues.qpairs;
+    let late = qpairs.ids();
+    let late = late.filter(|&id| qpairs[id].pairing.waiting().is_some_and(is_late));
+    for qpair in late.collect::<Vec<_>>() {
+        if let Some(first) = queues.qpairs[qpair].pairing.take() {
+            wait_or_admit(queues, io, now, first);
+        }
+    }
+}
+
+pub(in crate::reactor) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, mut capsule: Capsule) {
+    if let Some(first) = capsule.first.take() {
+        return fused::admit(queues, io, now, &first, &capsule);
+    }
     let id = queues.take_on(&capsule);
     if capsule.is_data_dropped() {
         return respond::fail(queues, io, now, id, Status::NAMESPACE_NOT_READY);

@@ -17,6 +17,7 @@ use crate::reactor::command::{Command, Stop};
 use crate::reactor::copying;
 use crate::reactor::count::count_end;
 use crate::reactor::io::Io;
+use crate::reactor::ordering;
 use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage, Task};
@@ -115,7 +116,7 @@ pub(in crate::reactor) fn pass(
     command.make_room(RESPONSE_WORK);
     let Command { request, queue, .. } = &mut command;
     if !queue.is_open() {
-        sent::abandon(command, io);
+        sent::abandon_one(command, io);
     } else if queue.awaiting_send.is_empty() && claim_send(request, queue) {
         respond(command, &io.arena, now.at);
     } else {
@@ -139,6 +140,9 @@ pub(in crate::reactor) fn finish(
     status: Status,
     result: u64,
 ) {
+    if queues.requests[id].is_fused() {
+        return finish_pair(queues, io, now, id, status);
+    }
     if pass(queues.command(id), io, now, status, result) == Stop::Respond {
         wait(queues, id);
     }
@@ -169,6 +173,26 @@ pub(in crate::reactor) fn fail(
         _ => 0,
     };
     finish(queues, io, now, id, status.with_more(), result);
+}
+
+/// Completes both commands of a pair, in order, of which `id` ended with `status`. Neither must be
+/// with a device or disk.
+#[cold]
+fn finish_pair(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
+    let separated = queues.requests.separate(id);
+    let (first, second, compared) = separated.expect("a fused command has a partner");
+    for id in [first, second] {
+        ordering::leave_at(queues, io, id);
+    }
+    match (id == first, compared) {
+        (true, _) => finish(queues, io, now, first, status, 0),
+        (false, true) => finish(queues, io, now, first, Status::SUCCESS, 0),
+        (false, false) => fail(queues, io, now, first, Status::ABORTED_FAILED_FUSED),
+    }
+    match id == second {
+        true => finish(queues, io, now, second, status, 0),
+        false => fail(queues, io, now, second, Status::ABORTED_FAILED_FUSED),
+    }
 }
 
 pub(in crate::reactor) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {

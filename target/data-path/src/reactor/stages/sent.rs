@@ -10,6 +10,7 @@ use crate::reactor::io::Io;
 use crate::reactor::ordering;
 use crate::reactor::queues::{Broken, Queues};
 use crate::reactor::time::Now;
+use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Frees the request of a signaled SEND and the unsignaled ones before it. Returns the queue pair
@@ -63,8 +64,23 @@ pub(in crate::reactor) fn unsignaled_failed(
     queues.work_failed(qpair, work.kind(), status)
 }
 
+/// Ends a request without a response. One of a fused pair waits until neither device nor disk has
+/// the other.
 #[cold]
-pub(in crate::reactor) fn abandon(mut command: Command<'_>, io: &mut Io) {
+pub(in crate::reactor) fn abandon(queues: &mut Queues, io: &mut Io, id: RequestId) {
+    if let Some(partner) = queues.requests[id].fused.partner() {
+        if queues.requests[partner].stage() != Stage::AwaitingPartner {
+            let requests = &mut queues.requests;
+            return requests.set_stage(id, Stage::Running, Stage::AwaitingPartner);
+        }
+        queues.requests.separate(id);
+        abandon_one(queues.command(partner), io);
+    }
+    abandon_one(queues.command(id), io);
+}
+
+#[cold]
+pub(in crate::reactor) fn abandon_one(mut command: Command<'_>, io: &mut Io) {
     command.release_receive();
     if let Some(association) = &command.queue.association {
         ordering::leave(command.request, association, &io.disks);

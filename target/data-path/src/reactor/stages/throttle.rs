@@ -21,6 +21,7 @@ fn bill(request: &Request) -> Option<Bill> {
     };
     match kind {
         OperationKind::Flush(_) => None,
+        OperationKind::Compare if request.is_fused() => Some(Bill::new(bytes, bytes)),
         OperationKind::Read | OperationKind::Compare | OperationKind::Verify => {
             Some(Bill::new(bytes, 0))
         }
@@ -105,7 +106,7 @@ pub(in crate::reactor) fn enter(
     now: &Now,
     id: RequestId,
 ) -> Stop {
-    if ordering::is_ordered(queues, id) {
+    if ordering::is_ordered(queues, io, id) {
         ordering::planned(queues, io, id);
     }
     let disk = queues.requests[id].disk;

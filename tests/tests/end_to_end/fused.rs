@@ -1,0 +1,363 @@
+//! Compare and Write: data, refusals, and increments by several hosts.
+
+use std::time::Duration;
+
+use cairn_initiator::{Data, Host, HostError, HostOptions, IoQueue, Ticket, command};
+use cairn_sim::Random;
+use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
+use nvme_proto::wire::{Sqe, Status};
+
+use crate::verified::{Disk, Transfer, bytes};
+
+type Statuses = [Status; 2];
+
+const DONE: Statuses = [Status::SUCCESS; 2];
+const DIFFERENT: Statuses = [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED];
+
+fn data<'a>(host: &Host, bytes: &'a [u8], transfer: Transfer) -> Data<'a> {
+    if transfer == Transfer::InCapsule {
+        return Data::InCapsule(bytes);
+    }
+    let mut buffer = host.buffer(bytes.len()).unwrap();
+    buffer.write(0, bytes);
+    Data::whole(buffer)
+}
+
+fn submit(
+    host: &mut Host,
+    queue: IoQueue,
+    sqes: [Sqe; 2],
+    [old, new]: [(&[u8], Transfer); 2],
+) -> [Ticket; 2] {
+    let [compare, write] = command::fused(sqes[0], sqes[1]);
+    let (old, new) = (data(host, old.0, old.1), data(host, new.0, new.1));
+    let compare = host.submit_on(queue, compare, old).unwrap();
+    [compare, host.submit_on(queue, write, new).unwrap()]
+}
+
+fn wait(host: &mut Host, pair: [Ticket; 2]) -> Result<Statuses, HostError> {
+    let [compare, write] = pair.map(|ticket| host.wait(ticket).answer);
+    Ok([compare?, write?].map(|response| response.cqe.status().code()))
+}
+
+fn run(host: &mut Host, sqes: [Sqe; 2], old: &[u8], new: &[u8]) -> Statuses {
+    let data = [(old, Transfer::Keyed), (new, Transfer::Keyed)];
+    let pair = submit(host, IoQueue::FIRST, sqes, data);
+    wait(host, pair).unwrap()
+}
+
+fn sqes(nsid: u32, slba: u64) -> [Sqe; 2] {
+    [
+        command::compare(nsid, slba, 1),
+        command::write(nsid, slba, 1),
+    ]
+}
+
+#[test]
+fn a_block_is_written_only_if_it_is_as_expected() {
+    let small = Scratch::new("fused-512", 1 << 20);
+    let large = Scratch::new("fused-4096", 1 << 20);
+    let limit = "limits = { iops = 2000, outstanding = 1 }";
+    let target = TestTarget::with_namespaces(&[
+        "mem:1MiB block_size = 512",
+        "mem:1MiB block_size = 4096",
+        &small.export(512),
+        &large.export(4096),
+        &format!("mem:2MiB block_size = 512\n{limit}"),
+    ]);
+    let mut host = target.connect("a");
+    let kinds = [Transfer::Keyed, Transfer::InCapsule];
+    for nsid in 1..=5 {
+        let block = Disk::new(&mut host, nsid).block_bytes as usize;
+        for (round, (old, new)) in [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().enumerate() {
+            let slba = 5 + round as u64;
+            let [before, after, other] = [1, 2, 3].map(|seed| bytes(seed, block));
+            Disk::new(&mut host, nsid).write(slba, &before, Transfer::Keyed);
+            let (old, new) = (kinds[old], kinds[new]);
+            for (expected, statuses) in [(&other, DIFFERENT), (&before, DONE), (&before, DIFFERENT)]
+            {
+                let data = [(&expected[..], old), (&after[..], new)];
+                let pair = submit(&mut host, IoQueue::FIRST, sqes(nsid, slba), data);
+                assert_eq!(wait(&mut host, pair).unwrap(), statuses, "{nsid} {old:?}");
+                let found = Disk::new(&mut host, nsid).read(slba, block, Transfer::Keyed);
+                let is_new = expected == &before;
+                assert!(found == if is_new { &after[..] } else { &before[..] });
+            }
+            for neighbour in [slba - 1, slba + 1] {
+                let found = Disk::new(&mut host, nsid).read(neighbour, block, Transfer::Keyed);
+                assert!(
+                    found == vec![0; block] || found == after,
+                    "a neighbour changed"
+                );
+            }
+        }
+    }
+    let namespace = host.open_namespace(1).unwrap();
+    let (zeroes, ones) = ([0; 512], [1; 512]);
+    assert!(
+        namespace
+            .compare_and_write(&mut host, 90, &zeroes, &ones)
+            .unwrap()
+    );
+    assert!(
+        !namespace
+            .compare_and_write(&mut host, 90, &zeroes, &ones)
+            .unwrap()
+    );
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+/// Both commands complete in order, the first one first.
+#[test]
+fn both_commands_complete_in_order() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
+    let mut host = target.connect("a");
+    for expected in [0, 1] {
+        let (old, new) = ([expected; 512], [0; 512]);
+        let data = [(&old[..], Transfer::Keyed), (&new[..], Transfer::InCapsule)];
+        let pair = submit(&mut host, IoQueue::FIRST, sqes(1, 0), data);
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            let next = host.wait_any(IoQueue::FIRST, Duration::from_secs(20));
+            ended.push(next.unwrap().expect("an answer").0);
+        }
+        assert_eq!(ended, pair);
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn a_pair_that_is_none_is_aborted() {
+    let shared = Scratch::new("fused-shared", 1 << 20);
+    let shared = format!("{}\nshared = true", shared.export(512));
+    let protected = "mem:1MiB block_size = 512\nread_only = true";
+    let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512", &shared, protected]);
+    let mut host = target.connect("a");
+    let (zeroes, ones) = ([0; 1024], [1; 1024]);
+    let both = |status| [status; 2];
+    let refused = Status::ABORTED_FAILED_FUSED;
+    let two = [command::compare(1, 0, 2), command::write(1, 0, 2)];
+    for (sqes, bytes, statuses) in [
+        (
+            [sqes(1, 0)[0], sqes(1, 1)[1]],
+            512,
+            both(Status::INVALID_FIELD),
+        ),
+        (
+            [sqes(1, 0)[0], sqes(2, 0)[1]],
+            512,
+            both(Status::INVALID_FIELD),
+        ),
+        (two, 1024, both(Status::ATOMIC_WRITE_UNIT_EXCEEDED)),
+        (sqes(2, 0), 512, both(Status::INVALID_FIELD)),
+        (
+            sqes(3, 0),
+            512,
+            [refused, Status::NAMESPACE_WRITE_PROTECTED],
+        ),
+        (sqes(1, 9000), 512, [Status::LBA_OUT_OF_RANGE, refused]),
+        (
+            sqes(9, 0),
+            512,
+            [Status::INVALID_NAMESPACE_OR_FORMAT, refused],
+        ),
+    ] {
+        assert_eq!(
+            run(&mut host, sqes, &zeroes[..bytes], &ones[..bytes]),
+            statuses
+        );
+    }
+    let [compare, write] = command::fused(sqes(1, 0)[0], sqes(1, 0)[1]);
+    let plain = command::write(1, 7, 1);
+    let missing = Status::ABORTED_MISSING_FUSED;
+    for (commands, statuses) in [
+        ([compare, compare], both(missing)),
+        ([write, compare], both(missing)),
+        ([compare, plain], [missing, Status::SUCCESS]),
+        ([plain, write], [Status::SUCCESS, missing]),
+    ] {
+        let tickets = commands.map(|sqe| host.submit(sqe, Data::InCapsule(&ones[..512])).unwrap());
+        assert_eq!(wait(&mut host, tickets).unwrap(), statuses);
+    }
+    let untouched = Disk::new(&mut host, 1).read(0, 1024, Transfer::Keyed);
+    assert!(
+        untouched == zeroes,
+        "a command without its partner was executed"
+    );
+    assert_eq!(
+        run(&mut host, sqes(1, 0), &zeroes[..512], &ones[..512]),
+        DONE
+    );
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+/// Counter in a block: the sum, the part of each worker, and a filling that shows a torn block.
+#[derive(Clone, Copy)]
+struct Tally([u64; WORKERS + 1]);
+
+const WORKERS: usize = 8;
+const BLOCK: usize = 512;
+
+impl Tally {
+    fn block(&self) -> Vec<u8> {
+        let mut block: Vec<u8> = self
+            .0
+            .iter()
+            .flat_map(|count| count.to_le_bytes())
+            .collect();
+        block.resize(BLOCK, self.0[WORKERS] as u8);
+        block
+    }
+
+    fn parse(block: &[u8]) -> Self {
+        let mut counts = [0; WORKERS + 1];
+        for (count, bytes) in counts.iter_mut().zip(block.chunks(8)) {
+            *count = u64::from_le_bytes(bytes.try_into().unwrap());
+        }
+        let tally = Self(counts);
+        assert!(tally.block() == block, "a torn block");
+        assert_eq!(
+            counts[..WORKERS].iter().sum::<u64>(),
+            counts[WORKERS],
+            "lost"
+        );
+        tally
+    }
+
+    fn next(mut self, worker: usize) -> Self {
+        self.0[worker] += 1;
+        self.0[WORKERS] += 1;
+        self
+    }
+}
+
+/// Workers of one host, each with its own queue.
+struct Incrementer<'a> {
+    target: &'a TestTarget,
+    name: &'static str,
+    host: Host,
+    first_worker: usize,
+    done: [u64; QUEUES],
+    random: Random,
+}
+
+const QUEUES: usize = WORKERS / 2;
+
+impl<'a> Incrementer<'a> {
+    fn new(target: &'a TestTarget, name: &'static str, first_worker: usize) -> Self {
+        Self {
+            target,
+            name,
+            host: Self::connect(target, name),
+            first_worker,
+            done: [0; QUEUES],
+            random: Random::new(first_worker as u64),
+        }
+    }
+
+    fn connect(target: &TestTarget, name: &str) -> Host {
+        let options = HostOptions {
+            io_queues: QUEUES as u16,
+            ..target.options(name)
+        };
+        target.try_connect(options).unwrap()
+    }
+
+    fn found(&mut self) -> Tally {
+        Tally::parse(&Disk::new(&mut self.host, 1).read(1, BLOCK, Transfer::Keyed))
+    }
+
+    fn run(mut self, each: u64, losses: u64) {
+        let mut tally = self.found();
+        while self.done.iter().any(|&done| done < each) {
+            let loses = self.random.below(1000) < losses;
+            let left: Vec<usize> = (0..QUEUES).filter(|&own| self.done[own] < each).collect();
+            let attempts = left.into_iter().map(|own| (own, self.attempt(own, &tally)));
+            let attempts: Vec<(usize, [Ticket; 2])> = attempts.collect();
+            if loses {
+                self.reconnect();
+                tally = self.found();
+                let counts = &tally.0[self.first_worker..];
+                self.done.copy_from_slice(&counts[..QUEUES]);
+                continue;
+            }
+            for (own, pair) in attempts {
+                match wait(&mut self.host, pair).unwrap() {
+                    DONE => self.done[own] += 1,
+                    DIFFERENT => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            tally = self.found();
+            let counts = &tally.0[self.first_worker..];
+            assert_eq!(self.done, counts[..QUEUES], "an increment was lost");
+        }
+        self.host.shutdown().unwrap();
+    }
+
+    fn attempt(&mut self, own: usize, tally: &Tally) -> [Ticket; 2] {
+        let queue = self.host.io_queue(own);
+        let (old, new) = (tally.block(), tally.next(self.first_worker + own).block());
+        let kinds = [Transfer::Keyed, Transfer::InCapsule];
+        let mut kind = || kinds[self.random.below(2) as usize];
+        let data = [(&old[..], kind()), (&new[..], kind())];
+        submit(&mut self.host, queue, sqes(1, 1), data)
+    }
+
+    /// Loses the host with its pairs. A Compare of the new association waits for those in progress,
+    /// so that a read then shows which were executed.
+    fn reconnect(&mut self) {
+        self.host = Self::connect(self.target, self.name);
+        let compare = command::compare(1, 1, 1);
+        let data = Data::InCapsule(&[0xff; BLOCK]);
+        let compared = self.host.submit(compare, data).unwrap();
+        let status = self.host.wait(compared).answer.unwrap().cqe.status();
+        assert_eq!(status.code(), Status::COMPARE_FAILURE);
+    }
+}
+
+fn increments(export: &str, more: &str, each: u64, losses: u64) {
+    let toml = format!(
+        "[target]\nreactors = 2\n{more}\n{}",
+        subsystem(NQN, &[export])
+    );
+    let target = TestTarget::start(&toml);
+    let mut writer = target.connect("writes-beside");
+    std::thread::scope(|scope| {
+        let hosts = [("a", 0), ("b", QUEUES)].map(|(name, first)| {
+            let target = &target;
+            scope.spawn(move || Incrementer::new(target, name, first).run(each, losses))
+        });
+        while !hosts.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            Disk::new(&mut writer, 1).write(2, &[7; 2 * BLOCK], Transfer::Keyed);
+        }
+        hosts.into_iter().for_each(|host| host.join().unwrap());
+    });
+    let found = Disk::new(&mut writer, 1).read(1, BLOCK, Transfer::Keyed);
+    assert_eq!(Tally::parse(&found).0[WORKERS], each * WORKERS as u64);
+    writer.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn no_increment_of_two_hosts_with_four_queues_is_lost() {
+    increments("mem:1MiB block_size = 512", "", 100, 0);
+    let file = Scratch::new("fused-increments", 1 << 20);
+    increments(&file.export(512), "", 100, 0);
+}
+
+#[test]
+fn no_increment_is_lost_while_paths_fail() {
+    let file = Scratch::new("fused-losses", 1 << 20);
+    increments(&file.export(512), "", 60, 50);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn none_of_a_million_increments_is_lost() {
+    increments("mem:1MiB block_size = 512", "", 120_000, 0);
+    let file = Scratch::new("fused-million", 1 << 20);
+    increments(&file.export(512), "", 5_000, 1);
+}
