@@ -21,6 +21,8 @@ use serde_json::Value;
 
 #[path = "initiator_cli/closed.rs"]
 mod closed;
+#[path = "initiator_cli/completion.rs"]
+mod completion;
 #[path = "initiator_cli/grammar.rs"]
 mod grammar;
 #[path = "initiator_cli/output.rs"]
@@ -57,8 +59,8 @@ fn main() -> ExitCode {
         ("what_destroys_data_asks_first", asks_first),
         ("members_of_a_partition_get_in", partition),
         ("a_list_of_nothing_says_why", nothing_listed),
-        ("bash_loads_the_completions", completions),
-        ("bash_completes_below_a_command", completions_below),
+        ("bash_loads_the_completions", completion::loads),
+        ("bash_completes_below_a_command", completion::below),
         (
             "a_result_that_cannot_be_written_is_no_success",
             output::full,
@@ -555,60 +557,5 @@ fn nothing_listed() -> Result<(), Failed> {
     );
     let (_, stderr) = texts(&bench.run(&line(NQN)));
     assert_eq!(stderr, "");
-    bench.stop()
-}
-
-fn completions() -> Result<(), Failed> {
-    let bench = Bench::new();
-    for program in ["cairn-target", "cairn-initiator"] {
-        let load = format!(
-            "set -eu; {program} completions bash > completions; bash -n completions; . ./completions; \
-             complete -p {program}"
-        );
-        let said = bench.succeed(&load)?;
-        assert!(said.contains(" -F "), "{said}");
-        let words = format!(
-            "{program} completions bash > completions; . ./completions; COMP_WORDS=({program} li); \
-             COMP_CWORD=1; $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} li {program}; \
-             echo ${{COMPREPLY[@]}}"
-        );
-        let said = bench.succeed(&words)?;
-        let wanted = match program {
-            "cairn-target" => "limit",
-            _ => "list",
-        };
-        assert!(said.split_whitespace().any(|word| word == wanted), "{said}");
-    }
-    bench.stop()
-}
-
-/// Completes each line like bash, and checks that some words are offered.
-fn completions_below() -> Result<(), Failed> {
-    let bench = Bench::new();
-    let cases: [(&str, &str, &[&str]); 7] = [
-        ("cairn-target", "host rem", &["remove"]),
-        ("cairn-target", "namespace ", &["list", "add", "remove"]),
-        ("cairn-target", "status -o ", &["table", "json"]),
-        ("cairn-target", "host key s", &["show", "set"]),
-        ("cairn-initiator", "fabric ex", &["explain"]),
-        (
-            "cairn-initiator",
-            "list -o ",
-            &["table", "json", "wide", "name"],
-        ),
-        ("cairn-initiator", "id-ctrl --outp", &["--output"]),
-    ];
-    for (program, words, wanted) in cases {
-        let said = bench.succeed(&format!(
-            "{program} completions bash > completions; . ./completions; COMP_LINE='{program} {words}'; \
-             COMP_POINT=${{#COMP_LINE}}; read -ra COMP_WORDS <<< \"$COMP_LINE\"; \
-             [[ $COMP_LINE != *' ' ]] || COMP_WORDS+=(''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} \
-             \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo ${{COMPREPLY[@]}}"
-        ))?;
-        let offered: Vec<&str> = said.split_whitespace().collect();
-        let is_offered = |word: &&str| offered.contains(word);
-        assert!(wanted.iter().all(is_offered), "{program} {words}: {said}");
-    }
     bench.stop()
 }

@@ -135,12 +135,19 @@ pub(super) fn arrive_with(
 /// Enters a change of the command's blocks that takes several steps.
 pub(super) fn arrive_whole(queues: &mut Queues, io: &Io, id: RequestId) -> Arrival {
     if queues.requests[id].ordered.is_none() {
-        if !is_ordered(queues, id) {
+        if !is_ordered(queues, io, id) {
             return Arrival::Go;
         }
         let (request, association) = of_association(queues, id);
         let blocks = std::iter::once(bytes_of(request, &io.disks));
-        enter(request, id, association, &io.disks, false, blocks);
+        enter(
+            request,
+            id,
+            association,
+            &io.disks,
+            Entrance::Change,
+            blocks,
+        );
     }
     arrive(queues, io, id, false)
 }

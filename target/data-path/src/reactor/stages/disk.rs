@@ -14,16 +14,16 @@ use super::decisions;
 use super::disk_errors::{OVERTAKEN, is_difference, report_failure, status_of};
 use super::respond;
 use super::sent;
+use super::turns::{leave, must_wait};
 use crate::order::Arrival;
 use crate::reactor::command::{Command, Stop};
 use crate::reactor::copying::{self, Next};
 use crate::reactor::count;
 use crate::reactor::io::Io;
 use crate::reactor::ordering;
-use crate::reactor::queueing::depth_queues::HostShare;
-use crate::reactor::queues::{Queues, Wait};
+use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
-use crate::request::{Fused, RequestId, Restrictions, SerialKind, Stage, Task};
+use crate::request::{Fused, RequestId, SerialKind, Stage, Task};
 use crate::work_id::{WorkId, WorkKind};
 
 #[inline(always)]
@@ -526,14 +526,6 @@ fn went_out(
     }
 }
 
-fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
-    let request = &mut queues.requests[id];
-    if request.restrictions.is_counted() {
-        let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
-        disk.depth_queues.ended(&disk.namespace.depth, request);
-    }
-}
-
 fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     loop {
         let disk = &mut io.disks[at];
@@ -547,37 +539,6 @@ fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
         let handed = hand_over_restricted(queues, io, id);
         go_on(queues, io, now, id, handed);
     }
-}
-
-/// Queues the request if it must wait for other operations or the depth limit.
-#[cold]
-fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Restrictions) -> bool {
-    let request = &queues.requests[id];
-    let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
-    if !disk.backend().uses_ring() {
-        return false;
-    }
-    if let Some(kind) = restrictions.serial_kind() {
-        return disk
-            .depth_queues
-            .serial
-            .must_wait(kind, id, &mut queues.requests);
-    }
-    if !restrictions.is_limited() {
-        return false;
-    }
-    let host = HostShare {
-        share: queues.qpairs[request.qpair].share,
-        weight: queues.association(id).controller.limiter.weight(),
-    };
-    let depth = &disk.namespace.depth;
-    let waits = disk
-        .depth_queues
-        .must_wait(depth, id, host, &mut queues.requests);
-    if waits {
-        queues.count_wait(id, Wait::Limit);
-    }
-    waits
 }
 
 pub(in crate::reactor) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {

@@ -15,3 +15,4 @@ pub(super) mod receive;
 pub(super) mod respond;
 pub(super) mod sent;
 pub(super) mod throttle;
+pub(super) mod turns;
