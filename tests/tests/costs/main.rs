@@ -108,7 +108,7 @@ const BOUNDS: [Bounds; 15] = [
         commands: 4096,
         depth: 32,
         queues: 1,
-        instructions: 1570.0,
+        instructions: 1590.0,
         locked: 0.3,
         system_calls: 0.01,
         packets: 0.0,
