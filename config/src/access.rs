@@ -45,6 +45,19 @@ pub enum Widened {
     },
 }
 
+impl Widened {
+    /// SUBNQN of the subsystem that grants more.
+    #[must_use]
+    pub fn nqn(&self) -> &Nqn {
+        match self {
+            Self::Unauthenticated { nqn, .. }
+            | Self::Admitted { nqn, .. }
+            | Self::Reached { nqn, .. }
+            | Self::Seen { nqn, .. } => nqn,
+        }
+    }
+}
+
 /// Treatment of a host by a configuration, from the strictest to the most permissive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {

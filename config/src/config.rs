@@ -327,15 +327,6 @@ pub struct Authentication {
     pub policy: DhchapPolicy,
 }
 
-impl Authentication {
-    /// True if this host must authenticate.
-    #[must_use]
-    pub fn is_asked_of(&self, host: &Nqn) -> bool {
-        let has_own = || self.hosts.iter().any(|(other, _)| other == host);
-        self.is_required || self.others.is_some() || has_own()
-    }
-}
-
 /// Keys of a host and of its controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {

@@ -29,6 +29,26 @@ pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
+/// Returns the name that `typed` probably means: it differs from `typed` by at most two typing
+/// errors next to each other.
+#[must_use]
+pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    /// Longest differing part that is compared, in bytes: a comparison takes quadratic time.
+    const DIFFERENT_MAX: usize = 16;
+    let distance = |name: &str| {
+        let [start, end] = common_ends(typed, name);
+        let [a, b] = [typed, name].map(|text| &text.as_bytes()[start..text.len() - end]);
+        (a.len().max(b.len()) <= DIFFERENT_MAX)
+            .then(|| strsim::generic_damerau_levenshtein(a, b))
+            .filter(|distance| *distance <= SLIP_MAX)
+    };
+    let near = names
+        .into_iter()
+        .filter_map(|name| Some((distance(name)?, name)));
+    near.min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
 fn is_near(one: &str, other: &str) -> bool {
     let same: usize = common_ends(one, other).into_iter().sum();
     one.eq_ignore_ascii_case(other) || one.len().max(other.len()) - same <= SLIP_MAX
@@ -94,6 +114,20 @@ mod tests {
             assert!(!is_slip(name, other) && !is_slip(other, name), "{other}");
         }
         assert!(is_slip("aa", "aaa") && !is_slip("", ""));
+    }
+
+    #[test]
+    fn the_nearest_name_is_found_within_two_errors() {
+        let names = [
+            "nqn.2024-01.com.example:open",
+            "nqn.2024-01.com.example:disks",
+        ];
+        let of = |typed: &str| nearest_name(&format!("nqn.2024-01.com.example:{typed}"), names);
+        assert_eq!(of("opne"), Some(names[0]));
+        assert_eq!(of("dsik"), Some(names[1]));
+        assert_eq!(of("other"), None);
+        assert_eq!(of(&"x".repeat(100_000)), None);
+        assert_eq!(nearest_name("", names), None);
     }
 
     #[test]

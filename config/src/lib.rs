@@ -68,10 +68,10 @@ pub use config::{
     PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
     SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
 };
-pub use doubt::{host_doubt, is_slip};
+pub use doubt::{host_doubt, is_slip, nearest_name};
 pub use edit::{
-    Draft, EditError, InForce, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener,
-    NewNamespace, NewSubsystem, Only, SubsystemSettings,
+    Draft, EditError, InForce, LimitsOf, Losses, NamespaceSettings, NewCeph, NewLimits,
+    NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
 };
 pub use exports::Exports;
 pub use flags::{Flags, resolved_export};

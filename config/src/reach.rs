@@ -20,6 +20,7 @@ impl Config {
             .chain(self.own_referrals())
             .chain(self.rivals())
             .chain(self.impossible_hosts())
+            .chain(self.limited_strangers())
             .collect()
     }
 
@@ -55,6 +56,20 @@ impl Config {
             wild.trid(),
             one.trid()
         ))
+    }
+
+    fn limited_strangers(&self) -> impl Iterator<Item = String> {
+        self.subsystems.iter().flat_map(|subsystem| {
+            let hosts = subsystem.limits_of_hosts.keys();
+            let strangers = hosts.filter(|host| !subsystem.allows(host));
+            strangers.map(|host| {
+                format!(
+                    "{} limits {host}, but does not permit it, so these limits apply to no host: correct the name, \
+                     or remove them by cairn-target limit remove",
+                    subsystem.nqn
+                )
+            })
+        })
     }
 
     fn impossible_hosts(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::document::Document;
 use crate::file::File;
-use crate::key_path::KeyPath;
+use crate::key_path::{KeyPath, Step};
 use crate::problem::Problem;
 use crate::suggest;
 
@@ -212,7 +212,12 @@ fn misfit(value: &DeValue<'_>, schema: &Value, place: &KeyPath) -> Problem {
             _ => {}
         },
         (["string"], DeValue::Integer(number)) => {
-            problem.help(format!("write it in quotes: \"{number}\""));
+            problem.help(match place.steps().last() {
+                Some(Step::Key(key)) if ["listen", "address"].contains(&&**key) => {
+                    "write an address in quotes, such as \"127.0.0.1\" or \"[::1]:9464\"".to_owned()
+                }
+                _ => format!("write it in quotes: \"{number}\""),
+            });
         }
         (["array"], DeValue::String(text)) => problem.help(format!("write [\"{text}\"]")),
         (["array"], DeValue::Table(_)) => problem.help(format!("write [[{bare}]]")),

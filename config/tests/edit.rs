@@ -121,6 +121,22 @@ fn hosts_come_and_go() {
 }
 
 #[test]
+fn a_removed_host_leaves_the_command_that_restores_its_key() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let h1 = "nqn.2024-01.com.example:h1";
+    draft
+        .set_host_keys(A, h1, Some(("/h 1.key", Some("key"))))
+        .unwrap();
+    let losses = draft.clone().remove_host(A, h1).unwrap();
+    let set = format!("host key set {A} {h1} --key '/h 1.key' --ctrl-key key");
+    assert!(losses.len() == 1 && losses[0].ends_with(&set), "{losses:?}");
+    let inline = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
+    draft.set_host_keys(A, h1, Some((inline, None))).unwrap();
+    let losses = draft.remove_subsystem(A).unwrap();
+    assert!(losses[0].ends_with("--key FILE"), "{losses:?}");
+}
+
+#[test]
 fn a_list_stays_while_every_host_may_connect() {
     let mut draft = Draft::new(FILE).unwrap();
     let [h1, h2, h3] = ["h1", "h2", "h3"].map(|name| format!("nqn.2024-01.com.example:{name}"));

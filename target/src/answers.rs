@@ -126,9 +126,13 @@ pub(crate) struct RefusedHost {
     /// Element that must be added to the subsystem's `allowed_hosts` to admit the host, if it is
     /// missing there.
     pub(crate) admit: Option<String>,
-    /// Key that is wrong, `dhchap_key` or `dhchap_ctrl_key`, if the failed authentication reveals
-    /// it.
+    /// Key that is wrong or missing, `dhchap_key` or `dhchap_ctrl_key`, if the failed
+    /// authentication reveals it.
     pub(crate) key: Option<&'static str>,
+    /// Whether the host must authenticate, and the target has no key for it.
+    pub(crate) lacks_key: bool,
+    #[serde(skip)]
+    pub(crate) has_tried: bool,
     pub(crate) attempts: u64,
     /// Seconds since the first attempt.
     pub(crate) first_s: u64,
@@ -270,7 +274,10 @@ pub(crate) struct Host {
     pub(crate) host: String,
     /// Group that contains the host, if the list names the group.
     pub(crate) group: Option<String>,
+    /// Whether the host must authenticate.
     pub(crate) authenticates: bool,
+    /// Whether the host must authenticate and cannot, because it has no key.
+    pub(crate) lacks_key: bool,
     pub(crate) controllers: usize,
 }
 
@@ -298,6 +305,36 @@ pub(crate) struct NamespaceAdded {
     pub(crate) nsid: u32,
     /// Whether the namespace is new.
     pub(crate) added: bool,
+}
+
+/// Result of a removal.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Removed {
+    /// Up to 32 sentences about settings that were removed too, and about subsystems that no host
+    /// can reach any more.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Removed {
+    const WARNINGS_MAX: usize = 32;
+
+    pub(crate) fn of(mut warnings: Vec<String>) -> Self {
+        let more = warnings.len().saturating_sub(Self::WARNINGS_MAX);
+        if more > 0 {
+            warnings.truncate(Self::WARNINGS_MAX - 1);
+            warnings.push(format!("the same applies to {} more", more + 1));
+        }
+        Self { warnings }
+    }
+}
+
+/// Result of `limit set`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LimitsSet {
+    /// Whether a limit changed.
+    pub(crate) changed: bool,
+    /// Sentence about a limited host that the subsystem does not permit.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Result of `host group add`.

@@ -1,3 +1,6 @@
+use super::{Authentication, KeySource};
+use nvme_proto::wire::Nqn;
+
 /// Hash functions, best first.
 pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
 /// Diffie-Hellman groups, best first.
@@ -25,5 +28,30 @@ impl Default for DhchapPolicy {
             hashes: DHCHAP_HASHES.to_vec(),
             groups: DHCHAP_GROUPS.to_vec(),
         }
+    }
+}
+
+impl Authentication {
+    /// True if this host must authenticate.
+    #[must_use]
+    pub fn is_asked_of(&self, host: &Nqn) -> bool {
+        let has_own = || self.hosts.iter().any(|(other, _)| other == host);
+        self.is_required || self.others.is_some() || has_own()
+    }
+
+    /// True if this host must authenticate and cannot, because it has no key.
+    #[must_use]
+    pub fn lacks_key_of(&self, host: &Nqn) -> bool {
+        let own = self.hosts.iter().find(|(other, _)| other == host);
+        let keys = own.map(|(_, keys)| keys).or(self.others.as_ref());
+        keys.map_or(self.is_required, |keys| keys.host.is_removed())
+    }
+}
+
+impl KeySource {
+    /// True if the key was removed from the keyring, so that its hosts cannot authenticate.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        matches!(self, Self::Named(key) if key.is_removed)
     }
 }

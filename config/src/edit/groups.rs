@@ -4,7 +4,7 @@ use toml_edit::{Array, Item, Table, value};
 
 use crate::config::GROUP_PREFIX;
 
-use super::{Draft, EditError, push, remove, tables, text_of};
+use super::{Draft, EditError, Losses, push, remove, tables, text_of};
 
 const KEY: &str = "host_group";
 
@@ -41,7 +41,7 @@ impl Draft {
         &mut self,
         name: &str,
         hosts: &[String],
-    ) -> Result<(), EditError> {
+    ) -> Result<Losses, EditError> {
         let root = self.document.as_table_mut();
         let Some(group) = tables(root, KEY).find(|table| is_it(table, name)) else {
             return Err(missing(name));
@@ -66,8 +66,7 @@ impl Draft {
                 list.remove(at);
             }
         }
-        self.drop_keys_of_unlisted();
-        Ok(())
+        Ok(self.drop_keys_of_unlisted())
     }
 
     pub(super) fn host_groups(&mut self) -> HashMap<String, Vec<String>> {

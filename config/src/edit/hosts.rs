@@ -4,7 +4,9 @@ use toml_edit::{Array, Item, Table, Value, value};
 
 use crate::config::GROUP_PREFIX;
 
-use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, text_of};
+use super::{
+    Draft, EditError, Losses, allows_any, groups, keys, remove, set_access, tables, text_of,
+};
 
 impl Draft {
     /// Adds a host to `allowed_hosts`; returns false if the host is listed already.
@@ -23,7 +25,7 @@ impl Draft {
     }
 
     /// Removes a host from `allowed_hosts`. With `allow_any_host` the host can still connect.
-    pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<(), EditError> {
+    pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<Losses, EditError> {
         let subsystem = self.subsystem(nqn)?;
         let list = subsystem.get_mut("allowed_hosts");
         let mut list = list.and_then(Item::as_array_mut);
@@ -49,8 +51,7 @@ impl Draft {
                 false => subsystem["allow_any_host"] = value(false),
             }
         }
-        self.drop_keys_of_unlisted();
-        Ok(())
+        Ok(self.drop_keys_of_unlisted())
     }
 
     /// Sets `allow_any_host`. The host list and its keys stay, and apply when the setting is false
@@ -71,9 +72,9 @@ impl Draft {
 
     /// Removes the keys of hosts that are no longer in `allowed_hosts`, because such keys make the
     /// configuration invalid.
-    pub(super) fn drop_keys_of_unlisted(&mut self) {
+    pub(super) fn drop_keys_of_unlisted(&mut self) -> Losses {
         let groups = self.host_groups();
-        let mut apart = String::new();
+        let (mut apart, mut losses) = (String::new(), Losses::new());
         for subsystem in tables(self.document.as_table_mut(), "subsystem") {
             let list = subsystem.get("allowed_hosts").and_then(Item::as_array);
             let names = list
@@ -89,11 +90,15 @@ impl Draft {
             }
             let is_unlisted =
                 |table: &Table| text_of(table, "nqn").is_some_and(|nqn| !listed.contains(nqn));
+            let nqn = text_of(subsystem, "nqn").unwrap_or_default().to_owned();
+            let lost = tables(subsystem, "host").filter(|table| is_unlisted(table));
+            losses.extend(lost.map(|table| keys::loss(&nqn, table)));
             while let Some(comments) = remove(subsystem, "host", is_unlisted) {
                 apart += &comments;
             }
         }
         self.keep(&apart);
         self.sweep_keys();
+        losses
     }
 }

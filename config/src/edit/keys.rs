@@ -1,10 +1,12 @@
 use std::path::Path;
 
+use cairn_base::shell::shell_word;
 use toml_edit::{ArrayOfTables, Item, Table, value};
 
 use crate::config::KEY_PREFIX;
 
 use super::{Draft, EditError, groups, push, remove, tables, text_of};
+use crate::secret::InlineKey;
 
 const KEY: &str = "key";
 
@@ -149,6 +151,30 @@ impl Draft {
             }
         }
     }
+}
+
+/// Returns a warning about a removed table of keys, with the command that sets the keys again.
+/// Inline keys are not shown.
+pub(super) fn loss(nqn: &str, table: &Table) -> String {
+    let file = |key| {
+        let text = text_of(table, key)?;
+        let is_shown = InlineKey::of(text).is_none();
+        Some(if is_shown {
+            shell_word(text, "FILE")
+        } else {
+            "FILE".to_owned()
+        })
+    };
+    let host = text_of(table, "nqn").unwrap_or_default();
+    let key = file("dhchap_key").unwrap_or_else(|| "FILE".to_owned());
+    let controller = file("dhchap_ctrl_key").map(|file| format!(" --ctrl-key {file}"));
+    format!(
+        "{host} loses its key at {nqn}: if you add the host again, it connects without a key until: \
+         cairn-target host key set {} {} --key {key}{}",
+        shell_word(nqn, "NQN"),
+        shell_word(host, "HOST"),
+        controller.unwrap_or_default()
+    )
 }
 
 fn put(table: &mut Table, key: &str, controller: Option<&str>) {

@@ -1,6 +1,6 @@
 use toml_edit::{InlineTable, Item, Table, TableLike, value};
 
-use super::{Draft, EditError, push, remove, tables, text_of};
+use super::{Draft, EditError, allows_any, groups, push, remove, tables, text_of};
 
 const LIMITED_HOST: &str = "limited_host";
 
@@ -55,6 +55,16 @@ impl Draft {
         let before = text(owner);
         new.write_to(owner, of);
         Ok(before != text(owner))
+    }
+
+    /// True if the subsystem permits the host.
+    pub fn permits(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let list = subsystem.get("allowed_hosts").and_then(Item::as_array);
+        let is_listed = list.is_some_and(|list| list.iter().any(|one| one.as_str() == Some(host)));
+        let groups = list.map(groups::named).unwrap_or_default();
+        let is_any = allows_any(subsystem);
+        Ok(is_any || is_listed || self.group_with(&groups, host).is_some())
     }
 
     /// Removes the limits of a scope.

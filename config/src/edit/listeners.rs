@@ -2,8 +2,9 @@ use cairn_base::{Traddr, Trid};
 
 use toml_edit::{Array, Item, Table, Value, value};
 
-use super::{Draft, EditError, ana, push, remove, set_given, tables, text_of};
+use super::{Draft, EditError, Losses, ana, push, remove, set_given, tables, text_of};
 use crate::config::PORT_DEFAULT;
+use cairn_base::shell::shell_word;
 
 const KEY: &str = "listeners";
 
@@ -83,7 +84,7 @@ impl Draft {
     }
 
     /// Removes a listener from the file and from the subsystems' lists.
-    pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<(), EditError> {
+    pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<Losses, EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
             let message = format!("the file has no listener {address} port {port}");
@@ -91,15 +92,33 @@ impl Draft {
         };
         self.keep(&apart);
         let at = Trid::new(address, port);
-        let mut apart = String::new();
+        let (mut apart, mut losses) = (String::new(), Losses::new());
+        let is_last = tables(self.document.as_table_mut(), "listener")
+            .next()
+            .is_none();
+        if is_last {
+            losses.push(
+                "no listener is left, so no host can connect: cairn-target listener add ADDR"
+                    .to_owned(),
+            );
+        }
         for subsystem in tables(self.document.as_table_mut(), "subsystem") {
+            let nqn = text_of(subsystem, "nqn").unwrap_or_default().to_owned();
             if let Some(own) = own_list(subsystem) {
+                let before = own.len();
                 own.retain(|one| !is_at(one, at));
+                if own.is_empty() && before > 0 && !is_last {
+                    losses.push(format!(
+                        "no listener leads to {nqn} any more, so no host can connect to it: \
+                         cairn-target subsystem set {} --every-listener, or --listener ADDR",
+                        shell_word(&nqn, "NQN")
+                    ));
+                }
             }
             apart += &ana::forget(subsystem, |own, _| own == at);
         }
         self.keep(&apart);
-        Ok(())
+        Ok(losses)
     }
 
     /// Adds a listener to the list of a subsystem; returns false if the listener already leads to
@@ -140,7 +159,7 @@ impl Draft {
         let is_used = tables(self.document.as_table_mut(), "subsystem")
             .any(|table| is_other(table) && leads(table));
         if !is_used {
-            return self.remove_listener(at.address, at.port);
+            return self.remove_listener(at.address, at.port).map(drop);
         }
         let subsystem = self.subsystem(nqn)?;
         match own_list(subsystem) {

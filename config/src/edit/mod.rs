@@ -24,6 +24,7 @@ use toml_edit::{
 use listeners::is_listener;
 use tracked::Tracked;
 
+use crate::doubt::nearest_name;
 use crate::secret::without_secrets;
 
 pub use limits::{LimitsOf, NewLimits};
@@ -198,6 +199,10 @@ impl NewNamespace {
     }
 }
 
+/// Warnings about settings that a removal also removes, and that the same object lacks if it is
+/// added again.
+pub type Losses = Vec<String>;
+
 /// Editable text of a configuration file.
 #[derive(Debug, Clone)]
 pub struct Draft {
@@ -253,13 +258,14 @@ impl Draft {
     }
 
     /// Removes a subsystem with its namespaces.
-    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), EditError> {
-        self.subsystem(nqn)?;
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<Losses, EditError> {
+        let hosts = tables(self.subsystem(nqn)?, "host");
+        let losses = hosts.map(|table| keys::loss(nqn, table)).collect();
         let is_it = |table: &Table| text_of(table, "nqn") == Some(nqn);
         let removed = remove(self.document.as_table_mut(), "subsystem", is_it);
         self.keep(&removed.unwrap_or_default());
         self.sweep_keys();
-        Ok(())
+        Ok(losses)
     }
 
     /// Adds a namespace and returns its NSID.
@@ -267,7 +273,9 @@ impl Draft {
     /// # Errors
     /// The subsystem is not in the file, or the NSID is in use.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
-        let (at, taken) = self.document.taken(nqn).ok_or_else(|| no_subsystem(nqn))?;
+        self.find_subsystem(nqn)?;
+        let missing = || no_subsystem(nqn, None);
+        let (at, taken) = self.document.taken(nqn).ok_or_else(missing)?;
         let nsid = match new.nsid {
             Some(nsid) if taken.includes(nsid) => {
                 let message = format!("namespace {nsid} of {nqn} is there already");
@@ -324,14 +332,20 @@ impl Draft {
     }
 
     /// Removes a namespace.
-    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), EditError> {
+    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Losses, EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
-        let Some(apart) = self.document.remove_namespace(at, nqn, nsid) else {
+        let Some((apart, restrictions)) = self.document.remove_namespace(at, nqn, nsid) else {
             let message = format!("the file has no namespace {nsid} of {nqn}");
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);
-        Ok(())
+        let loss = (!restrictions.is_empty()).then(|| {
+            format!(
+                "namespace {nsid} of {nqn} loses its restrictions: if you add it again, give them \
+                 again: {restrictions}"
+            )
+        });
+        Ok(loss.into_iter().collect())
     }
 
     /// Adds a referral; returns false if the file has it.
@@ -409,19 +423,21 @@ impl Draft {
 
     fn find_subsystem(&self, nqn: &str) -> Result<(usize, &Table), EditError> {
         let found = self.document.subsystem(nqn);
-        found.ok_or_else(|| no_subsystem(nqn))
+        found.ok_or_else(|| no_subsystem(nqn, nearest_name(nqn, self.document.nqns())))
     }
 
     fn subsystem(&mut self, nqn: &str) -> Result<&mut Table, EditError> {
         self.find_subsystem(nqn)?;
         tables(self.document.as_table_mut(), "subsystem")
             .find(|table| text_of(table, "nqn") == Some(nqn))
-            .ok_or_else(|| no_subsystem(nqn))
+            .ok_or_else(|| no_subsystem(nqn, None))
     }
 }
 
-fn no_subsystem(nqn: &str) -> EditError {
-    EditError::Missing(format!("the file has no subsystem {nqn}"))
+fn no_subsystem(nqn: &str, near: Option<&str>) -> EditError {
+    let near = near.map(|near| format!(": did you mean {near}?"));
+    let near = near.unwrap_or_default();
+    EditError::Missing(format!("the file has no subsystem {nqn}{near}"))
 }
 
 fn make_tables(table: &mut Table, key: &str) {
@@ -493,6 +509,25 @@ fn comments_apart(table: &Table) -> &str {
 
 fn text_of<'t>(table: &'t Table, key: &str) -> Option<&'t str> {
     table.get(key)?.as_str()
+}
+
+const RESTRICTIONS: [&str; 4] = ["hosts", "limits", "read_only", "write_protection"];
+const RESTRICTIONS_MAX: usize = 512;
+
+/// Returns the restrictions of a namespace in TOML, shortened.
+fn restrictions(namespace: &Table) -> String {
+    let given = RESTRICTIONS.iter().filter_map(|key| {
+        let item = namespace.get(key)?;
+        let value = item.as_value().map(|value| value.to_string());
+        let value = value.map_or("...".to_owned(), |value| value.trim().replace('\n', ""));
+        Some(format!("{key} = {value}"))
+    });
+    let mut text = given.collect::<Vec<_>>().join(", ");
+    if let Some((end, _)) = text.char_indices().nth(RESTRICTIONS_MAX) {
+        text.truncate(end);
+        text += "...";
+    }
+    text
 }
 
 fn has_nsid(table: &Table, nsid: u32) -> bool {

@@ -240,7 +240,7 @@ export = "null:1MiB"
             let mut draft = Draft::new(text).unwrap();
             for (place, nsid, has_long_name) in changes {
                 let _ = match nsid {
-                    Some(nsid) => draft.remove_namespace(NQNS[place], nsid),
+                    Some(nsid) => draft.remove_namespace(NQNS[place], nsid).map(drop),
                     None => {
                         let name = has_long_name
                             .then(|| "[[subsystem.namespace]]\nnsid = 1\nexport = 'x'\n".to_owned());

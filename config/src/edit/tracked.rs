@@ -1,12 +1,13 @@
 //! Document that records whether edits only added or only removed namespaces.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::nsids::Taken;
 use super::text::Text;
-use super::{Draft, has_nsid, push, remove, text_of};
+use super::{Draft, has_nsid, push, remove, restrictions, text_of};
 
 /// Document of a [`Draft`]. A change through [`Self::as_table_mut`] counts as a change of other
 /// parts than namespaces.
@@ -75,12 +76,25 @@ impl Tracked {
         self.text = None;
     }
 
-    pub(super) fn remove_namespace(&mut self, at: usize, nqn: &str, nsid: u32) -> Option<String> {
+    /// Returns the comments to keep, and the restrictions of the removed namespace.
+    pub(super) fn remove_namespace(
+        &mut self,
+        at: usize,
+        nqn: &str,
+        nsid: u32,
+    ) -> Option<(String, String)> {
         let text = self.text.as_ref();
         let cut = text.and_then(|text| text.find(&self.document, at, nqn, nsid));
         let subsystems = self.document.get_mut("subsystem")?;
         let subsystem = subsystems.as_array_of_tables_mut()?.get_mut(at)?;
-        let comments = remove(subsystem, "namespace", |table| has_nsid(table, nsid))?;
+        let lost = RefCell::default();
+        let comments = remove(subsystem, "namespace", |table| {
+            let is_it = has_nsid(table, nsid);
+            if is_it {
+                lost.replace(restrictions(table));
+            }
+            is_it
+        })?;
         match (&mut self.text, cut) {
             (Some(text), Some(cut)) => text.cut(cut),
             (text, _) => *text = None,
@@ -89,7 +103,7 @@ impl Tracked {
         if let Some(taken) = self.taken.get_mut(nqn) {
             taken.remove(nsid);
         }
-        Some(comments)
+        Some((comments, lost.into_inner()))
     }
 
     pub(super) fn add_namespace(&mut self, at: usize, nqn: &str, table: Table) {
@@ -115,6 +129,13 @@ impl Tracked {
             self.taken.insert(nqn.to_owned(), taken);
         }
         Some((at, self.taken.get(nqn)?))
+    }
+
+    pub(super) fn nqns(&self) -> impl Iterator<Item = &str> {
+        let all = self.document.get("subsystem");
+        let all = all.and_then(Item::as_array_of_tables);
+        let all = all.into_iter().flat_map(ArrayOfTables::iter);
+        all.filter_map(|table| text_of(table, "nqn"))
     }
 
     pub(super) fn subsystem(&self, nqn: &str) -> Option<(usize, &Table)> {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::probe::{self, Finding};
 use super::{announce, print_line};
 use crate::files;
+use crate::steering::OddHost;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Check {
@@ -42,6 +43,17 @@ struct Located<'a> {
     column: Option<usize>,
 }
 
+/// Returns the hosts that degrade the health of a running target, too, with their findings.
+fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
+    let odd = crate::steering::odd_hosts(config).into_iter();
+    let finding = |odd: OddHost| {
+        let text = format!("{odd}; compare it with /etc/nvme/hostnqn of the host");
+        let severity = Severity::Warning;
+        (odd.host.to_string(), Finding { severity, text })
+    };
+    odd.map(finding).collect()
+}
+
 impl Check {
     pub(super) fn run(&self) -> u8 {
         let read = files::call_here(&self.file, |file| {
@@ -59,12 +71,13 @@ impl Check {
                 return self.refuse([text], &[]);
             }
         };
-        let warnings = config.warnings();
-        let findings = if self.offline {
-            Vec::new()
-        } else {
-            probe::probe(&config)
-        };
+        let mut findings = odd_hosts(&config);
+        let mut warnings = config.warnings();
+        warnings.retain(|one| findings.iter().all(|(host, _)| !one.contains(host)));
+        let mut findings: Vec<Finding> = findings.drain(..).map(|(_, finding)| finding).collect();
+        if !self.offline {
+            findings.extend(probe::probe(&config));
+        }
         self.report(&announce::summary(&config), &warnings, &findings, &[])
     }
 
@@ -114,7 +127,7 @@ impl Check {
         }
         probe::print(findings);
         let without = if worst == Severity::Warning {
-            "; serve would start without what the warnings name"
+            "; serve would start, with what the warnings name missing or without effect"
         } else {
             ""
         };

@@ -6,8 +6,8 @@ use schemars::{JsonSchema, Schema};
 use super::key::CheckedKey;
 use crate::answers::{
     AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
-    Limit, Listener, Namespace, NamespaceAdded, Referral, Registrations, Reload, Reservation,
-    Status, Subsystem,
+    Limit, LimitsSet, Listener, Namespace, NamespaceAdded, Referral, Registrations, Reload,
+    Removed, Reservation, Status, Subsystem,
 };
 use crate::top::Rates;
 
@@ -21,20 +21,26 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("host add", of::<HostAdded>),
     ("host group add", of::<HostsAdded>),
     ("host group list", of::<Vec<HostGroup>>),
+    ("host group remove", of::<Removed>),
     ("host key show", of::<Vec<HostKey>>),
     ("host list", of::<Hosts>),
+    ("host remove", of::<Removed>),
     ("key check", of::<CheckedKey>),
     ("limit list", of::<Vec<Limit>>),
+    ("limit set", of::<LimitsSet>),
     ("listener list", of::<Vec<Listener>>),
+    ("listener remove", of::<Removed>),
     ("log", of::<String>),
     ("namespace add", of::<NamespaceAdded>),
     ("namespace list", of::<Vec<Namespace>>),
+    ("namespace remove", of::<Removed>),
     ("referral list", of::<Vec<Referral>>),
     ("reload", of::<Reload>),
     ("reservation list", of::<Vec<Reservation>>),
     ("reservation show", of::<Registrations>),
     ("status", of::<Status>),
     ("subsystem list", of::<Vec<Subsystem>>),
+    ("subsystem remove", of::<Removed>),
     ("subsystem set", of::<AtNextStart>),
     ("top", of::<Rates>),
 ];

@@ -12,6 +12,8 @@ pub(super) fn cell(key: &str, value: &Value) -> String {
         ("burst_ms", Some(ms)) => format!("{ms} ms"),
         ("for_s" | "first_s" | "last_s", Some(seconds)) => format!("{} ago", duration(seconds)),
         (_, Some(seconds)) if key.ends_with("_s") => duration(seconds),
+        ("hosts" | "listeners", _) if value.is_null() => "all".to_owned(),
+        ("listeners", _) if value.as_array().is_some_and(Vec::is_empty) => "none".to_owned(),
         _ => plain(value),
     };
     text.replace(char::is_control, "?")
@@ -102,6 +104,9 @@ mod tests {
             ("uptime_s", json!(300_000), "3 d"),
             ("hosts", json!(["a", "b"]), "a, b"),
             ("hosts", json!([]), "-"),
+            ("hosts", Value::Null, "all"),
+            ("listeners", Value::Null, "all"),
+            ("listeners", json!([]), "none"),
             ("ana_groups", json!({}), "-"),
             (
                 "ana",

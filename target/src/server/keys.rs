@@ -1,6 +1,6 @@
 //! Host keys, read from files and systemd credentials at start and reload.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -103,7 +103,11 @@ pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
 
 async fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
     let mut hosts = HashMap::new();
+    let mut keyless = HashSet::new();
     for (nqn, keys) in &config.hosts {
+        if keys.host.is_removed() {
+            keyless.insert(*nqn);
+        }
         hosts.insert(*nqn, secrets(keys).await?);
     }
     let others = match &config.others {
@@ -121,6 +125,8 @@ async fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
             hashes: parsed(&config.policy.hashes),
             groups: parsed(&config.policy.groups),
         },
+        keyless,
+        are_others_keyless: config.others.is_none(),
     })
 }
 

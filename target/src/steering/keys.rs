@@ -75,7 +75,7 @@ fn host_keys(config: &Config, of: &KeysOf) -> Vec<HostKey> {
             host: host.raw().to_owned(),
             dhchap_key: keys.host.to_string(),
             dhchap_ctrl_key: keys.controller.as_ref().map(KeySource::to_string),
-            removed: matches!(&keys.host, KeySource::Named(key) if key.is_removed),
+            removed: keys.host.is_removed(),
         })
     });
     keys.collect()

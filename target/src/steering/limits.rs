@@ -1,11 +1,12 @@
 use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits};
 use cairn_control::{Error, Kind, Nothing, read};
 use nvme_proto::wire::Nqn;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::methods::{Methods, answer};
 use super::parameters::{LimitOf, LimitSet};
-use crate::answers::Limit;
+use super::problems::word;
+use crate::answers::{Limit, LimitsSet};
 
 impl Methods {
     pub(super) async fn limit_methods(
@@ -35,8 +36,19 @@ impl Methods {
                 }
                 let of = limits_of(set.nsid, set.each_host, set.host)?;
                 self.change(Kind::Alone, move |stage| {
-                    let is_changed = stage.draft.set_limits(&set.nqn, &of, &new)?;
-                    Ok(json!(is_changed))
+                    let changed = stage.draft.set_limits(&set.nqn, &of, &new)?;
+                    let mut warnings = Vec::new();
+                    if let LimitsOf::Host(host) = &of
+                        && !stage.draft.permits(&set.nqn, host)?
+                    {
+                        warnings.push(format!(
+                            "{} does not permit {host}, so these limits apply to no host: is the \
+                             name mistyped? cairn-target host list {} shows the permitted ones",
+                            set.nqn,
+                            word(&set.nqn)
+                        ));
+                    }
+                    answer(&LimitsSet { changed, warnings })
                 })
                 .await
             }

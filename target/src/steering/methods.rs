@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_config::{Draft, EditError, Nqn, PORT_DEFAULT, Trid, without_secrets};
+use cairn_config::{Draft, EditError, Losses, Nqn, PORT_DEFAULT, Trid, without_secrets};
 use cairn_control::{
     Declared,
     Effect::{self, Changes, Reads, Reloads},
@@ -27,7 +27,7 @@ use super::reserving::reservations;
 use super::source::Source;
 use super::stale;
 use super::views;
-use crate::answers::{ConfigText, HostAdded, HostsAdded, Reload, Status};
+use crate::answers::{ConfigText, HostAdded, HostsAdded, Reload, Removed, Status};
 use crate::logging::LogFilter;
 use crate::panics::{Part, confine_part};
 use crate::server::{Handle, Snapshot};
@@ -230,8 +230,7 @@ impl Methods {
             "cairn_subsystem_add" => self.subsystem_add(params).await,
             "cairn_subsystem_remove" => {
                 let Named { nqn } = read(params)?;
-                self.edit(Kind::Shrinks, move |draft| draft.remove_subsystem(&nqn))
-                    .await
+                self.remove(move |draft| draft.remove_subsystem(&nqn)).await
             }
             "cairn_namespace_list" => {
                 read::<Nothing>(params)?;
@@ -240,10 +239,8 @@ impl Methods {
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
                 let NamespaceOf { nqn, nsid } = read(params)?;
-                self.edit(Kind::Shrinks, move |draft| {
-                    draft.remove_namespace(&nqn, nsid)
-                })
-                .await
+                self.remove(move |draft| draft.remove_namespace(&nqn, nsid))
+                    .await
             }
             "cairn_metrics_get" => {
                 read::<Nothing>(params)?;
@@ -278,7 +275,7 @@ impl Methods {
             "cairn_listener_add" => self.listener_add(params).await,
             "cairn_listener_remove" => {
                 let at: ListenerAt = read(params)?;
-                self.edit(Kind::Shrinks, move |draft| {
+                self.remove(move |draft| {
                     let port = at.port.unwrap_or(PORT_DEFAULT);
                     draft.remove_listener(at.address, port)
                 })
@@ -298,7 +295,7 @@ impl Methods {
             }
             "cairn_host_remove" => {
                 let HostOf { nqn, host } = read(params)?;
-                self.edit(Kind::Shrinks, move |draft| draft.remove_host(&nqn, &host))
+                self.remove(move |draft| draft.remove_host(&nqn, &host))
                     .await
             }
             "cairn_host_any" => {
@@ -340,9 +337,9 @@ impl Methods {
             }
             "cairn_host_group_remove" => {
                 let HostGroup { name, hosts } = read(params)?;
-                self.edit(Kind::Shrinks, move |draft| match &hosts {
+                self.remove(move |draft| match &hosts {
                     Some(hosts) => draft.remove_from_host_group(&name, hosts),
-                    None => draft.remove_host_group(&name),
+                    None => draft.remove_host_group(&name).map(|()| Losses::new()),
                 })
                 .await
             }
@@ -423,6 +420,16 @@ impl Methods {
         self.change(kind, move |stage| {
             edit(&mut stage.draft)?;
             Ok(json!(true))
+        })
+        .await
+    }
+
+    async fn remove(
+        &self,
+        edit: impl Fn(&mut Draft) -> Result<Losses, EditError> + Send + Sync + 'static,
+    ) -> Answer {
+        self.change(Kind::Shrinks, move |stage| {
+            answer(&Removed::of(edit(&mut stage.draft)?))
         })
         .await
     }

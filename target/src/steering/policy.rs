@@ -8,6 +8,7 @@ use cairn_config::{Backing, Config, Exports, Nqn};
 use cairn_control::{Error, Kind};
 use rustix::io::Errno;
 
+use super::problems::word;
 use crate::files;
 
 pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Error> {
@@ -18,8 +19,9 @@ pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Err
             Errno::PERM,
             format!(
                 "nothing is removed, because {widened}: first refuse hosts without a key (cairn-target \
-                 subsystem set NQN --require-key on) or remove the host, or write the change into \
-                 the configuration file and reload"
+                 subsystem set {} --require-key on) or remove the host, or write the change into \
+                 the configuration file and reload",
+                word(widened.nqn().raw())
             ),
         ));
     }

@@ -1,6 +1,7 @@
 //! Problems of a running target, with their remedies, for `status`.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use cairn_base::shell::shell_word;
@@ -36,13 +37,23 @@ pub(super) struct Observations<'a> {
 
 /// Host in a list of the configuration that is probably mistyped.
 #[derive(Debug, Clone)]
-pub(super) struct OddHost {
+pub(crate) struct OddHost {
     list: String,
-    host: Nqn,
+    pub(crate) host: Nqn,
     why: String,
 }
 
-pub(super) fn odd_hosts(config: &Config) -> Vec<OddHost> {
+impl fmt::Display for OddHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "host {} in the list of {}: {}",
+            self.host, self.list, self.why
+        )
+    }
+}
+
+pub(crate) fn odd_hosts(config: &Config) -> Vec<OddHost> {
     let groups = config.host_groups.iter();
     let groups =
         groups.flat_map(|group| group.hosts.iter().map(|host| (group.name.as_ref(), host)));
@@ -80,31 +91,27 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     });
     let refused = refused.map(|(one, first, last)| {
         let host = one.host.raw();
-        let mut key = None;
-        let (kind, reason, admit) = match one.reason {
-            RefusedFor::Host => (
-                "host",
-                "the subsystem does not permit this host".to_owned(),
-                Some(Quoted(host).to_string()),
-            ),
-            RefusedFor::Subsystem => (
-                "subsystem",
-                "the listener leads to no subsystem of that name".to_owned(),
-                None,
-            ),
-            RefusedFor::Authentication(cause) => {
-                key = key_of(cause);
-                (RefusedHost::KEY, cause.to_string(), None)
-            }
+        let (kind, key) = match one.reason {
+            RefusedFor::Host => ("host", None),
+            RefusedFor::Subsystem => ("subsystem", None),
+            RefusedFor::Authentication(cause) => (RefusedHost::KEY, key_of(cause)),
+            RefusedFor::NoKey => (RefusedHost::KEY, Some(DHCHAP_KEY)),
+            RefusedFor::Unauthenticated => (RefusedHost::KEY, None),
         };
+        let admit = (one.reason == RefusedFor::Host).then(|| Quoted(host).to_string());
+        let mut subsystems = config.subsystems.iter();
+        let own = subsystems.find(|own| own.nqn == one.subsystem);
+        let lacks_key = own.is_some_and(|own| own.authentication.lacks_key_of(&one.host));
         RefusedHost {
             host: host.to_owned(),
             nqn: one.subsystem.raw().to_owned(),
             peer: one.peer,
             kind,
-            reason,
+            reason: one.reason.to_string(),
             admit,
             key,
+            lacks_key,
+            has_tried: one.reason != RefusedFor::Unauthenticated,
             attempts: one.attempts,
             first_s: first.as_secs(),
             last_s: last.as_secs(),
@@ -292,19 +299,7 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
                 word(&one.host),
                 shown(&one.nqn)
             ),
-            None if one.kind == RefusedHost::KEY => {
-                let option = match one.key {
-                    Some(DHCHAP_CTRL_KEY) => "--key FILE --ctrl-key FILE",
-                    _ => "--key FILE",
-                };
-                format!(
-                    "compare the fingerprints of {} at host and target (cairn-target key check \
-                     FILE), then: cairn-target host key set {} {} {option}",
-                    one.key.unwrap_or("the keys"),
-                    word(&one.nqn),
-                    word(&one.host)
-                )
-            }
+            None if one.kind == RefusedHost::KEY => of_key(one),
             None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
         };
         let since = Duration::from_secs(one.first_s);
@@ -324,6 +319,29 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
         )
     });
     hosts.chain(more)
+}
+
+fn of_key(one: &RefusedHost) -> String {
+    let option = match one.key {
+        Some(DHCHAP_CTRL_KEY) => "--key FILE --ctrl-key FILE",
+        _ => "--key FILE",
+    };
+    let (nqn, host) = (word(&one.nqn), word(&one.host));
+    let set = format!("cairn-target host key set {nqn} {host} {option}");
+    match (one.lacks_key, one.has_tried) {
+        (true, true) => format!("give the target the key of the host: {set}"),
+        (true, false) => format!(
+            "give the host a secret (nvme connect --dhchap-secret), and the target the same: {set}"
+        ),
+        (false, false) => "give the host its secret: nvme connect --dhchap-secret, or \
+                           cairn-initiator --dhchap-secret-file"
+            .to_owned(),
+        (false, true) => format!(
+            "compare the fingerprints of {} at host and target (cairn-target key check FILE), \
+             then: {set}",
+            one.key.unwrap_or("the keys")
+        ),
+    }
 }
 
 fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Vec<Problem> {

@@ -21,8 +21,9 @@ impl Methods {
             "cairn_namespace_set" => self.namespace_set(params).await,
             "cairn_host_list" => {
                 let Named { nqn } = read(params)?;
-                let hosts = views::hosts(&self.snapshot().await?, &nqn);
-                let hosts = hosts.ok_or_else(|| views::no_subsystem(&nqn))?;
+                let snapshot = self.snapshot().await?;
+                let hosts = views::hosts(&snapshot, &nqn);
+                let hosts = hosts.ok_or_else(|| views::no_subsystem(&snapshot.config, &nqn))?;
                 answer(&hosts)
             }
             "cairn_referral_list" => {

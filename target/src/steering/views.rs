@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Config, HostList, Nqn, Roce, ana_summary, ana_word};
+use cairn_config::{
+    Backing, Config, HostList, Nqn, Roce, ana_summary, ana_word, format_size, nearest_name,
+};
 use cairn_control::Error;
 use rustix::io::Errno;
 
@@ -164,6 +166,7 @@ pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Hosts> {
             host: host.raw().to_owned(),
             group: group.map(str::to_owned),
             authenticates: subsystem.authentication.is_asked_of(host),
+            lacks_key: subsystem.authentication.lacks_key_of(host),
             controllers: controllers.get(&host.to_string()).copied().unwrap_or(0),
         });
     };
@@ -183,8 +186,12 @@ pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Hosts> {
     })
 }
 
-pub(super) fn no_subsystem(nqn: &str) -> Error {
-    Error::errno(Errno::NOENT, format!("the subsystem {nqn} does not exist"))
+pub(super) fn no_subsystem(config: &Config, nqn: &str) -> Error {
+    let names = config.subsystems.iter().map(|one| one.nqn.raw());
+    let near = nearest_name(nqn, names).map(|near| format!(": did you mean {near}?"));
+    let near = near.unwrap_or_default();
+    let message = format!("the subsystem {nqn} does not exist{near}");
+    Error::errno(Errno::NOENT, message)
 }
 
 pub(super) fn referrals(config: &Config) -> Vec<Referral> {
@@ -253,7 +260,7 @@ fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Name
         state: NamespaceState::Ok,
         reason: None,
         name: one.name.clone(),
-        export: one.backing.to_string(),
+        export: export(&one.backing),
         bytes: None,
         block_bytes: None,
         uuid: None,
@@ -264,6 +271,15 @@ fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Name
         host_groups: list.map_or(Vec::new(), groups),
         failed: false,
         deleted: false,
+    }
+}
+
+/// Returns an export with the largest unit that gives a whole number.
+fn export(backing: &Backing) -> String {
+    match backing {
+        Backing::Memory { bytes } => format!("mem:{}", format_size(*bytes)),
+        Backing::Null { bytes } => format!("null:{}", format_size(*bytes)),
+        other => other.to_string(),
     }
 }
 

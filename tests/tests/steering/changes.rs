@@ -471,7 +471,7 @@ fn the_hosts_of_a_subsystem_are_listed() {
     let mut options = target.options("grouped");
     options.subnqn = cairn_tests::harness::nqn(other);
     let host = Host::connect(&Soft::default(), options).unwrap();
-    let row = |host: &str, group: Option<&str>, controllers: u32| json!({"host": host, "group": group, "authenticates": false, "controllers": controllers});
+    let row = |host: &str, group: Option<&str>, controllers: u32| json!({"host": host, "group": group, "authenticates": false, "lacks_key": false, "controllers": controllers});
     let hosts = json!([row(single.raw(), None, 0), row(grouped.raw(), Some("g"), 1)]);
     assert_eq!(
         target.done("cairn_host_list", json!({"nqn": other})),

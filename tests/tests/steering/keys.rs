@@ -372,6 +372,74 @@ fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
     assert_eq!(status["problems"], json!([]));
 }
 
+fn refused(target: &Steered) -> Value {
+    target.done("cairn_status", json!({}))["refused"].clone()
+}
+
+#[test]
+fn a_host_without_a_key_is_told_from_one_with_a_wrong_key() {
+    let target = start();
+    let host = host(&target);
+    let set = |required: bool| {
+        let params = json!({"nqn": NQN, "require_key": required});
+        target.done("cairn_subsystem_set", params);
+    };
+    set(true);
+    let list = String::from_utf8(target.command(&["host", "list", NQN]).stdout).unwrap();
+    assert!(list.contains("required, no key"), "{list}");
+    assert_refused(connect(&target, Some(1), None));
+    let status = target.done("cairn_status", json!({}));
+    assert!(
+        status["refused"][0]["reason"]
+            .as_str()
+            .unwrap()
+            .starts_with("the target has no key for this host"),
+        "{status}"
+    );
+    let remedy = status["problems"][0]["remedy"].to_string();
+    let set_key = format!("cairn-target host key set {NQN} {host} --key FILE");
+    assert!(
+        remedy.contains(&set_key) && !remedy.contains("fingerprint"),
+        "{remedy}"
+    );
+    assert!(target.log().contains("the target has no key for this host"));
+    set(false);
+    drop(connect(&target, None, None).unwrap());
+    until("the disconnect", || {
+        target.done("cairn_connection_list", json!({})) == json!([])
+    });
+    assert_eq!(refused(&target), json!([]), "the host has connected since");
+}
+
+#[test]
+fn a_host_that_does_not_authenticate_is_shown_and_counted() {
+    let target = start();
+    let host = host(&target);
+    let key = json!({"nqn": NQN, "host": host, "dhchap_key": "key:one"});
+    target.done("cairn_host_key_set", key);
+    assert_refused(connect(&target, None, None));
+    until("the refused host", || refused(&target)[0]["host"] == *host);
+    let entry = refused(&target)[0].clone();
+    let reason = entry["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("the host did not authenticate"),
+        "{entry}"
+    );
+    assert_eq!(
+        (&entry["kind"], &entry["attempts"]),
+        (&json!("authentication"), &json!(1))
+    );
+    assert!(target.log().contains("the host did not authenticate"));
+    let page = target.done("cairn_metrics_get", json!({}));
+    let mut lines = page.as_str().unwrap().lines();
+    let counted = lines.any(|line| {
+        line.starts_with("cairn_connects_refused_total") && line.contains("uthentication")
+    });
+    assert!(counted, "{page}");
+    drop(connect(&target, Some(1), None).unwrap());
+    assert_eq!(refused(&target), json!([]));
+}
+
 /// The key of the host is right. The host refuses the target's key by AUTH_Failure2.
 #[test]
 fn a_wrong_or_missing_controllers_key_is_named_with_its_remedy() {

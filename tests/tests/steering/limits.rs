@@ -18,7 +18,10 @@ fn limits_are_set_shown_kept_and_removed() {
     let mut target = Steered::start();
     assert_eq!(target.done("cairn_limit_list", json!({})), json!([]));
     let set = |target: &Steered, more: Value| target.done("cairn_limit_set", of_first(more));
-    assert_eq!(set(&target, json!({"iops": 500, "read": "10MiB"})), true);
+    assert_eq!(
+        set(&target, json!({"iops": 500, "read": "10MiB"}))["changed"],
+        true
+    );
     set(
         &target,
         json!({"read": "0", "total": "2097152", "burst_ms": 50, "outstanding": 16}),
@@ -65,7 +68,7 @@ fn of_all_namespaces(target: &Steered) {
     for (each_host, rate) in [(true, "1MiB"), (false, "3MiB")] {
         let mut set = of(each_host);
         set["write"] = json!(rate);
-        assert_eq!(target.done("cairn_limit_set", set), true);
+        assert_eq!(target.done("cairn_limit_set", set)["changed"], true);
     }
     let shown = target.done("cairn_limit_list", json!({}));
     let shown: Vec<_> = shown.as_array().unwrap().iter().collect();
@@ -92,7 +95,7 @@ fn of_one_host(target: &Steered) {
         more
     };
     let list = || target.done("cairn_limit_list", json!({}))[0].clone();
-    let set = |more: Value| target.done("cairn_limit_set", of(more));
+    let set = |more: Value| target.done("cairn_limit_set", of(more))["changed"].clone();
     assert_eq!(set(json!({"iops": 70, "read": "1MiB"})), true);
     assert_eq!(set(json!({"read": "2MiB"})), true);
     let shown = list();
@@ -107,6 +110,24 @@ fn of_one_host(target: &Steered) {
     assert_eq!(target.done("cairn_limit_remove", of(json!({}))), true);
     let again = of(json!({}));
     assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
+}
+
+#[test]
+fn limits_of_a_host_that_may_not_connect_are_warned_of() {
+    const TYPED: &str = "nqn.2024-01.com.example:zz";
+    let target = Steered::start();
+    target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
+    let set = json!({"nqn": NQN, "host": TYPED, "iops": 5});
+    let warnings = |answer: Value| answer["warnings"].to_string();
+    let warned = warnings(target.done("cairn_limit_set", set.clone()));
+    assert!(
+        warned.contains("does not permit") && warned.contains(TYPED),
+        "{warned}"
+    );
+    let status = target.done("cairn_status", json!({}));
+    assert!(warnings(status).contains("apply to no host"));
+    target.done("cairn_host_add", json!({"nqn": NQN, "host": TYPED}));
+    assert_eq!(warnings(target.done("cairn_limit_set", set)), "[]");
 }
 
 #[test]

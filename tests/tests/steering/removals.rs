@@ -106,3 +106,78 @@ fn a_host_without_a_key_is_refused_where_one_is_required() {
     assert!(shown.status.success(), "{shown:?}");
     drop(connect(&target, OPEN, false).unwrap());
 }
+
+#[test]
+fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
+    let target = start();
+    let said = |args: &[&str]| {
+        let output = target.command(args);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{args:?}: {error}");
+        error
+    };
+    let host = host();
+    let key = target.folder.path().join("a.key").display().to_string();
+    let set = format!("cairn-target host key set {KEYED} {host} --key {key}");
+    assert_eq!(said(&["host", "remove", KEYED, &host]), "");
+    let removed = said(&["host", "group", "remove", "db", &host]);
+    assert!(removed.contains(&set), "{removed}");
+    said(&["host", "add", KEYED, &host]);
+    let words: Vec<&str> = set.split(' ').skip(1).collect();
+    said(&words);
+    assert_needs_key(&target, KEYED);
+    let removed = said(&["host", "remove", KEYED, &host]);
+    assert!(removed.contains(&set), "{removed}");
+    let add = ["namespace", "add", KEYED, "mem:1MiB", "--nsid", "5"];
+    said(&[&add[..], &["--read-only", "--host", &host]].concat());
+    let removed = said(&["namespace", "remove", KEYED, "5"]);
+    for word in ["loses its restrictions", "read_only = true", &host] {
+        assert!(removed.contains(word), "{word}: {removed}");
+    }
+    said(&["namespace", "add", KEYED, "mem:1MiB", "--nsid", "5"]);
+    assert_eq!(said(&["namespace", "remove", KEYED, "5"]), "");
+    let removed = said(&["subsystem", "remove", OPEN]);
+    assert!(removed.contains("loses its key"), "{removed}");
+}
+
+#[test]
+fn the_last_listener_of_a_subsystem_is_not_removed_silently() {
+    let target = start();
+    let address = target.address.to_string();
+    let second = format!("{address}:4421");
+    let run = |args: &[&str]| {
+        let output = target.command(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        output
+    };
+    run(&["listener", "add", &second]);
+    run(&["subsystem", "set", OPEN, "--listener", &second]);
+    let removed = run(&["listener", "remove", &second]).stderr;
+    let removed = String::from_utf8(removed).unwrap();
+    assert!(removed.contains("--every-listener"), "{removed}");
+    let list = String::from_utf8(run(&["subsystem", "list"]).stdout).unwrap();
+    let shown = |nqn: &str, word: &str| {
+        let mut lines = list.lines();
+        lines.any(|line| line.contains(nqn) && line.split_whitespace().any(|one| one == word))
+    };
+    assert!(shown(OPEN, "none") && shown(KEYED, "all"), "{list}");
+}
+
+#[test]
+fn a_mistyped_subsystem_is_answered_with_the_nearest() {
+    let target = start();
+    let typed = OPEN.replace("open", "opne");
+    for args in [
+        &["namespace", "add", &typed, "mem:1MiB"][..],
+        &["host", "list", &typed],
+        &["limit", "set", &typed, "--iops", "5"],
+        &["subsystem", "remove", &typed],
+    ] {
+        let output = target.command(args);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && error.contains(&format!("did you mean {OPEN}?")),
+            "{args:?}: {error}"
+        );
+    }
+}

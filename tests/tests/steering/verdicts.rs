@@ -48,6 +48,14 @@ fn the_last_line_and_the_exit_code_of_check_agree() {
     assert!(last.starts_with("ok: 1 listener"), "{last}");
     assert_eq!((code, verdict.as_str()), (Some(0), "ok"));
 
+    let file = config(folder.path(), &at, "mem:1MiB");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mistyped = "allowed_hosts = [\"host1\"]";
+    std::fs::write(&file, text.replace("allow_any_host = true", mistyped)).unwrap();
+    let (last, code, verdict) = check(&file);
+    assert!(last.starts_with("degraded: "), "{last}");
+    assert_eq!((code, verdict.as_str()), (Some(1), "degraded"));
+
     let (last, code, verdict) = check(&config(folder.path(), &at, "/no/such/disk"));
     assert!(last.starts_with("degraded: "), "{last}");
     assert_eq!((code, verdict.as_str()), (Some(1), "degraded"));

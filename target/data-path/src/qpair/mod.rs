@@ -272,6 +272,12 @@ impl QueuePair {
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
+    /// True between the answer to the Connect and the end of the authentication, except while
+    /// another thread computes a message.
+    pub(crate) fn waits_for_authentication(&self) -> bool {
+        matches!(self.state, QpairState::Connecting { .. }) && self.has_claimant_at_rest()
+    }
+
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
         let Some(claimant) = &mut self.claimant else {
             return;

@@ -1,6 +1,6 @@
 //! Thread that computes authentication messages: exponentiations of up to 8192 bits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,6 +43,10 @@ pub struct HostKeys {
     pub others: Option<Secrets>,
     pub hosts: HashMap<Nqn, Secrets>,
     pub policy: Policy,
+    /// Members of `hosts` whose secret is random, because their key was removed.
+    pub keyless: HashSet<Nqn>,
+    /// Whether the secret in `others` is random, because these hosts have no key.
+    pub are_others_keyless: bool,
 }
 
 impl HostKeys {
@@ -58,6 +62,13 @@ impl HostKeys {
 
     fn has(&self, host: &Nqn) -> bool {
         self.others.is_some() || self.hosts.contains_key(host)
+    }
+
+    fn lacks(&self, host: &Nqn) -> bool {
+        match self.hosts.contains_key(host) {
+            true => self.keyless.contains(host),
+            false => self.are_others_keyless,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -192,6 +203,11 @@ impl SubsystemShared {
 
     pub(crate) fn has_key_of(&self, host: &Nqn) -> bool {
         self.lock().keys.has(host)
+    }
+
+    /// True if the host must authenticate, and the target has no key for it.
+    pub(crate) fn lacks_key_of(&self, host: &Nqn) -> bool {
+        self.lock().keys.lacks(host)
     }
 
     /// Sets the keys for later Connects and reauthentications. Existing connections stay.

@@ -1,6 +1,7 @@
 //! Hosts whose Connect was refused, for the control socket.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -19,6 +20,22 @@ pub enum RefusedFor {
     Subsystem,
     /// The host, or the target, did not prove its identity.
     Authentication(Cause),
+    /// The target has no key for the host, which cannot authenticate.
+    NoKey,
+    /// The host left, or was disconnected, instead of authenticating.
+    Unauthenticated,
+}
+
+impl fmt::Display for RefusedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "the subsystem does not permit this host",
+            Self::Subsystem => "the listener leads to no subsystem of that name",
+            Self::Authentication(cause) => return cause.fmt(f),
+            Self::NoKey => "the target has no key for this host, and the subsystem requires one",
+            Self::Unauthenticated => "the host did not authenticate, and the subsystem requires it",
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +81,7 @@ impl RefusedHosts {
         });
     }
 
-    /// Removes the entry of a host that has authenticated.
+    /// Removes the entry of a host that has connected.
     pub fn forget(&self, host: &str, subsystem: &str) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|one| one.host.raw() != host || one.subsystem.raw() != subsystem);

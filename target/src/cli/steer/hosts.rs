@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::actions::{GroupAction, HostAction, KeyAction, ReferralAction};
 use super::{Asked, View, absolute, if_any};
@@ -22,6 +22,16 @@ const HOST_KEYS: View = View::Rows(&[
     ("CONTROLLER'S KEY", "dhchap_ctrl_key"),
     ("REMOVED", "removed"),
 ]);
+
+/// Returns the rows of hosts with "required, no key" for those that cannot authenticate.
+pub(super) fn shown(hosts: &Value) -> Value {
+    let mut hosts = hosts.clone();
+    let rows = hosts.as_array_mut().into_iter().flatten();
+    for row in rows.filter(|row| row["lacks_key"] == true) {
+        row["authenticates"] = json!("required, no key");
+    }
+    hosts
+}
 
 pub(super) fn of_referral(action: &ReferralAction) -> Asked<'_> {
     match action {

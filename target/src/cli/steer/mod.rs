@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use cairn_config::Trid;
 use cairn_control::{CallError, Client, chosen_path};
-use cairn_doctor::cli::{Format, OutputArgs, print_finding, print_message};
-use cairn_doctor::rules::Severity;
+use cairn_doctor::cli::{Format, OutputArgs, print_message};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -170,6 +169,7 @@ const SUBSYSTEMS: View = View::Rows(&[
     ("ANY HOST", "allow_any_host"),
     ("HOSTS", "hosts"),
     ("GROUPS", "host_groups"),
+    ("LISTENERS", "listeners"),
     ("SERIAL", "serial"),
     ("ANA", "ana"),
 ]);
@@ -277,10 +277,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         (_, View::Status) => shown::status(&answer),
         (_, View::Reload) => shown::reload(&answer),
         (_, View::Added) => {
-            let warnings = answer["warnings"].as_array().into_iter().flatten();
-            for warning in warnings.filter_map(Value::as_str) {
-                print_finding(Severity::Warning, warning);
-            }
+            shown::print_warnings(&answer);
             match answer["nsid"].as_u64().or(answer["added"].as_u64()) {
                 Some(number) => number.to_string(),
                 None => return Ok(()),
@@ -291,7 +288,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             None => return Ok(()),
         },
         (_, View::Hosts) => {
-            let mut text = tables::table(&answer["hosts"], HOSTS);
+            let mut text = tables::table(&hosts::shown(&answer["hosts"]), HOSTS);
             if answer["allow_any_host"] == true {
                 text += "\n\nEvery host may connect.";
             }
@@ -305,7 +302,10 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             .to_owned(),
         (_, View::Text) => answer.as_str().unwrap_or_default().to_owned(),
         (_, View::Said(text)) => text.clone(),
-        (_, View::Done) if answer.is_boolean() => return Ok(()),
+        (_, View::Done) if answer.is_boolean() || answer.is_object() => {
+            shown::print_warnings(&answer);
+            return Ok(());
+        }
         (_, View::Done) => answer.to_string(),
     };
     // An empty list has no line, so that loops over lines do nothing.
@@ -316,7 +316,8 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
 }
 
 fn is_unchanged(answer: &Value) -> bool {
-    let added = answer.get("added").unwrap_or(answer);
+    let added = answer.get("added").or(answer.get("changed"));
+    let added = added.unwrap_or(answer);
     *added == false || *added == 0
 }
 

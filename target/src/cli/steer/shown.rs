@@ -1,5 +1,7 @@
 //! Text of `status`, `status --check` and `reload`.
 
+use cairn_doctor::cli::print_finding;
+use cairn_doctor::rules::Severity;
 use serde_json::{Value, json};
 
 use super::LISTENER_COLUMNS;
@@ -141,6 +143,13 @@ fn warnings(status: &Value) -> String {
     warnings
         .map(|warning| format!("\nwarning: {warning}"))
         .collect()
+}
+
+pub(super) fn print_warnings(answer: &Value) {
+    let warnings = answer["warnings"].as_array().into_iter().flatten();
+    for warning in warnings.filter_map(Value::as_str) {
+        print_finding(Severity::Warning, warning);
+    }
 }
 
 fn since(at: u64) -> String {

@@ -194,10 +194,6 @@ impl Reactor {
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {
-            if queue.qid() == 0 {
-                let refused = self.control.registry.refused();
-                refused.forget(queue.host_nqn(), queue.subsystem_nqn());
-            }
             return self.join(qpair, proof);
         }
         queue.renewal = None;
@@ -239,11 +235,35 @@ impl Reactor {
     }
 
     fn log_failure(&mut self, qpair: QpairId, cause: Cause) {
-        self.record_refusal(qpair, "authentication", &cause.to_string());
+        let queue = &self.queues.qpairs[qpair];
+        let host = Nqn::parse(queue.host_nqn()).ok();
+        let is_keyless = host
+            .zip(queue.subsystem())
+            .is_some_and(|(host, subsystem)| subsystem.lacks_key_of(&host));
+        self.report_unauthenticated(
+            qpair,
+            match cause {
+                Cause::HostSecret if is_keyless => RefusedFor::NoKey,
+                cause => RefusedFor::Authentication(cause),
+            },
+        );
+    }
+
+    /// Reports a host as refused if it leaves, or is disconnected, instead of authenticating its
+    /// admin queue.
+    pub(in crate::reactor) fn report_if_unauthenticated(&mut self, qpair: QpairId) {
+        let queue = &self.queues.qpairs[qpair];
+        if queue.qid() == 0 && queue.waits_for_authentication() {
+            self.report_unauthenticated(qpair, RefusedFor::Unauthenticated);
+        }
+    }
+
+    fn report_unauthenticated(&mut self, qpair: QpairId, reason: RefusedFor) {
+        self.record_refusal(qpair, "authentication", &reason.to_string());
         let queue = &self.queues.qpairs[qpair];
         let names = [queue.host_nqn(), queue.subsystem_nqn()].map(Nqn::parse);
         if let [Ok(host), Ok(subsystem)] = names {
-            let (reason, peer) = (RefusedFor::Authentication(cause), queue.peer.ip());
+            let peer = queue.peer.ip();
             let refused = self.control.registry.refused();
             refused.note(host, subsystem, reason, peer, self.time.now.at);
         }
@@ -260,9 +280,8 @@ impl Reactor {
                 address = %queue.peer,
                 subsystem = queue.subsystem_nqn(),
                 qid = queue.qid(),
-                reason = %cause,
-                "authentication failed: cairn-target key check FILE prints a fingerprint by which \
-                 to compare the keys of both ends; cairn-target status has the remedy"
+                %reason,
+                "authentication failed: cairn-target status has the remedy"
             );
         }
     }

@@ -176,6 +176,10 @@ impl Reactor {
                 "connected"
             );
         }
+        if *qid == 0 {
+            let refused = self.control.registry.refused();
+            refused.forget(controller.host_nqn(), subsystem.nqn());
+        }
         subsystem.show(controller.cntlid(), *qid, Arc::clone(shown));
         if !subsystem.is_discovery() {
             queue.place.associate();

@@ -139,6 +139,9 @@ impl Reactor {
     }
 
     fn disconnected(&mut self, qpair: QpairId, reason: DisconnectReason) {
+        if matches!(reason, DisconnectReason::Peer | DisconnectReason::Transport) {
+            self.report_if_unauthenticated(qpair);
+        }
         match reason {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
@@ -346,6 +349,7 @@ impl Reactor {
             .filter_map(|id| Some((id, self.queues.qpairs[id].overdue(self.time.now.at)?)))
             .collect();
         for (qpair, reason) in overdue {
+            self.report_if_unauthenticated(qpair);
             self.close(qpair, Ending::Fault(reason));
         }
         if self.queues.draining {

@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use cairn_base::address::Payer;
 use cairn_rdma::PKey;
-use nvme_auth::{Policy, Secret, Secrets};
+use nvme_auth::{Secret, Secrets};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::ConnectRequest;
 use nvme_proto::subsystem::{CNTLIDS_ALL, Claim, HostAccess, Settings};
@@ -51,8 +51,7 @@ fn subsystem(hosts: HostAccess) -> SubsystemShared {
             host,
             controller: None,
         }),
-        hosts: HashMap::new(),
-        policy: Policy::default(),
+        ..HostKeys::default()
     });
     shared
 }
