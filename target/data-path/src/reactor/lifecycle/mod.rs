@@ -96,6 +96,10 @@ impl Reactor {
     }
 
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
+        // A host that leaves may leave the response to its Connect unacknowledged.
+        if matches!(ending, Ending::Work(..)) {
+            self.report_if_unauthenticated(qpair);
+        }
         match self.queues.qpairs[qpair].state {
             QpairState::Connecting { .. } | QpairState::Live => {
                 self.explain_close(qpair, ending);
@@ -111,6 +115,7 @@ impl Reactor {
 
     pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
         if self.queues.qpairs[qpair].is_open() {
+            self.report_if_unauthenticated(qpair);
             self.let_go(qpair, false);
         }
     }
@@ -139,7 +144,7 @@ impl Reactor {
     }
 
     fn disconnected(&mut self, qpair: QpairId, reason: DisconnectReason) {
-        if matches!(reason, DisconnectReason::Peer | DisconnectReason::Transport) {
+        if matches!(reason, DisconnectReason::Peer) {
             self.report_if_unauthenticated(qpair);
         }
         match reason {
