@@ -336,7 +336,13 @@ impl DiskOrder {
             let gone = list.swap_remove(at);
             let waits = |entry: &&Entry| entry.stage == Stage::Waiting && gone.precedes(entry);
             woken.extend(list.iter().filter(waits).map(|entry| entry.waiter));
-            left.push(gone);
+            // Without exclusive commands, nothing is pushed, so nothing is allocated.
+            if list
+                .iter()
+                .any(|entry| entry.stage == Stage::Queued && gone.excludes(entry))
+            {
+                left.push(gone);
+            }
         }
         for gone in &left {
             let waits = |entry: &&Entry| entry.stage == Stage::Queued && gone.excludes(entry);

@@ -360,7 +360,7 @@ fn what_spdk_saved_becomes_a_configuration() {
         "bdev_set_options has no counterpart",
         "bdev_nvme_attach_controller has no counterpart",
         "namespace 4 of nqn.2016-06.io.spdk:cnode1 (Nvme0n1) is left out",
-        "nvmf_create_transport has no counterpart",
+        "nvmf_create_transport of TCP has no counterpart",
         "nvmf_create_transport: max_queue_depth 256 is not carried over: [target] has queue_depth",
         "host nqn.2016-06.io.spdk:host2 is left out of nqn.2016-06.io.spdk:cnode1",
     ] {
