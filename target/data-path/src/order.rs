@@ -125,10 +125,17 @@ struct Entries {
     last: u64,
     arrivals: u64,
     exclusion: Exclusion,
+    /// Number of exclusive entries of `list`. Without one, nothing is searched for it.
+    exclusive: usize,
     list: Vec<Entry>,
 }
 
 impl Entries {
+    fn next_arrival(&mut self) -> Option<NonZeroU64> {
+        self.arrivals += 1;
+        NonZeroU64::new(self.arrivals)
+    }
+
     /// Lets a command begin after those that exclude it.
     fn queue(&mut self, ticket: Ticket) -> Stage {
         let own = |entry: &&mut Entry| entry.ticket == ticket;
@@ -142,8 +149,7 @@ impl Entries {
         {
             return Stage::Waiting;
         }
-        self.arrivals += 1;
-        let arrival = NonZeroU64::new(self.arrivals);
+        let arrival = self.next_arrival();
         for entry in self.list.iter_mut().filter(own) {
             entry.arrival = entry.arrival.or(arrival);
         }
@@ -215,12 +221,10 @@ impl DiskOrder {
         entries.last += 1;
         let ticket = Ticket(NonZeroU64::new(entries.last).expect("it was 0 or more"));
         let (stage, arrival) = match entrance {
-            Entrance::AtDisk => {
-                entries.arrivals += 1;
-                (Stage::AtDisk, NonZeroU64::new(entries.arrivals))
-            }
+            Entrance::AtDisk => (Stage::AtDisk, entries.next_arrival()),
             Entrance::Change | Entrance::Exclusive => (Stage::Coming, None),
         };
+        let before = entries.list.len();
         entries.list.extend(ranges.map(|bytes| Entry {
             ticket,
             from,
@@ -230,6 +234,9 @@ impl DiskOrder {
             exclusive: entrance == Entrance::Exclusive,
             arrival,
         }));
+        if entrance == Entrance::Exclusive {
+            entries.exclusive += entries.list.len() - before;
+        }
         ticket
     }
 
@@ -272,7 +279,7 @@ impl DiskOrder {
     /// register each change.
     pub(crate) fn stays_exclusive(&self, now_ns: u64) -> bool {
         let mut entries = self.entries();
-        let in_use = entries.list.iter().any(|entry| entry.exclusive);
+        let in_use = entries.exclusive > 0;
         if let Exclusion::On { idle_since_ns } = &mut entries.exclusion {
             if in_use {
                 *idle_since_ns = None;
@@ -308,13 +315,16 @@ impl DiskOrder {
                 }
             }
         }
-        let stage = match waits {
-            true => Stage::Waiting,
-            false => entries.queue(ticket),
+        let (stage, arrival) = match waits {
+            true => (Stage::Waiting, None),
+            false if entries.exclusive == 0 => (Stage::AtDisk, entries.next_arrival()),
+            false => (entries.queue(ticket), None),
         };
         let own = |entry: &&mut Entry| entry.ticket == ticket;
-        let own = entries.list.iter_mut().filter(own);
-        own.for_each(|entry| entry.stage = stage);
+        for entry in entries.list.iter_mut().filter(own) {
+            entry.stage = stage;
+            entry.arrival = entry.arrival.or(arrival);
+        }
         match stage {
             Stage::AtDisk => Arrival::Go,
             _ => Arrival::Wait,
@@ -326,7 +336,10 @@ impl DiskOrder {
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let (mut woken, mut left) = (Vec::new(), Vec::new());
         let mut entries = self.entries();
-        let list = &mut entries.list;
+        let Entries {
+            exclusive, list, ..
+        } = &mut *entries;
+        let any_exclusive = *exclusive > 0;
         let mut at = 0;
         while at < list.len() {
             if list[at].ticket != ticket {
@@ -334,13 +347,10 @@ impl DiskOrder {
                 continue;
             }
             let gone = list.swap_remove(at);
+            *exclusive -= usize::from(gone.exclusive);
             let waits = |entry: &&Entry| entry.stage == Stage::Waiting && gone.precedes(entry);
             woken.extend(list.iter().filter(waits).map(|entry| entry.waiter));
-            // Without exclusive commands, nothing is pushed, so nothing is allocated.
-            if list
-                .iter()
-                .any(|entry| entry.stage == Stage::Queued && gone.excludes(entry))
-            {
+            if any_exclusive {
                 left.push(gone);
             }
         }
