@@ -209,6 +209,10 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.flags = Sqe::FLAGS_SGL;
         }
+        if self.0.below(8) == 0 {
+            // FUSE: the next capsule may be the partner.
+            sqe.flags |= self.0.below(4) as u8;
+        }
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }

@@ -1,7 +1,7 @@
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
 use cairn_rdma::QpId;
-use nvme_proto::wire::{Cqe, IntoBytes, Sqe, Status};
+use nvme_proto::wire::{Cqe, IntoBytes, Sqe, Status, U16};
 
 use super::capsules::plain;
 use super::peer::{Answer, ENTRIES, Peer};
@@ -16,6 +16,7 @@ suite! {
     hoards_buffers: "a host that never takes its data leaves buffers for the others",
     more_than_the_queue_holds: "more commands outstanding than the queue has entries close it",
     abort_of_duplicates: "an Abort of a CID that several commands have leaves none of them behind",
+    abort_of_duplicate_pairs: "an Abort of a CID that several pairs have leaves none of them behind",
     abort_storm: "more Aborts than ACL allows are answered, none twice",
     event_request_flood: "more event requests than AERL allows fail with Asynchronous Event Request Limit Exceeded",
     error_flood: "a thousand failing commands are a thousand answers",
@@ -84,6 +85,45 @@ fn abort_of_duplicates(setting: &Setting) -> Result<()> {
     answers(&mut peer, admin, &aborts)?;
     for &io in &queues {
         answers(&mut peer, io, &copies)?;
+    }
+    Ok(())
+}
+
+fn abort_of_duplicate_pairs(setting: &Setting) -> Result<()> {
+    const READS: u16 = ENTRIES / 2 - 1;
+    let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
+    let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
+    read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
+    let compare = plain(&mut peer, command::compare(setting.nsid, 0, 1));
+    let write = plain(&mut peer, command::write(setting.nsid, 0, 1));
+    let mut pair = command::fused(compare, write);
+    for sqe in &mut pair {
+        sqe.dptr = peer.keyed(BLOCK_BYTES);
+    }
+    // The CID belongs to commands, to Compares of pairs and to Writes of pairs.
+    for named in [0, 1] {
+        pair[named].cid = read.cid;
+        pair[1 - named].cid = U16::new(peer.new_cid());
+        let mut capsules = vec![read; usize::from(READS)];
+        capsules.extend([pair; ENTRIES as usize / 4].iter().flatten());
+        for &io in &queues[2 * named..2 * named + 2] {
+            say_all(&mut peer, io, &capsules)?;
+        }
+    }
+    let aborts: Vec<Sqe> = (1..=LARGE_QUEUES)
+        .map(|qid| plain(&mut peer, command::abort(qid, read.cid.get())))
+        .collect();
+    say_all(&mut peer, admin, &aborts)?;
+    peer.read_again()?;
+    answers(&mut peer, admin, &aborts)?;
+    for &io in &queues {
+        let mut ended = 0;
+        while ended < READS + 2 * (ENTRIES / 4) {
+            match peer.receive(io)? {
+                Answer::Closed => anyhow::bail!("the target closed the queue"),
+                Answer::Response(_) => ended += 1,
+            }
+        }
     }
     Ok(())
 }

@@ -91,7 +91,12 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,
     };
-    for id in take_from_backend(queues, io, qpair, [cid; 2]) {
+    let victims = Victims {
+        qpair,
+        cid,
+        fused: Vec::new(),
+    };
+    for id in take_from_backend(queues, io, &victims) {
         ordering::leave_at(queues, io, id);
         respond::fail(queues, io, now, id, status);
     }
@@ -132,18 +137,17 @@ pub(in crate::reactor) fn abort(
     let Some(association) = queue.association.clone() else {
         return;
     };
-    let fused = fused_of(queues, qpair, cid);
-    let cids = [
-        cid,
-        fused.map_or(cid, |(_, partner)| queues.requests[partner].cid()),
-    ];
-    let victim = |request: &Request| request.qpair == qpair && cids.contains(&request.cid());
-    let is_fetching = |id: RequestId| {
-        let stage = queues.requests[id].stage();
-        matches!(stage, Stage::AwaitingRead | Stage::Reading)
+    let victims = Victims::with_partners(queues, qpair, cid);
+    let victim = |request: &Request| victims.has(request);
+    let fetches =
+        |request: &Request| matches!(request.stage(), Stage::AwaitingRead | Stage::Reading);
+    let is_fetching = |&id: &RequestId| {
+        let request = &queues.requests[id];
+        let partner = request.fused.partner();
+        fetches(request) || partner.is_some_and(|partner| fetches(&queues.requests[partner]))
     };
     // The device has, or soon has, the buffer of the pair.
-    if fused.is_some_and(|(id, partner)| is_fetching(id) || is_fetching(partner)) {
+    if victims.fused.iter().any(is_fetching) {
         let (cntlid, subsystem) = (association.controller.cntlid(), association.subsystem);
         return subsystem.abort_done(cntlid, abort_cid, false);
     }
@@ -155,7 +159,7 @@ pub(in crate::reactor) fn abort(
     io.shares.take_out(requests, victim, &mut take);
     let reads = &mut queues.qpairs[qpair].awaiting_read;
     requests.take_out(reads, victim, &mut take);
-    take_from_backend(queues, io, qpair, cids)
+    take_from_backend(queues, io, &victims)
         .into_iter()
         .for_each(take);
     let aborted = !found.is_empty();
@@ -166,31 +170,44 @@ pub(in crate::reactor) fn abort(
         abort_cid,
         until: now.at + ABORT_TIMEOUT,
     };
-    if !aborted && let Some(tag) = stop_in_backend(queues, io, qpair, cids) {
+    if !aborted && let Some(tag) = stop_in_backend(queues, io, &victims) {
         return io.aborts.add(Abort { tag, ..abort });
     }
     for id in found {
         ordering::leave_at(queues, io, id);
-        let id = fused.map_or(id, |(id, _)| id);
+        let partner = queues.requests[id].fused.partner();
+        let named = partner.filter(|partner| victims.fused.contains(partner));
+        let id = named.unwrap_or(id);
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
     }
     abort.answer(aborted);
 }
 
-/// Returns the fused command with this CID, and its partner.
-fn fused_of(queues: &Queues, qpair: QpairId, cid: u16) -> Option<(RequestId, RequestId)> {
-    let of_qpair = queues.requests.of_qpair(qpair);
-    let mut of_cid = of_qpair.filter(|&id| queues.requests[id].cid() == cid);
-    of_cid.find_map(|id| Some((id, queues.requests[id].fused.partner()?)))
+/// Commands of a queue pair with a CID, and the partners of the fused ones among them.
+struct Victims {
+    qpair: QpairId,
+    cid: u16,
+    /// Fused commands with the CID.
+    fused: Vec<RequestId>,
 }
 
-fn take_from_backend(
-    queues: &mut Queues,
-    io: &mut Io,
-    qpair: QpairId,
-    cids: [u16; 2],
-) -> Vec<RequestId> {
-    let victim = |request: &Request| request.qpair == qpair && cids.contains(&request.cid());
+impl Victims {
+    fn with_partners(queues: &Queues, qpair: QpairId, cid: u16) -> Self {
+        let requests = &queues.requests;
+        let is_one = |&id: &RequestId| requests[id].cid() == cid && requests[id].is_fused();
+        let fused = requests.of_qpair(qpair).filter(is_one).collect();
+        Self { qpair, cid, fused }
+    }
+
+    fn has(&self, request: &Request) -> bool {
+        let is_partner = |partner| self.fused.contains(&partner);
+        request.qpair == self.qpair
+            && (request.cid() == self.cid || request.fused.partner().is_some_and(is_partner))
+    }
+}
+
+fn take_from_backend(queues: &mut Queues, io: &mut Io, victims: &Victims) -> Vec<RequestId> {
+    let victim = |request: &Request| victims.has(request);
     let mut found = Vec::new();
     io.retries
         .take_out(&mut queues.requests, victim, |id| found.push(id));
@@ -201,16 +218,11 @@ fn take_from_backend(
     found
 }
 
-fn stop_in_backend(
-    queues: &mut Queues,
-    io: &mut Io,
-    qpair: QpairId,
-    cids: [u16; 2],
-) -> Option<u64> {
+fn stop_in_backend(queues: &mut Queues, io: &mut Io, victims: &Victims) -> Option<u64> {
     let requests = &mut queues.requests;
-    let id = requests.of_qpair(qpair).find(|&id| {
+    let id = requests.of_qpair(victims.qpair).find(|&id| {
         let request = &requests[id];
-        request.stage() == Stage::InBackend && cids.contains(&request.cid())
+        request.stage() == Stage::InBackend && victims.has(request)
     })?;
     io.stop_block(&mut requests[id], id);
     Some(requests.work_id(id, WorkKind::Block))
