@@ -58,6 +58,18 @@ fn enter(
     request.ordered = Some(order.enter(from, waiter, entrance, ranges));
 }
 
+/// Enters all blocks of a command with one range.
+fn enter_blocks(
+    request: &mut Request,
+    id: RequestId,
+    association: &Association,
+    disks: &Disks,
+    entrance: Entrance,
+) {
+    let blocks = std::iter::once(bytes_of(request, disks));
+    enter(request, id, association, disks, entrance, blocks);
+}
+
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if !changes_blocks(request) {
@@ -68,15 +80,7 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     request.restrictions = request.restrictions.ordered();
-    let ranges = std::iter::once(bytes_of(request, &io.disks));
-    enter(
-        request,
-        id,
-        association,
-        &io.disks,
-        Entrance::Change,
-        ranges,
-    );
+    enter_blocks(request, id, association, &io.disks, Entrance::Change);
 }
 
 /// Makes a Compare, or a Compare and Write, exclude all other changes of its blocks.
@@ -86,15 +90,7 @@ pub(super) fn exclude(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     request.restrictions = request.restrictions.ordered();
-    let ranges = std::iter::once(bytes_of(request, &io.disks));
-    enter(
-        request,
-        id,
-        association,
-        &io.disks,
-        Entrance::Exclusive,
-        ranges,
-    );
+    enter_blocks(request, id, association, &io.disks, Entrance::Exclusive);
     let disk = request.disk.expect("a command with blocks has a disk");
     association
         .subsystem
@@ -139,15 +135,7 @@ pub(super) fn arrive_whole(queues: &mut Queues, io: &Io, id: RequestId) -> Arriv
             return Arrival::Go;
         }
         let (request, association) = of_association(queues, id);
-        let blocks = std::iter::once(bytes_of(request, &io.disks));
-        enter(
-            request,
-            id,
-            association,
-            &io.disks,
-            Entrance::Change,
-            blocks,
-        );
+        enter_blocks(request, id, association, &io.disks, Entrance::Change);
     }
     arrive(queues, io, id, false)
 }
@@ -227,8 +215,7 @@ fn enter_at_disk(
         if !is_copy {
             request.restrictions = request.restrictions.ordered();
         }
-        let ranges = std::iter::once(bytes_of(request, disks));
-        enter(request, id, association, disks, Entrance::AtDisk, ranges);
+        enter_blocks(request, id, association, disks, Entrance::AtDisk);
     }
 }
 
@@ -244,6 +231,19 @@ pub(super) fn enter_lost(
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, Entrance::AtDisk, ranges);
     }
+}
+
+/// Copies the host's data, which are ranges of blocks, to `bytes`.
+#[inline(never)]
+pub(super) fn copy_ranges<'a>(
+    queues: &Queues,
+    io: &Io,
+    id: RequestId,
+    bytes: &'a mut [u8],
+) -> &'a [u8] {
+    let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
+    io.ring.peek(input_span(queues, io, id), data);
+    data
 }
 
 pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
