@@ -480,17 +480,21 @@ pub(super) struct Dsm {
     target: Target,
 }
 
+fn check_counts(slbs: usize, blocks: usize) -> Result<()> {
+    /// Maximum ranges of Dataset Management and Copy commands: NR is 8 bits, 0-based.
+    const RANGES_MAX: usize = 256;
+    if slbs != blocks || slbs > RANGES_MAX {
+        return Err(format!(
+            "--slbs and --blocks require the same count of numbers, up to {RANGES_MAX}"
+        ));
+    }
+    Ok(())
+}
+
 impl Dsm {
     pub(super) fn usage(&self) -> Result<()> {
-        /// Maximum ranges of a Dataset Management command: NR is 8 bits, 0-based.
-        const RANGES_MAX: usize = 256;
         self.leave.check("dsm --ad")?;
-        if self.slbs.len() != self.blocks.len() || self.slbs.len() > RANGES_MAX {
-            return Err(format!(
-                "--slbs and --blocks require the same count of numbers, up to {RANGES_MAX}"
-            ));
-        }
-        Ok(())
+        check_counts(self.slbs.len(), self.blocks.len())
     }
 
     pub(super) fn run(&self) -> Result<()> {
@@ -533,15 +537,8 @@ pub(super) struct Copy {
 
 impl Copy {
     pub(super) fn usage(&self) -> Result<()> {
-        /// Maximum sources of a Copy command: NR is 8 bits, 0-based.
-        const SOURCES_MAX: usize = 256;
         self.leave.check("copy")?;
-        if self.slbs.len() != self.blocks.len() || self.slbs.len() > SOURCES_MAX {
-            return Err(format!(
-                "--slbs and --blocks require the same count of numbers, up to {SOURCES_MAX}"
-            ));
-        }
-        Ok(())
+        check_counts(self.slbs.len(), self.blocks.len())
     }
 
     pub(super) fn run(&self) -> Result<()> {
