@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_config::{Draft, EditError, Losses, Nqn, PORT_DEFAULT, Trid, without_secrets};
+use cairn_config::{Draft, EditError, Losses, PORT_DEFAULT, Trid, without_secrets};
 use cairn_control::{
     Declared,
     Effect::{self, Changes, Reads, Reloads},
@@ -18,7 +18,7 @@ use super::changes::{Change, Job, Pending};
 use super::doubts::doubts;
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
-    NamespaceOf,
+    NamespaceOf, parse_nqn,
 };
 use super::problems::Observations;
 use super::published::{Facts, Published};
@@ -483,7 +483,7 @@ impl Methods {
 
     async fn disconnect(&self, params: Params) -> Answer {
         let ControllerOf { nqn, cntlid } = read(params)?;
-        let parsed = Nqn::parse(&nqn).map_err(|error| Error::invalid(error.to_string()))?;
+        let parsed = parse_nqn(&nqn)?;
         match self.handle.disconnect(parsed, cntlid).await {
             Some(true) => Ok(json!(true)),
             Some(false) => Err(Error::errno(

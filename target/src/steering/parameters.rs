@@ -1,7 +1,12 @@
 use std::net::IpAddr;
 
-use cairn_config::{Traddr, Trid};
+use cairn_config::{Nqn, Traddr, Trid};
+use cairn_control::Error;
 use serde::Deserialize;
+
+pub(super) fn parse_nqn(text: &str) -> Result<Nqn, Error> {
+    Nqn::parse(text).map_err(|error| Error::invalid(error.to_string()))
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::methods::{Methods, answer};
-use super::parameters::NamespaceOf;
+use super::parameters::{NamespaceOf, parse_nqn};
 use super::refused::stopped;
 use crate::answers::{Registrant, Registrations, Reservation};
 use crate::server::{Export, NotCleared, Snapshot};
@@ -82,7 +82,7 @@ fn shown(hostid: &HostId) -> String {
 impl Methods {
     pub(super) async fn reservation(&self, params: Map<String, Value>) -> Result<Value, Error> {
         let NamespaceOf { nqn, nsid } = read(params)?;
-        let parsed = Nqn::parse(&nqn).map_err(|error| Error::invalid(error.to_string()))?;
+        let parsed = parse_nqn(&nqn)?;
         match self.snapshot().await?.export(&(parsed, nsid)) {
             Some(export) => answer(&registrations(&export)),
             None => Err(not_exported(&named(&nqn, nsid))),
@@ -95,7 +95,7 @@ impl Methods {
         params: Map<String, Value>,
     ) -> Result<Value, Error> {
         let NamespaceOf { nqn, nsid } = read(params)?;
-        let parsed = Nqn::parse(&nqn).map_err(|error| Error::invalid(error.to_string()))?;
+        let parsed = parse_nqn(&nqn)?;
         let claimed = Arc::new(AtomicBool::new(false));
         let begun = self
             .handle
