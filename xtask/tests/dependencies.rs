@@ -32,13 +32,13 @@ fn crates_of(package: &str, features: &str) -> Vec<String> {
 #[test]
 fn the_lock_file_of_the_fuzz_targets_is_complete() {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--locked", "--offline", "--format-version", "1"])
+        .args(["metadata", "--locked", "--format-version", "1"])
         .args(["--manifest-path", "../fuzz/Cargo.toml"])
         .output()
         .expect("cargo runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !error.contains("cannot update the lock file"),
+        output.status.success(),
         "run `cargo metadata --manifest-path fuzz/Cargo.toml`, and commit its lock file: {error}"
     );
 }
