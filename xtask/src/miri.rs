@@ -43,7 +43,7 @@ const PARTS: [Part; 4] = [
         programs: "--lib",
         // Skipped tests try every length at every offset, every code, or thousands of combinations.
         tests: "--skip any_window_shows --skip field_keeps_every_bit \
-                --skip the_choice_is_always",
+                --skip the_choice_is_always --skip planted",
     },
 ];
 
