@@ -30,6 +30,9 @@ const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
 
+/// Largest archive of other versions that is taken, in bytes.
+const OTHER_VERSIONS_MAX: u64 = 6 << 30;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     action: Action,
@@ -47,9 +50,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let tree = Tree::locate()?;
     let archive = archive(&tree)?;
     match args.action {
-        Action::Take if archive.exists() => take(&archive, tree.build())?,
-        Action::Take => println!("nothing is kept for these versions: all crates are compiled"),
-        Action::Keep if archive.exists() => {}
+        Action::Take => match closest(archive)? {
+            Some(archive) => take(&archive, tree.build())?,
+            None => println!("nothing is kept: all crates are compiled"),
+        },
         Action::Keep => keep(&archive, &tree)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -71,6 +75,23 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     Ok(folder()?.join(format!("compiled/{:016x}.tar", fingerprint(&recipe))))
 }
 
+/// Returns the archive of these versions, or else the newest of other versions: cargo compiles the
+/// crates that differ. An archive that has gathered the crates of many versions is not taken.
+fn closest(exact: PathBuf) -> Result<Option<PathBuf>> {
+    if exact.exists() {
+        return Ok(Some(exact));
+    }
+    let dir = exact.parent().context("the archive is in a folder")?;
+    let others = fs::read_dir(dir).into_iter().flatten().flatten();
+    let others = others.filter_map(|entry| Some((entry.metadata().ok()?, entry.path())));
+    let others = others.filter(|(about, path)| {
+        about.len() <= OTHER_VERSIONS_MAX && path.extension().is_some_and(|ending| ending == "tar")
+    });
+    Ok(others
+        .max_by_key(|(about, _)| about.modified().ok())
+        .map(|(_, path)| path))
+}
+
 fn take(archive: &Path, output: &Path) -> Result<()> {
     fs::create_dir_all(output)?;
     let mut tar = Command::new("tar");
@@ -84,11 +105,20 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the compiled dependencies into the cache. Prints nothing, because the output of CI must
-/// end with the total of the tests.
+/// Copies the compiled dependencies into the cache, unless its archive already has about as many
+/// bytes. Prints nothing, because the output of CI must end with the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
+    let found = others(tree.build(), &own_names(tree.workspace())?)?;
+    let kept = fs::metadata(archive).map_or(0, |about| about.len());
+    let new: u64 = found
+        .iter()
+        .map(|path| size(&tree.build().join(path)))
+        .sum();
+    if new <= kept + kept / 50 {
+        return Ok(());
+    }
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
     tar.args(["--format=posix", "-C"])
@@ -99,7 +129,7 @@ fn keep(archive: &Path, tree: &Tree) -> Result<()> {
         .stdin(Stdio::piped());
     let mut child = tar.spawn().context("cannot run tar")?;
     let mut list = child.stdin.take().context("tar was started with a pipe")?;
-    for path in others(tree.build(), &own_names(tree.workspace())?)? {
+    for path in found {
         list.write_all(path.as_os_str().as_encoded_bytes())?;
         list.write_all(&[0])?;
     }
@@ -157,6 +187,13 @@ fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+fn size(path: &Path) -> u64 {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| size(&entry.path())).sum(),
+        Err(_) => fs::symlink_metadata(path).map_or(0, |about| about.len()),
+    }
+}
+
 fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
     if folder.join(NOTES).exists() {
         return vec![folder.to_owned()];
@@ -206,6 +243,25 @@ mod tests {
         ] {
             assert_eq!(crate_of(file).as_deref(), name, "{file}");
         }
+    }
+
+    #[test]
+    fn the_archive_of_other_versions_serves_until_it_is_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let exact = folder.path().join("1.tar");
+        assert_eq!(closest(exact.clone()).unwrap(), None);
+        let other = folder.path().join("2.tar");
+        for (name, length) in [
+            ("2.tar", 1),
+            ("partial", 1),
+            ("3.tar", OTHER_VERSIONS_MAX + 1),
+        ] {
+            let file = fs::File::create(folder.path().join(name)).unwrap();
+            file.set_len(length).unwrap();
+        }
+        assert_eq!(closest(exact.clone()).unwrap(), Some(other));
+        fs::write(&exact, "").unwrap();
+        assert_eq!(closest(exact.clone()).unwrap(), Some(exact));
     }
 
     #[test]
