@@ -73,7 +73,7 @@ pub enum Arrived<T> {
     Waits,
     /// The command is executed, or aborted, by itself.
     Alone(T),
-    /// Both commands of a pair.
+    /// The command completes a pair: its first and second command.
     Pair(T, T),
 }
 
@@ -97,7 +97,7 @@ impl<T> Pairing<T> {
         }
     }
 
-    /// First command that waits.
+    /// Returns the first command of a pair whose second command has not arrived.
     #[must_use]
     #[inline]
     pub const fn waiting(&self) -> Option<&T> {

@@ -34,7 +34,7 @@ pub enum Cause {
     /// The host challenged a controller without a secret.
     #[error("the host requires a controller's key, and the target has no dhchap_ctrl_key for it")]
     NoControllerSecret,
-    /// Failure that says nothing about the secrets.
+    /// Failure for another reason than a wrong or missing secret.
     #[error("{0}")]
     Other(Reason),
 }

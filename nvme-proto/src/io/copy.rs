@@ -44,7 +44,7 @@ impl CopyFormat {
     }
 }
 
-/// Copy without its source ranges.
+/// Fields of a Copy command. Its source ranges are in the data ([`CopyRanges`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockCopy {
     /// SDLBA: first destination block.

@@ -36,8 +36,8 @@ _cairn_target_names() {
 complete -F _cairn_target_names -o bashdefault -o default cairn-target
 "#;
 
-/// Zsh function that asks the target for names first. If there are none, it calls the generated
-/// function, which is renamed to `_cairn-target-words`.
+/// Zsh function that asks the target for names first. If the target has no names, the function calls
+/// the generated function, which is renamed to `_cairn-target-words`.
 const NAMES_IN_ZSH: &str = r#"
 _cairn-target() {
     local -a names

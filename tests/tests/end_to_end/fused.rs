@@ -233,7 +233,7 @@ impl Tally {
     }
 }
 
-/// Workers of one host, each with its own queue.
+/// Workers of one host. Each worker uses a separate queue.
 struct Incrementer<'a> {
     target: &'a TestTarget,
     name: &'static str,

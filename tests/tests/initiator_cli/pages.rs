@@ -45,7 +45,7 @@ const VALUES: &[(&str, &str)] = &[
 struct Line {
     place: String,
     words: Vec<String>,
-    /// Whether the command line is part of a sentence. It may then lack arguments.
+    /// Whether the command line is part of a sentence, and may therefore lack arguments.
     is_prose: bool,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
     pub(super) on_cpu: Duration,
-    /// Time in which the process waited for a processor. It indicates other load.
+    /// Time in which the process waited for a processor, because other processes used it.
     pub(super) waited: Duration,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Stage {
     pub(super) seconds: f64,
     /// Disk for the rows without a network. By default, it is a file in `folder`.
     pub(super) own_disk: Option<PathBuf>,
-    /// Counters that filling a memory disk has caused. They are subtracted from samples.
+    /// Counters that filling a memory disk has caused, and that are subtracted from samples.
     pub(super) filling: Counters,
 }
 
