@@ -18,6 +18,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 
+use deb::Compression;
 use stage::Staged;
 
 const GZIP: &str = "--use-compress-program=gzip -n";
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// Install cargo-generate-rpm into the cache if it is missing
     #[arg(long)]
     pub(crate) install_tools: bool,
-    /// Make only the .deb of target and host
+    /// Make only the .deb of target and host, compressed by gzip
     #[arg(long)]
     pub(crate) deb_only: bool,
     /// Suffix of the version, such as ~rc1 or +local1
@@ -77,13 +78,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         glibc: stage::oldest_glibc(&staged)?,
     };
     if args.deb_only {
-        let file = deb::write(&staged.main, &deb::MAIN, &about, &out)?;
+        let file = deb::write(&staged.main, &deb::MAIN, &about, &out, Compression::Gzip)?;
         println!("{}", file.display());
         return Ok(ExitCode::SUCCESS);
     }
     for file in [
-        deb::write(&staged.main, &deb::MAIN, &about, &out)?,
-        deb::write(&staged.debug, &deb::DEBUG, &about, &out)?,
+        deb::write(&staged.main, &deb::MAIN, &about, &out, Compression::Xz)?,
+        deb::write(&staged.debug, &deb::DEBUG, &about, &out, Compression::Xz)?,
         tarball(&staged.main, &about, &out)?,
         image::write(&staged, &about, &out)?,
     ] {
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(engine) = &staged.engine {
         println!(
             "{}",
-            deb::write(engine, &deb::ENGINE, &about, &out)?.display()
+            deb::write(engine, &deb::ENGINE, &about, &out, Compression::Xz)?.display()
         );
     }
     match rpm::write(&staged.main, &about, &out, args.install_tools)? {

@@ -46,7 +46,20 @@ pub(super) const ENGINE: Package = Package {
     scripts: None,
 };
 
-pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -> Result<PathBuf> {
+#[derive(Clone, Copy)]
+pub(super) enum Compression {
+    Xz,
+    /// Compression for emulated processors, which decompress xz slowly.
+    Gzip,
+}
+
+pub(super) fn write(
+    tree: &Path,
+    package: &Package,
+    about: &About,
+    out: &Path,
+    compression: Compression,
+) -> Result<PathBuf> {
     let tool = installed_tool(&TOOL).map_or_else(|| cached_tool(&TOOL), Ok)?;
     let folder = out.join("deb");
     fs::create_dir_all(folder.join("src"))?;
@@ -59,6 +72,10 @@ pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -
     let mut tool = Command::new(tool);
     tool.args(["deb", "--quiet", "--offline", "--no-build", "--no-strip"])
         .args(["--no-dbgsym", "--compress-system"])
+        .arg(match compression {
+            Compression::Xz => "--compress-type=xz",
+            Compression::Gzip => "--compress-type=gz",
+        })
         .args(["--deb-version", &about.version])
         .arg("--output")
         .arg(&file)
