@@ -170,6 +170,28 @@ impl Serve {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
+    /// Refuses a file such as `/etc/hostname`, which a host would overwrite. A configuration file can
+    /// export a disk image whose last block is incomplete.
+    fn check_exports(&self) -> Result<(), String> {
+        const SECTOR_BYTES: u64 = 512;
+        let length = |path: &Path| {
+            let about = std::fs::metadata(path).ok()?;
+            about.is_file().then_some(about.len())
+        };
+        for export in &self.export {
+            let length = files::call_here(Path::new(export), length);
+            if let Ok(Some(length)) = length
+                && length % SECTOR_BYTES != 0
+            {
+                return Err(format!(
+                    "error: --export {export} is not a disk image: it has {length} bytes, which is not a \
+                     multiple of {SECTOR_BYTES}; if it is one, export it by --config, without its last bytes"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn source(&self) -> Source {
         let flags = Flags {
             listen: self.listen.clone(),

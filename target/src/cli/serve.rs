@@ -57,6 +57,7 @@ pub(super) fn run(serve: &Serve) -> ExitCode {
 }
 
 fn run_target(serve: &Serve) -> Result<(), Failure> {
+    serve.check_exports().map_err(Failure::refused)?;
     let mut source = serve.source();
     let (text, config) = source.read().map_err(Failure::refused)?;
     let log = logging::start(&config.target.log).map_err(Failure::refused)?;

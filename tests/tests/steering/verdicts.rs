@@ -131,6 +131,17 @@ fn serve_exits_with_2_only_where_another_start_cannot_help() {
 }
 
 #[test]
+fn serve_exports_no_file_that_is_not_a_disk_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("shadow");
+    std::fs::write(&file, "root:*:19000:0:99999:7:::\n").unwrap();
+    let served = run(&["serve", "--export", file.to_str().unwrap()]);
+    let stderr = String::from_utf8(served.stderr).unwrap();
+    assert_eq!(served.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("is not a disk image"), "{stderr}");
+}
+
+#[test]
 fn a_target_without_a_listener_does_not_say_that_it_is_ready() {
     let folder = tempfile::tempdir().unwrap();
     let file = config(folder.path(), "192.0.2.77", "mem:1MiB");
