@@ -90,6 +90,15 @@ fn no_removal_lets_a_host_in_without_its_key() {
 }
 
 #[test]
+fn a_removal_by_spdk_logs_the_key_that_is_lost() {
+    let target = start();
+    let params = json!({"nqn": KEYED, "host": host()});
+    assert_eq!(target.done("nvmf_subsystem_remove_host", params), true);
+    let log = target.log();
+    assert!(log.contains("loses its key"), "{log}");
+}
+
+#[test]
 fn a_host_without_a_key_is_refused_where_one_is_required() {
     let target = start();
     for to in [KEYED, OPEN] {

@@ -16,7 +16,7 @@ pub(crate) mod saved;
 pub(crate) mod views;
 
 use cairn_config::{
-    Config, Draft, EditError, NewCeph, NewNamespace, NewSubsystem, Subsystem, Uuid,
+    Config, Draft, EditError, Losses, NewCeph, NewNamespace, NewSubsystem, Subsystem, Uuid,
 };
 use cairn_control::{
     Declared,
@@ -159,6 +159,22 @@ fn edit<'c, T>(
     })
 }
 
+/// Removes an object. Logs the settings that are lost with it, because SPDK's answers have no place
+/// for them.
+async fn remove(
+    control: &impl Control,
+    edit: impl Fn(&mut Draft) -> Result<Losses, EditError> + Send + Sync + 'static,
+) -> Answer {
+    let losses = control.change(Kind::Shrinks, move |stage| {
+        Ok(json!(edit(&mut stage.draft).map_err(of)?))
+    });
+    for loss in losses.await?.as_array().into_iter().flatten() {
+        // Cause: a control socket request.
+        tracing::warn!("{}", loss.as_str().unwrap_or_default());
+    }
+    Ok(json!(true))
+}
+
 pub async fn call(control: &impl Control, method: &str, mut params: Params) -> Answer {
     ignored::take_out(method, &mut params)?;
     if params.contains_key("nqn")
@@ -228,18 +244,12 @@ async fn change(control: &impl Control, method: &str, params: Params) -> Answer 
         "nvmf_create_subsystem" => create_subsystem(control, params).await,
         "nvmf_delete_subsystem" => {
             let SubsystemOf { nqn, .. } = read(params)?;
-            edit(control, Kind::Shrinks, move |draft| {
-                draft.remove_subsystem(&nqn)
-            })
-            .await
+            remove(control, move |draft| draft.remove_subsystem(&nqn)).await
         }
         "nvmf_subsystem_add_ns" => add_ns(control, params).await,
         "nvmf_subsystem_remove_ns" => {
             let NsRemove { nqn, nsid, .. } = read(params)?;
-            edit(control, Kind::Shrinks, move |draft| {
-                draft.remove_namespace(&nqn, nsid)
-            })
-            .await
+            remove(control, move |draft| draft.remove_namespace(&nqn, nsid)).await
         }
         "nvmf_ns_add_host" => show_ns(control, params, Kind::Grows, true).await,
         "nvmf_ns_remove_host" => show_ns(control, params, Kind::Shrinks, false).await,
@@ -250,10 +260,7 @@ async fn change(control: &impl Control, method: &str, params: Params) -> Answer 
         "nvmf_subsystem_set_keys" => keyring::set_keys(control, params).await,
         "nvmf_subsystem_remove_host" => {
             let HostOf { nqn, host, .. } = read(params)?;
-            edit(control, Kind::Shrinks, move |draft| {
-                draft.remove_host(&nqn, &host)
-            })
-            .await
+            remove(control, move |draft| draft.remove_host(&nqn, &host)).await
         }
         "nvmf_subsystem_allow_any_host" => {
             let Allow {
