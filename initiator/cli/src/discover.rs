@@ -1,5 +1,5 @@
 use cairn_doctor::tos::Tos;
-use cairn_initiator::IoQueue;
+use cairn_initiator::{Host, IoQueue};
 use clap::Args;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, Eflags, RdmaProvider, RdmaTsas, SubsystemType, TransportType,
@@ -154,6 +154,18 @@ pub(super) fn ascii(field: &[u8]) -> String {
     text.trim_end_matches(['\0', ' ']).to_owned()
 }
 
+/// Ends that proved their identity.
+fn authenticated(host: &Host) -> &'static str {
+    let secrets = host.options().authentication.as_ref();
+    match secrets {
+        Some(secrets) if host.controller().is_authenticated() => match secrets.controller {
+            Some(_) => "host and controller",
+            None => "host",
+        },
+        _ => "none",
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct ConnectCheck {
     #[command(flatten)]
@@ -172,6 +184,7 @@ impl ConnectCheck {
             .with("provider", session.provided.name)
             .with("device", host.device().name())
             .with("cntlid", host.cntlid())
+            .with("authenticated", authenticated(&host))
             .with("model", ascii(&identity.mn))
             .with("serial", ascii(&identity.sn))
             .with("firmware", ascii(&identity.fr))

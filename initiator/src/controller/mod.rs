@@ -180,6 +180,13 @@ impl Controller {
         self.state == AssociationState::Live
     }
 
+    /// True if the target required the host to authenticate, and it did. With a secret for the
+    /// controller, the controller authenticated, too.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.association.is_authenticated()
+    }
+
     /// Takes the oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.pop()

@@ -51,6 +51,12 @@ impl Association {
         }
     }
 
+    /// True if the target required authentication of the admin queue, and it succeeded.
+    #[must_use]
+    pub const fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+
     /// True if a queue is being authenticated.
     #[must_use]
     pub fn is_authenticating(&self) -> bool {

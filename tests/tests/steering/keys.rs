@@ -108,8 +108,11 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     );
     assert_keys(&target, &[("one", false, 2), ("two", false, 2)]);
     assert_eq!(open.active_namespaces().unwrap(), [1]);
+    assert!(!open.controller().is_authenticated());
     assert_refused(connect(&target, None, None));
-    drop(connect(&target, Some(1), Some(2)).unwrap());
+    let keyed = connect(&target, Some(1), Some(2)).unwrap();
+    assert!(keyed.controller().is_authenticated());
+    drop(keyed);
     assert_refused(connect(&target, Some(1), Some(1)));
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nqn": host(&target), "dhchap_key": "one", "dhchap_ctrlr_key": "two"});
