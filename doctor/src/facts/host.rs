@@ -25,6 +25,8 @@ const MODULES: [&str; 18] = [
     "vlan_8021q",
     "8021q",
 ];
+pub(crate) const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
+const CAP_NET_ADMIN: u32 = 12;
 const CAP_IPC_LOCK: u32 = 14;
 
 /// State of the machine apart from its adapters.
@@ -36,6 +38,8 @@ pub struct Host {
     pub modules: Known<Vec<String>>,
     /// Limit on locked memory.
     pub memlock: Known<Memlock>,
+    /// Limit on receive buffers of sockets; `None` if it cannot be read.
+    pub receive_buffer: Option<ReceiveBuffer>,
     /// User ID and groups of this process.
     pub user: Known<User>,
     /// Device nodes that programs open, by name.
@@ -61,6 +65,15 @@ pub struct Memlock {
     pub has_cap_ipc_lock: bool,
     /// Line of this limit in /proc/self/limits.
     pub line: String,
+}
+
+/// Limit on receive buffers of sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReceiveBuffer {
+    /// `net.core.rmem_max` in bytes.
+    pub max_bytes: u64,
+    /// True if this process has CAP_NET_ADMIN, which lifts the limit.
+    pub has_cap_net_admin: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -96,6 +109,7 @@ impl Host {
             kernel: source.text("/proc/sys/kernel/osrelease").into(),
             modules: modules(source).into(),
             memlock: memlock(source).into(),
+            receive_buffer: receive_buffer(source).ok(),
             user: user(source).into(),
             has_device_nodes: nodes.is_ok(),
             nodes: device_nodes(source, nodes.unwrap_or_default()),
@@ -148,16 +162,27 @@ fn memlock(source: &dyn Source) -> Result<Memlock, Unknown> {
         .trim_start_matches("Max locked memory")
         .split_whitespace()
         .map(|value| value.parse().ok());
-    let status = source.read("/proc/self/status")?;
-    let capabilities = field(&status, "CapEff:")
-        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
-        .unwrap_or(0);
     Ok(Memlock {
         soft_bytes: values.next().flatten(),
         hard_bytes: values.next().flatten(),
-        has_cap_ipc_lock: capabilities & (1 << CAP_IPC_LOCK) != 0,
+        has_cap_ipc_lock: has_capability(source, CAP_IPC_LOCK)?,
         line: line.split_whitespace().collect::<Vec<_>>().join(" "),
     })
+}
+
+fn receive_buffer(source: &dyn Source) -> Result<ReceiveBuffer, Unknown> {
+    Ok(ReceiveBuffer {
+        max_bytes: source.number(RMEM_MAX)?,
+        has_cap_net_admin: has_capability(source, CAP_NET_ADMIN)?,
+    })
+}
+
+fn has_capability(source: &dyn Source, number: u32) -> Result<bool, Unknown> {
+    let status = source.read("/proc/self/status")?;
+    let effective = field(&status, "CapEff:")
+        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
+        .unwrap_or(0);
+    Ok(effective & (1 << number) != 0)
 }
 
 fn user(source: &dyn Source) -> Result<User, Unknown> {

@@ -4,6 +4,7 @@
 //! reads nothing from the machine. `docs/roce/rules.md` lists rules and tests.
 
 mod attributes;
+mod buffers;
 mod classes;
 mod counters;
 mod ecn;
@@ -103,7 +104,7 @@ pub struct Rule {
 }
 
 /// Rules in the order of checks; rules about total failure come first.
-pub const RULES: [Rule; 21] = [
+pub const RULES: [Rule; 22] = [
     Rule::new(
         modules::NAME,
         "devices, drivers and kernel modules",
@@ -118,6 +119,11 @@ pub const RULES: [Rule; 21] = [
         memlock::NAME,
         "how much memory may be locked",
         memlock::check,
+    ),
+    Rule::new(
+        buffers::NAME,
+        "how much a socket may buffer",
+        buffers::check,
     ),
     Rule::new(
         attributes::NAME,

@@ -97,6 +97,26 @@ fn memlock_is_summed_up_and_root_is_exempt() {
 }
 
 #[test]
+fn a_small_receive_buffer_matters_to_user_space_without_the_capability() {
+    let small = "[/proc]\nsys/net/core/rmem_max = 212992\n";
+    let found = findings(&changed("no-device", small));
+    assert_found(&found, "buffers", &["note", "208 KiB", "8 MiB", "rmem_max"]);
+    let large = "[/proc]\nsys/net/core/rmem_max = 8388608\n";
+    let admin = "[/proc]\nsys/net/core/rmem_max = 212992\nself/status = Uid:\\t1\\t1\\t1\\t1\\nGid:\\t1\\t1\\t1\\t1\\nCapEff:\\t0000000000001000";
+    for (machine, change) in [
+        ("no-device", large),
+        ("no-device", admin),
+        ("healthy", small),
+    ] {
+        let found = findings(&changed(machine, change));
+        assert!(
+            found.iter().all(|finding| finding.rule != "buffers"),
+            "{change}"
+        );
+    }
+}
+
+#[test]
 fn device_nodes_open_to_all_users_are_a_note() {
     let open = "[/dev/infiniband]\nuverbs0 @ 0666 0 0";
     let findings = findings(&changed("healthy", open));
