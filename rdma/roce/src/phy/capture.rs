@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -60,22 +60,11 @@ impl Capture {
     /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
     /// An existing file is replaced only if it belongs to this user, because captured packets
-    /// contain data, and other users may be able to create links at the path.
+    /// contain data, and other users may be able to create links at the path. A file with content
+    /// is replaced only if it is a capture of Cairn.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
-        let mut section = Vec::new();
-        section.extend(0x1a2b_3c4d_u32.to_le_bytes());
-        section.extend(1_u16.to_le_bytes());
-        section.extend(0_u16.to_le_bytes());
-        section.extend(u64::MAX.to_le_bytes());
-        write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        let mut interface = Vec::new();
-        interface.extend(1_u16.to_le_bytes());
-        interface.extend(0_u16.to_le_bytes());
-        interface.extend(0_u32.to_le_bytes());
-        interface.extend([9, 0, 1, 0, 9, 0, 0, 0]);
-        interface.extend([0; 4]);
-        write_block(&mut file, 1, &interface)?;
+        file.write_all(&file_header()?)?;
         file.flush()?;
         Ok(Self {
             file: Mutex::new(Sink {
@@ -163,7 +152,8 @@ impl Drop for Capture {
 
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
+    options.read(true).write(true);
+    options.create(true).truncate(false).mode(0o600);
     // Without O_NONBLOCK, opening a named pipe would wait for a reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -180,9 +170,44 @@ fn own_file(path: &Path) -> io::Result<File> {
             "something is there that is not a file of this user alone: remove it, or name another",
         ));
     }
+    if found.len() != 0 && !is_capture(&file)? {
+        return Err(io::Error::other(
+            "the file is not a capture of Cairn: name another file",
+        ));
+    }
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.set_len(0)?;
     Ok(file)
+}
+
+/// True if the file begins as every capture file. Leaves the file's offset unchanged.
+fn is_capture(file: &File) -> io::Result<bool> {
+    let header = file_header()?;
+    let mut found = vec![0; header.len()];
+    match file.read_exact_at(&mut found, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        result => result.map(|()| found == header),
+    }
+}
+
+/// Returns the blocks that every capture file begins with: section header and interface
+/// description.
+fn file_header() -> io::Result<Vec<u8>> {
+    let mut section = Vec::new();
+    section.extend(0x1a2b_3c4d_u32.to_le_bytes());
+    section.extend(1_u16.to_le_bytes());
+    section.extend(0_u16.to_le_bytes());
+    section.extend(u64::MAX.to_le_bytes());
+    let mut interface = Vec::new();
+    interface.extend(1_u16.to_le_bytes());
+    interface.extend(0_u16.to_le_bytes());
+    interface.extend(0_u32.to_le_bytes());
+    interface.extend([9, 0, 1, 0, 9, 0, 0, 0]);
+    interface.extend([0; 4]);
+    let mut header = Vec::new();
+    write_block(&mut header, 0x0a0d_0d0a, &section)?;
+    write_block(&mut header, 1, &interface)?;
+    Ok(header)
 }
 
 fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -> Frame<'a> {
@@ -284,12 +309,37 @@ mod tests {
     fn only_its_owner_can_read_it() {
         let folder = folder();
         let path = folder.path().join("own");
-        fs::write(&path, "what was there").unwrap();
+        fs::write(&path, "").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
         drop(Capture::create(&path, 1 << 20).unwrap());
         let found = fs::metadata(&path).unwrap();
         assert_eq!(found.permissions().mode() & 0o777, 0o600);
-        assert!(!fs::read(&path).unwrap().starts_with(b"what"));
+    }
+
+    #[test]
+    fn only_a_capture_is_overwritten() {
+        let folder = folder();
+        let path = folder.path().join("disk");
+        let mut other = file_header().unwrap();
+        other[8] ^= 1;
+        for content in [b"x".to_vec(), vec![0; 4096], other] {
+            fs::write(&path, &content).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+            let error = Capture::create(&path, 1 << 20).unwrap_err();
+            assert!(error.to_string().contains("is not a capture"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), content);
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!(found.permissions().mode() & 0o777, 0o640);
+        }
+        fs::remove_file(&path).unwrap();
+        let capture = Capture::create(&path, 1 << 20).unwrap();
+        let (flow, bytes) = packet();
+        capture.sent(Version::V2, &flow, 0, &bytes);
+        drop(capture);
+        let header = file_header().unwrap();
+        assert!(fs::read(&path).unwrap().len() > header.len());
+        drop(Capture::create(&path, 1 << 20).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), header);
     }
 
     #[test]
