@@ -4,6 +4,7 @@ mod doctor;
 mod explain;
 mod grammar;
 mod output;
+mod record;
 mod set;
 mod show;
 mod table;
@@ -206,7 +207,7 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
             let recorder = Recorder::new(&*source);
             let fabric = Fabric::read(&recorder);
             if let Some(file) = &args.record {
-                std::fs::write(file, recorder.text())
+                record::write(file, &recorder.text())
                     .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
             }
             match args.machine.output.format {
