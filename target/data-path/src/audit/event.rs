@@ -7,6 +7,9 @@ use serde_json::Value;
 /// Maximum bytes of a text: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
+/// Start of every line.
+pub(super) const START: &str = "{\"time\":\"";
+
 #[derive(Debug)]
 pub struct Event {
     pub(super) at: SystemTime,
@@ -68,7 +71,7 @@ fn line(
     fields: &str,
     count: Option<u64>,
 ) -> String {
-    let mut text = format!("{{\"time\":\"{}\",\"event\":\"{name}\"", Utc(at));
+    let mut text = format!("{START}{}\",\"event\":\"{name}\"", Utc(at));
     if let Some(peer) = peer {
         push(&mut text, "address", &peer.ip().to_string().into());
         if count.is_none() {

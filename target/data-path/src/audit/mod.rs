@@ -19,7 +19,7 @@ use crossbeam_channel::{Sender, bounded};
 
 pub use event::Event;
 use output::Destination;
-pub use output::JOURNAL;
+pub use output::{JOURNAL, check_file};
 use writer::Writer;
 
 const QUEUE_MAX: usize = 4096;

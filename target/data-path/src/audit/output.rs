@@ -2,9 +2,11 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+
+use super::event::START;
 
 pub const JOURNAL: &str = "/run/systemd/journal/socket";
 
@@ -77,7 +79,30 @@ impl Output {
     }
 }
 
-/// Refuses symbolic links, possibly of another user; does not block on a FIFO.
+/// Returns an error for a block device, and for a file with content other than an audit log.
+///
+/// A file with only part of the first line is an audit log: a killed process may leave one.
+pub fn check_file(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.file_type().is_block_device() {
+        return Err(io::Error::other("it is a block device: name a file"));
+    }
+    if !metadata.is_file() {
+        return Ok(());
+    }
+    let mut bytes = [0; START.len()];
+    let length = metadata.len().min(START.len() as u64) as usize;
+    file.read_exact_at(&mut bytes[..length], 0)?;
+    if !START.as_bytes().starts_with(&bytes[..length]) {
+        return Err(io::Error::other(
+            "it is not an audit log: name another file, or move this one",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses symbolic links, possibly of another user, and files of other programs; does not block
+/// on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)
@@ -86,6 +111,7 @@ fn open_file(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
+    check_file(&file)?;
     let metadata = file.metadata()?;
     if metadata.is_file() && ends_within_line(&file, &metadata)? {
         file.write_all(b"\n")?;

@@ -212,6 +212,31 @@ fn half_a_line_of_a_killed_process_stays_a_line_of_its_own() {
 }
 
 #[test]
+fn a_file_of_another_program_stays_as_it_is() {
+    let case = Case::new();
+    let path = case.path("disk");
+    for content in ["\0\0\0\0\n", "{ \"subsystems\": [] }\n", "x", "\n"] {
+        fs::write(&path, content).unwrap();
+        let case = Case::new();
+        case.to_file(&path);
+        case.record(0..3);
+        wait_until(|| case.trouble().is_some());
+        let trouble = case.trouble().unwrap();
+        assert!(trouble.contains("is not an audit log"), "{trouble}");
+        assert!(trouble.contains(&path.display().to_string()), "{trouble}");
+        case.audit.end(LONG);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+    }
+    case.to_file(&path);
+    case.record(0..1);
+    wait_until(|| case.trouble().is_some());
+    fs::remove_file(&path).unwrap();
+    wait_until(|| case.trouble().is_none());
+    case.audit.end(LONG);
+    assert_eq!(read(&fs::read_to_string(&path).unwrap()).0, [0]);
+}
+
+#[test]
 fn another_configuration_writes_elsewhere() {
     let case = Case::new();
     let path = case.path("audit.json");
