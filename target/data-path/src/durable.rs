@@ -5,15 +5,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Blocks on the file system.
 ///
 /// # Panics
 /// If the path has no folder.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let mut beside = path.to_owned().into_os_string();
-    beside.push(".new");
+    let beside = beside(path);
     // A crash may have left this file, or another program may have created a symbolic link.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
@@ -25,6 +24,13 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&beside, path)?;
     sync_folder(path)
+}
+
+/// Returns the path of the temporary file of [`replace`].
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(".new");
+    beside.into()
 }
 
 /// Blocks on the file system.

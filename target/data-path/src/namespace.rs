@@ -30,7 +30,7 @@ pub struct Namespace {
     pub uuid: Uuid,
     pub is_named: bool,
     pub nguid: Option<[u8; 16]>,
-    read_only: bool,
+    pub read_only: bool,
     pub limiter: Limiter,
     pub depth: Depth,
     pub(crate) order: Arc<DiskOrder>,
@@ -246,8 +246,7 @@ fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
         // Cause: the configuration.
         tracing::error!(
             file = %protection_file.path().display(), %error,
-            "cannot read the file of write protection: the namespace is protected until a host \
-             lifts the protection"
+            "cannot read the file of write protection: the namespace is protected"
         );
         WriteProtectionState::PROTECTED
     })
