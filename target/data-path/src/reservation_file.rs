@@ -39,6 +39,12 @@ impl ReservationFile {
     pub(crate) fn read(&self) -> io::Result<Reservations> {
         let bytes = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Without the directory, for instance before its disk is mounted, the state is unknown.
+                let folder = self.path.parent().unwrap_or(&self.path);
+                if !folder.is_dir() {
+                    let text = "its directory does not exist, or its disk is not mounted";
+                    return Err(io::Error::new(ErrorKind::NotFound, text));
+                }
                 return Ok(Reservations::default());
             }
             bytes => bytes?,
@@ -90,5 +96,6 @@ mod tests {
         assert!(!file.path().exists());
         drop(folder);
         assert!(file.write(&persist(true)).is_err(), "its folder is gone");
+        assert!(file.read().is_err(), "its folder is gone");
     }
 }
