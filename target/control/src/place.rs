@@ -39,9 +39,7 @@ pub enum BindError {
     #[error("[control] group: the group \"{0}\" does not exist: create it, or name another")]
     NoGroup(String),
     /// The path exists and is not a socket.
-    #[error(
-        "{0} exists and is not a socket: remove it, or set another path for the control socket"
-    )]
+    #[error("{0} exists and is not a socket: set another path for the control socket")]
     NoSocket(PathBuf),
     /// A system call failed.
     #[error(

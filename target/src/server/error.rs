@@ -1,8 +1,9 @@
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cairn_base::Trid;
+use cairn_base::shell::shell_word;
 use cairn_disk::OpenError;
 use cairn_rdma::FabricError;
 use nvme_auth::SecretError;
@@ -52,6 +53,19 @@ pub enum StartError {
     /// The authentication thread cannot start.
     #[error("cannot start the thread of authentications: {0}")]
     Authenticator(io::Error),
+    /// One disk is two writable namespaces of a subsystem.
+    #[error(
+        "namespaces {nsid} and {other_nsid} of {nqn} are the same disk, which a host would take for \
+         two: export it once, or set read_only = true for both"
+    )]
+    SameDisk {
+        /// SUBNQN.
+        nqn: String,
+        /// First NSID.
+        nsid: u32,
+        /// Second NSID.
+        other_nsid: u32,
+    },
     /// Two namespaces show the same UUID.
     #[error(
         "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \
@@ -130,6 +144,7 @@ impl StartError {
     pub(crate) fn is_of_the_configuration(&self) -> bool {
         match self {
             Self::NoProvider { .. }
+            | Self::SameDisk { .. }
             | Self::SameIdentity { .. }
             | Self::SameNguid { .. }
             | Self::TooManyDisks { .. } => true,
@@ -155,6 +170,11 @@ impl StartError {
                 nsid,
                 other_nsid,
                 ..
+            }
+            | Self::SameDisk {
+                nqn,
+                nsid,
+                other_nsid,
             } => (nqn, nsid, nqn, other_nsid),
             _ => return Vec::new(),
         };
@@ -220,11 +240,22 @@ impl ReloadError {
     }
 }
 
+fn word(path: &Path) -> String {
+    shell_word(&path.to_string_lossy(), "FILE")
+}
+
+fn of_another_user(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ": make the target's user its owner (chown cairn)",
+        _ => "",
+    }
+}
+
 /// Reason why a key cannot be used, without parts of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
-    #[error("cannot read the key {path}: {source}")]
+    #[error("cannot read the key {path}: {source}{}", of_another_user(.source))]
     Read {
         /// Path of the file.
         path: PathBuf,
@@ -234,7 +265,8 @@ pub enum KeyError {
     /// Other users can access the file.
     #[error(
         "users other than its owner can read or write the key {path} (mode {mode:04o}): \
-         `chmod 600 {path}`, and make another key if one of them may have read it"
+         `chmod 600 {}`, and make another key if one of them may have read it",
+        word(.path)
     )]
     Open {
         /// Path of the file.

@@ -160,14 +160,19 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         KeySource::Named(key) if key.is_removed => return nobodys(),
         KeySource::Named(key) => (key.path.clone(), false),
     };
-    let called = files::call(&path, move |path| read(path, is_credential)).await;
-    let text = called.unwrap_or_else(|source| {
+    let called = files::call(&path, read).await;
+    let (text, mode) = called.unwrap_or_else(|source| {
         let path = path.clone();
         Err(KeyError::Read { path, source })
     })?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
-    text.parse()
-        .map_err(|source| KeyError::Secret { path, source })
+    match text.parse() {
+        // A file without a secret, such as /etc/passwd, may be readable for a purpose.
+        Err(source) => Err(KeyError::Secret { path, source }),
+        // Credentials are exempt: systemd protects their folder, and their group bits may show an ACL.
+        Ok(_) if !is_credential && mode & 0o077 != 0 => Err(KeyError::Open { path, mode }),
+        Ok(secret) => Ok(secret),
+    }
 }
 
 /// Returns a random secret for a removed key, so that its hosts cannot authenticate.
@@ -180,9 +185,10 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// Reads a file into a buffer that does not grow, wiped when dropped. May block.
+/// Reads a file into a buffer that does not grow, wiped when dropped, and returns its permission
+/// bits. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
-fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, u32), KeyError> {
     let fail = |source| KeyError::Read {
         path: path.to_owned(),
         source,
@@ -196,18 +202,13 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         return Err(fail(io::Error::other("not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    // Credentials are exempt: systemd protects their folder, and their group bits may show an ACL.
-    if !is_credential && mode & 0o077 != 0 {
-        let path = path.to_owned();
-        return Err(KeyError::Open { path, mode });
-    }
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX));
     let mut limited = file.take(FILE_BYTES_MAX as u64);
     limited.read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() == FILE_BYTES_MAX {
         return Err(fail(io::Error::other("the file is too large for a secret")));
     }
-    Ok(bytes)
+    Ok((bytes, mode))
 }
 
 #[cfg(test)]
@@ -238,6 +239,9 @@ mod tests {
         write(&path, 0o600, "DHHC-1:00:secret!:");
         let error = secret_of(&path).unwrap_err().to_string();
         assert!(!error.contains("secret!"), "{error}");
+        write(&path, 0o644, "root:x:0:0:root:/root:/bin/bash\n");
+        let error = secret_of(&path).unwrap_err().to_string();
+        assert!(!error.contains("chmod"), "{error}");
     }
 
     #[test]

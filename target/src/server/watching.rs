@@ -1,4 +1,4 @@
-//! Detects truncated or deleted exported files, even without host I/O.
+//! Detects truncated, moved or deleted exported files, even without host I/O.
 //!
 //! A thread checks each file every few seconds. If a check blocks, a new thread checks the other
 //! file systems: a hanging file system occupies one thread, and delays no reactor or connection.

@@ -125,12 +125,15 @@ async fn check_file(control: &impl Control, path: &Path) -> Result<(), Error> {
     let file = looked.map_err(|error| Error::io(&error, format!("{shown}: {error}")))?;
     if file.mode() & 0o077 != 0 {
         return refused(format!(
-            "users other than its owner can read or write {shown}: chmod 600 {shown}"
+            "users other than its owner can read or write {shown}: a file of mode 0600 is required"
         ));
     }
     let own = rustix::process::getuid().as_raw();
     if file.uid() != own {
-        return refused(format!("{shown} is not the target's: chown {own} {shown}"));
+        return refused(format!(
+            "{shown} belongs to user {}: a file of the target's user, {own}, is required",
+            file.uid()
+        ));
     }
     Ok(())
 }

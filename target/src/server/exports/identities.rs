@@ -16,6 +16,7 @@ pub(crate) struct Identity<'a> {
     pub(crate) nguid: Option<[u8; 16]>,
     pub(crate) is_named: bool,
     pub(crate) place: Option<(u64, u64)>,
+    pub(crate) read_only: bool,
 }
 
 pub(crate) fn check_identities<'a>(
@@ -29,13 +30,27 @@ pub(crate) fn check_identities<'a>(
         nguid: namespace.nguid,
         is_named: namespace.is_named,
         place: namespace.backend.place(),
+        read_only: namespace.read_only,
     }))
 }
 
 pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<(), StartError> {
     let mut firsts: HashMap<cairn_config::Uuid, Identity<'_>> = HashMap::new();
     let mut nguids = HashMap::new();
+    let mut places = HashMap::new();
     for new in all {
+        if let Some(place) = new.place {
+            let own = (new.nsid, new.id, new.read_only);
+            let first = places.entry((new.nqn, place)).or_insert(own);
+            let (nsid, id, read_only) = *first;
+            if id != new.id && !(read_only && new.read_only) {
+                return Err(StartError::SameDisk {
+                    nqn: new.nqn.to_string(),
+                    nsid: new.nsid,
+                    other_nsid: nsid,
+                });
+            }
+        }
         if let Some(nguid) = new.nguid {
             let (nsid, id) = *nguids.entry((new.nqn, nguid)).or_insert((new.nsid, new.id));
             if id != new.id {
