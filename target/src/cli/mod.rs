@@ -174,10 +174,11 @@ impl Serve {
     /// export a disk image whose last block is incomplete.
     fn check_exports(&self) -> Result<(), String> {
         const SECTOR_BYTES: u64 = 512;
-        let length = |path: &Path| {
+        #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+        fn length(path: &Path) -> Option<u64> {
             let about = std::fs::metadata(path).ok()?;
             about.is_file().then_some(about.len())
-        };
+        }
         for export in &self.export {
             let length = files::call_here(Path::new(export), length);
             if let Ok(Some(length)) = length

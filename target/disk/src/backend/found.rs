@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::closing::Place;
 use super::error::OpenError;
+use super::remedy;
 
 /// File, device or directory found at a path, held by a descriptor without I/O (`O_PATH`).
 #[derive(Debug)]
@@ -89,6 +90,12 @@ impl FoundPath {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.metadata.len()
+    }
+
+    /// Returns whether the object is a file in memory, whose contents a stop of the machine loses.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.kind().is_file() && remedy::is_in_memory(&self.handle)
     }
 
     fn kind(&self) -> FileType {

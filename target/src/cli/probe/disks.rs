@@ -28,12 +28,14 @@ struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,
     bytes: u64,
+    is_in_memory: bool,
     disk: Backend,
 }
 
 struct Probed {
     place: Option<Place>,
     bytes: u64,
+    is_in_memory: bool,
     opened: Result<Option<Backend>, String>,
 }
 
@@ -42,6 +44,7 @@ impl Probed {
         Self {
             place: None,
             bytes: 0,
+            is_in_memory: false,
             opened: Err(error),
         }
     }
@@ -52,6 +55,7 @@ impl Probed {
             return Self {
                 place: None,
                 bytes: 0,
+                is_in_memory: false,
                 opened: opened(),
             };
         };
@@ -59,6 +63,7 @@ impl Probed {
         let opened = may_open(path, namespace.read_only).and_then(|()| opened());
         Self {
             place: found.as_ref().map(FoundPath::place),
+            is_in_memory: found.as_ref().is_some_and(FoundPath::is_in_memory),
             bytes: found.map_or(0, |found| found.bytes()),
             opened,
         }
@@ -120,6 +125,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
                 nqn,
                 config: namespace,
                 bytes: probed.bytes,
+                is_in_memory: probed.is_in_memory,
                 disk,
             });
             let all = opened.iter().enumerate();
@@ -135,30 +141,33 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     if problems.is_empty() {
         problems.extend(memory(config));
     }
-    let notes = opened.iter().filter_map(Opened::hidden_end);
+    let notes = opened.iter().flat_map(Opened::notes);
     (problems, notes.collect())
 }
 
 impl Opened<'_> {
-    fn hidden_end(&self) -> Option<Finding> {
+    fn notes(&self) -> Vec<Finding> {
         let Backing::Disk(path) = &self.config.backing else {
-            return None;
+            return Vec::new();
         };
+        let path = path.display();
         let block = self.disk.geometry().block_bytes;
         let rest = self.bytes % u64::from(block);
-        (rest != 0).then(|| {
-            let text = format!(
-                "namespace {} of {}: the size of {} is no multiple of the block, {block} bytes: hosts do not see its \
-                 last {rest} bytes",
-                self.config.nsid,
-                self.nqn,
-                path.display()
-            );
-            Finding {
-                severity: Severity::Note,
-                text,
-            }
-        })
+        let hidden_end = (rest != 0).then(|| {
+            format!(
+                "the size of {path} is no multiple of the block, {block} bytes: hosts do not see its \
+                 last {rest} bytes"
+            )
+        });
+        let in_memory = self.is_in_memory.then(|| {
+            format!("{path} is in memory (tmpfs): its contents are lost when the machine stops")
+        });
+        let texts = hidden_end.into_iter().chain(in_memory);
+        let finding = |text| Finding {
+            severity: Severity::Note,
+            text: format!("namespace {} of {}: {text}", self.config.nsid, self.nqn),
+        };
+        texts.map(finding).collect()
     }
 
     /// Returns the identity of the disk. Without a configured UUID, the disk's place is used,
@@ -178,6 +187,7 @@ impl Opened<'_> {
             nguid: self.config.nguid.map(|nguid| nguid.with(uuid)),
             is_named: self.config.uuid.is_some(),
             place,
+            read_only: self.config.read_only,
         }
     }
 }

@@ -2,10 +2,10 @@
 //! disks and Ceph images are opened for reading, and NVMe character devices only receive Identify
 //! commands.
 
-mod audit;
 mod disks;
 mod images;
 mod rdma_port;
+mod writable;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -171,7 +171,10 @@ fn parts(config: &Config) -> Vec<Finding> {
     let limit = getrlimit(Resource::Memlock).current;
     let limit = limit.filter(|_| !geteuid().is_root());
     others.extend(limit.and_then(|limit| memory(config, limit, has_devices())));
-    others.extend(audit::problems(&config.audit));
+    others.extend(writable::problems(&config.audit));
+    others.extend(writable::protection_problems(config));
+    let state = config.target.state_directory.as_deref();
+    others.extend(state.and_then(writable::state_problem));
     missing.extend(others.into_iter().map(|text| (text, true)));
     let is_taken = |text: &str| IN_USE.iter().any(|words| text.contains(words));
     let is_ours = |(text, by_another): &(String, bool)| *by_another && is_taken(text);
