@@ -71,17 +71,22 @@ pub(crate) fn odd_hosts(config: &Config) -> Vec<OddHost> {
     odd.take(HOSTS_MAX).collect()
 }
 
+fn connected(snapshot: &Snapshot) -> HashSet<(Nqn, String)> {
+    let subsystems = snapshot.subsystems.iter();
+    let hosts = subsystems.flat_map(|(nqn, shared)| {
+        let controllers = shared.view().controllers.into_iter();
+        controllers.map(|one| (*nqn, one.host_nqn))
+    });
+    hosts.collect()
+}
+
 /// Returns the refused hosts that still may not connect, the latest first.
 pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     if snapshot.refused.is_empty() {
         return Vec::new();
     }
     let config = &snapshot.config;
-    let mut connected: HashSet<(Nqn, String)> = HashSet::new();
-    for (nqn, shared) in &snapshot.subsystems {
-        let controllers = shared.view().controllers.into_iter();
-        connected.extend(controllers.map(|one| (*nqn, one.host_nqn)));
-    }
+    let connected = connected(snapshot);
     let refused = snapshot.refused.iter().filter(|(one, _, _)| {
         let mut subsystems = config.subsystems.iter();
         let own = subsystems.find(|subsystem| subsystem.nqn == one.subsystem);
@@ -98,7 +103,10 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             RefusedFor::NoKey => (RefusedHost::KEY, Some(DHCHAP_KEY)),
             RefusedFor::Unauthenticated => (RefusedHost::KEY, None),
         };
-        let admit = (one.reason == RefusedFor::Host).then(|| Quoted(host).to_string());
+        // Other names could be options or host groups in the command that the remedy shows.
+        let is_nqn = one.host.irregularity().is_none();
+        let admit = is_nqn && one.reason == RefusedFor::Host;
+        let admit = admit.then(|| Quoted(host).to_string());
         let mut subsystems = config.subsystems.iter();
         let own = subsystems.find(|own| own.nqn == one.subsystem);
         let lacks_key = own.is_some_and(|own| own.authentication.lacks_key_of(&one.host));
@@ -172,13 +180,13 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     snapshot.missing.iter().map(|(one, lasting)| {
         let remedy = match one.thing {
             Thing::Namespace((nqn, nsid)) => format!(
-                "make the disk available, which needs no reload, or: cairn-target namespace remove \
-                 {nqn} {nsid}"
+                "make the disk available, which needs no reload; if it never returns: \
+                 cairn-target namespace remove {nqn} {nsid}"
             ),
             Thing::Directory(_) => "make the directory available; needs no reload".to_owned(),
             Thing::Listener(at) => format!(
-                "give this machine the address, which needs no reload, or: cairn-target listener \
-                 remove {at}"
+                "give this machine the address, which needs no reload; if it never gets the \
+                 address: cairn-target listener remove {at}"
             ),
             Thing::Metrics(_) => "free the port (ss -ltnp), give this machine the address, or change [metrics] listen".to_owned(),
             Thing::Audit(_) => "make the output of [audit] writable".to_owned(),
@@ -253,6 +261,13 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             DELETED,
             format!("copy the data from a host, before the target ends; it was {path}"),
         );
+        let moved = of(
+            backend.is_moved() && !backend.is_deleted(),
+            "the path no longer leads to the file: the next start does not find its data",
+            format!(
+                "move the file back to {path}, or name its new path: cairn-target namespace set"
+            ),
+        );
         let counters = namespace.all_counters().iter();
         let oldest = counters.map(|one| one.oldest_ns.get()).max().unwrap_or(0);
         let oldest = Duration::from_nanos(oldest);
@@ -261,7 +276,7 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             let remedy = format!("look at {path} (dmesg, iostat -x)");
             problem("disk", what.clone(), Some(oldest), why, remedy)
         });
-        [failed, deleted, stuck].into_iter().flatten()
+        [failed, deleted, moved, stuck].into_iter().flatten()
     })
 }
 
@@ -353,10 +368,18 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
     let mut all: Vec<Problem> = odd.collect();
     let recent = refused.iter().filter(|one| one.last_s < RECENT.as_secs());
     let recent = recent.filter(|one| one.admit.is_some());
-    for one in recent.take(HOSTS_MAX) {
-        let config = snapshot.config.subsystems.iter();
-        let own = config.filter(|subsystem| subsystem.nqn.raw() == one.nqn);
-        let listed = own.flat_map(|subsystem| subsystem.allowed_hosts.hosts.iter());
+    let recent: Vec<&RefusedHost> = recent.take(HOSTS_MAX).collect();
+    if recent.is_empty() {
+        return all;
+    }
+    let connected = connected(snapshot);
+    for one in recent {
+        let mut config = snapshot.config.subsystems.iter();
+        let Some(own) = config.find(|subsystem| subsystem.nqn.raw() == one.nqn) else {
+            continue;
+        };
+        let listed = own.allowed_hosts.hosts.iter();
+        let listed = listed.filter(|host| !connected.contains(&(own.nqn, host.to_string())));
         for host in listed.filter(|host| is_slip(host.raw(), &one.host)) {
             let what = format!("host {host} in the list of {}", one.nqn);
             let why = format!("it is almost the refused host {}", shown(&one.host));

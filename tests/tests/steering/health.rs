@@ -7,7 +7,7 @@ use cairn_roce::Soft;
 use cairn_tests::harness::{host_nqn, nqn};
 use serde_json::{Value, json};
 
-use crate::target::{NQN, Steered};
+use crate::target::{NQN, Steered, until};
 
 fn stdout(target: &Steered, args: &[&str]) -> String {
     String::from_utf8(target.command(args).stdout).unwrap()
@@ -92,6 +92,26 @@ fn a_reload_names_each_change_once() {
     let log = target.log();
     let lines = log.lines().filter(|line| line.contains(&expected));
     assert_eq!(lines.count(), 1, "{log}");
+}
+
+#[test]
+fn a_file_that_was_moved_is_a_problem_until_it_is_back() {
+    let target = Steered::start_after(|folder, _| {
+        let path = folder.join("disk.img");
+        fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let path = path.display();
+        format!("[[subsystem.namespace]]\nnsid = 2\nexport = \"{path}\"\n")
+    });
+    let [path, elsewhere] =
+        ["disk.img", "elsewhere.img"].map(|name| target.folder.path().join(name));
+    assert!(problems(&target).is_empty());
+    fs::rename(&path, &elsewhere).unwrap();
+    until("the problem", || !problems(&target).is_empty());
+    assert_problem(&target, &["namespace 2 of", "no longer leads", "disk.img"]);
+    fs::write(&path, "another file").unwrap();
+    assert_problem(&target, &["no longer leads"]);
+    fs::rename(&elsewhere, &path).unwrap();
+    until("no problem", || problems(&target).is_empty());
 }
 
 #[test]

@@ -201,6 +201,10 @@ impl BlockFile {
         self.health.is_deleted()
     }
 
+    pub(super) fn is_moved(&self) -> bool {
+        self.health.is_moved()
+    }
+
     pub(super) fn is_failed(&self) -> bool {
         self.health.is_failed()
     }

@@ -19,6 +19,8 @@ pub(super) struct Health {
     losses: AtomicU8,
     /// Whether the file was unlinked. Its data exists until the target ends.
     nameless: AtomicBool,
+    /// Whether the path no longer leads to the file.
+    moved: AtomicBool,
 }
 
 impl Health {
@@ -38,6 +40,10 @@ impl Health {
 
     pub(super) fn is_deleted(&self) -> bool {
         self.nameless.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_moved(&self) -> bool {
+        self.moved.load(Ordering::Relaxed)
     }
 
     pub(super) fn must_verify(&self) -> bool {
@@ -88,6 +94,18 @@ impl Health {
                 path = %path.display(),
                 "the file was deleted: its data is lost when this target ends; copy it from a \
                  host before"
+            );
+        }
+    }
+
+    pub(super) fn see_path(&self, path: &Path, leads_to_it: bool) {
+        let was_moved = self.moved.swap(!leads_to_it, Ordering::Relaxed);
+        if !leads_to_it && !was_moved {
+            // Cause: an administrator, once for each move.
+            tracing::warn!(
+                path = %path.display(),
+                "the path no longer leads to the exported file: the next start does not find this \
+                 data; move the file back, or export it by its new path"
             );
         }
     }

@@ -34,6 +34,14 @@ impl Backend {
         }
     }
 
+    /// Returns whether the path of the disk no longer leads to its file.
+    pub fn is_moved(&self) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.is_moved(),
+            Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
     /// Returns the device number of the file system if the disk is a file. Only a file can be
     /// truncated or deleted.
     pub fn file_system(&self) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Size of a disk, and detection of truncated and deleted files.
+//! Size of a disk, and detection of truncated, moved and deleted files.
 
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,7 @@ impl BlockFile {
         match rustix::fs::statx(&*self.file, c"", AtFlags::EMPTY_PATH, wanted) {
             Ok(found) => {
                 self.health.count_names(&self.path, found.stx_nlink.into());
+                self.look_at_path();
                 self.compare_size(found.stx_size)
             }
             // A file server returns this error for a deleted file.
@@ -43,6 +44,15 @@ impl BlockFile {
             }
             Err(_) => false,
         }
+    }
+
+    fn look_at_path(&self) {
+        let leads_to_it = match std::fs::metadata(&self.path) {
+            Ok(found) => (found.dev(), found.ino()) == self.place(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(_) => return,
+        };
+        self.health.see_path(&self.path, leads_to_it);
     }
 
     pub(in crate::backend) fn accept_size(&self, bytes: u64) -> bool {
