@@ -169,7 +169,7 @@ pub(super) fn loss(nqn: &str, table: &Table) -> String {
     let key = file("dhchap_key").unwrap_or_else(|| "FILE".to_owned());
     let controller = file("dhchap_ctrl_key").map(|file| format!(" --ctrl-key {file}"));
     format!(
-        "{host} loses its key at {nqn}: if you add the host again, it connects without a key until: \
+        "{host} loses its key at {nqn}: if you add the host again, set its key again: \
          cairn-target host key set {} {} --key {key}{}",
         shell_word(nqn, "NQN"),
         shell_word(host, "HOST"),

@@ -6,6 +6,7 @@ mod hosts;
 mod keys;
 mod limits;
 mod listeners;
+mod lost;
 mod nsids;
 mod present;
 mod settings;
@@ -22,6 +23,7 @@ use toml_edit::{
 };
 
 use listeners::is_listener;
+use lost::LostSettings;
 use tracked::Tracked;
 
 use crate::doubt::nearest_name;
@@ -334,18 +336,25 @@ impl Draft {
     /// Removes a namespace.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Losses, EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
-        let Some((apart, restrictions)) = self.document.remove_namespace(at, nqn, nsid) else {
+        let Some((apart, lost)) = self.document.remove_namespace(at, nqn, nsid) else {
             let message = format!("the file has no namespace {nsid} of {nqn}");
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);
-        let loss = (!restrictions.is_empty()).then(|| {
+        let LostSettings {
+            restrictions,
+            directory,
+        } = lost;
+        let restricted = (!restrictions.is_empty()).then(|| {
             format!(
                 "namespace {nsid} of {nqn} loses its restrictions: if you add it again, give them \
                  again: {restrictions}"
             )
         });
-        Ok(loss.into_iter().collect())
+        let of_files = directory.map(|directory| {
+            format!("all namespaces of {nqn} that are files of {directory} are removed, too")
+        });
+        Ok(restricted.into_iter().chain(of_files).collect())
     }
 
     /// Adds a referral; returns false if the file has it.
@@ -509,25 +518,6 @@ fn comments_apart(table: &Table) -> &str {
 
 fn text_of<'t>(table: &'t Table, key: &str) -> Option<&'t str> {
     table.get(key)?.as_str()
-}
-
-const RESTRICTIONS: [&str; 4] = ["hosts", "limits", "read_only", "write_protection"];
-const RESTRICTIONS_MAX: usize = 512;
-
-/// Returns the restrictions of a namespace in TOML, shortened.
-fn restrictions(namespace: &Table) -> String {
-    let given = RESTRICTIONS.iter().filter_map(|key| {
-        let item = namespace.get(key)?;
-        let value = item.as_value().map(|value| value.to_string());
-        let value = value.map_or("...".to_owned(), |value| value.trim().replace('\n', ""));
-        Some(format!("{key} = {value}"))
-    });
-    let mut text = given.collect::<Vec<_>>().join(", ");
-    if let Some((end, _)) = text.char_indices().nth(RESTRICTIONS_MAX) {
-        text.truncate(end);
-        text += "...";
-    }
-    text
 }
 
 fn has_nsid(table: &Table, nsid: u32) -> bool {

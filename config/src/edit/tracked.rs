@@ -5,9 +5,10 @@ use std::collections::HashMap;
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
+use super::lost::LostSettings;
 use super::nsids::Taken;
 use super::text::Text;
-use super::{Draft, has_nsid, push, remove, restrictions, text_of};
+use super::{Draft, has_nsid, push, remove, text_of};
 
 /// Document of a [`Draft`]. A change through [`Self::as_table_mut`] counts as a change of other
 /// parts than namespaces.
@@ -82,16 +83,16 @@ impl Tracked {
         at: usize,
         nqn: &str,
         nsid: u32,
-    ) -> Option<(String, String)> {
+    ) -> Option<(String, LostSettings)> {
         let text = self.text.as_ref();
         let cut = text.and_then(|text| text.find(&self.document, at, nqn, nsid));
         let subsystems = self.document.get_mut("subsystem")?;
         let subsystem = subsystems.as_array_of_tables_mut()?.get_mut(at)?;
-        let lost = RefCell::default();
+        let lost = RefCell::<LostSettings>::default();
         let comments = remove(subsystem, "namespace", |table| {
             let is_it = has_nsid(table, nsid);
             if is_it {
-                lost.replace(restrictions(table));
+                lost.replace(LostSettings::of(table));
             }
             is_it
         })?;
