@@ -30,13 +30,28 @@ pub enum CallError {
     },
     /// The connection failed.
     #[error("the connection to the target broke: {0}: check the log of the target")]
-    Broken(#[from] io::Error),
+    Broken(io::Error),
+    /// The target did not answer in time.
+    #[error(
+        "the target does not answer: it is stopped or hangs, and executes the request if it \
+         continues: check its state (ps -o stat) and its log"
+    )]
+    Silent,
     /// The data is no JSON-RPC response.
     #[error("the response is not from a target: check that this is its control socket")]
     NoResponse,
     /// The target returned an error.
     #[error("{0}")]
     Refused(Error),
+}
+
+impl From<io::Error> for CallError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Broken(error),
+        }
+    }
 }
 
 /// Returns the given path, or else the [default](default_path).
@@ -103,5 +118,23 @@ impl Client {
                 read => self.frames.push(&bytes[..read]),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_stopped_is_named_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let mut client = Client::connect(&path, Duration::from_millis(20)).unwrap();
+        let error = client.call("cairn_status", &json!({})).unwrap_err();
+        assert!(matches!(error, CallError::Silent), "{error}");
+        assert!(error.to_string().contains("ps -o stat"), "{error}");
     }
 }

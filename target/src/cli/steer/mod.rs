@@ -30,6 +30,7 @@ use reservations::{ReservationAction, of_reservation};
 
 /// Maximum wait for a response, longer than slow disks need.
 const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_OF_READS: Duration = Duration::from_secs(20);
 
 /// Commands that need a running target.
 #[derive(Debug, Subcommand)]
@@ -163,6 +164,16 @@ enum View {
     Json,
 }
 
+impl View {
+    /// True for the answers of requests that change nothing.
+    fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Self::Rows(_) | Self::Status | Self::Hosts | Self::Registrations | Self::Config
+        )
+    }
+}
+
 const SUBSYSTEMS: View = View::Rows(&[
     ("NQN", "nqn"),
     ("NAMESPACES", "namespaces"),
@@ -259,6 +270,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         Steer::Drain { timeout, .. } => {
             PATIENCE + Duration::from_secs(timeout.unwrap_or(60).into())
         }
+        _ if asked.view.is_read() => PATIENCE_OF_READS,
         _ => PATIENCE,
     };
     let mut client = asked.at.connect(patience).map_err(failed)?;
@@ -553,6 +565,9 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
 
 /// Makes a path absolute: the target has another current directory.
 fn absolute(export: &str) -> String {
+    if let Some(directory) = export.strip_prefix("dir:") {
+        return format!("dir:{}", absolute(directory));
+    }
     if ["mem:", "null:", "rbd:"]
         .iter()
         .any(|kind| export.starts_with(kind))
