@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use cairn_initiator::reservation::ReservationType;
+use cairn_initiator::wire::reservation::{AcquireCdw10, RegisterCdw10, ReleaseCdw10};
 use cairn_initiator::{Data, Host, HostError, HostOptions, IoQueue, Ticket, command};
 use cairn_sim::Random;
-use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::{Sqe, Status};
 
 use crate::verified::{Disk, Transfer, bytes};
@@ -189,6 +191,79 @@ fn a_pair_that_is_none_is_aborted() {
         run(&mut host, sqes(1, 0), &zeroes[..512], &ones[..512]),
         DONE
     );
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_reservation_and_an_inaccessible_group_refuse_pairs() {
+    let disk = Scratch::new("fused-reserved", 1 << 20);
+    let toml = subsystem(NQN, &[])
+        + &namespace(1, &disk.export(512))
+        + &namespace(2, "mem:1MiB block_size = 512\nana_group = 2");
+    let group = "[[listener.ana_group]]\nid = 2\nstate = \"inaccessible\"\n";
+    let target = TestTarget::start_as(&toml, group);
+    let [mut holder, mut other] = ["a", "b"].map(|name| target.connect(name));
+    let namespace = holder.open_namespace(1).unwrap();
+    let register = RegisterCdw10(0);
+    namespace.register(&mut holder, register, 0, 7).unwrap();
+    let refused = Status::ABORTED_FAILED_FUSED;
+    let conflict = Status::RESERVATION_CONFLICT;
+    for (rtype, statuses) in [
+        (ReservationType::WriteExclusive, [refused, conflict]),
+        (ReservationType::ExclusiveAccess, [conflict, refused]),
+    ] {
+        let code = rtype.code();
+        let acquire = AcquireCdw10(0).with_rtype(code);
+        namespace.acquire(&mut holder, acquire, 7, 0).unwrap();
+        let (old, new) = ([0; BLOCK], [1; BLOCK]);
+        let found = run(&mut other, sqes(1, 3), &old, &new);
+        assert_eq!(found, statuses, "{rtype:?}");
+        assert_eq!(run(&mut holder, sqes(1, 3), &old, &new), DONE);
+        assert_eq!(run(&mut holder, sqes(1, 3), &new, &old), DONE);
+        let release = ReleaseCdw10(0).with_rtype(code);
+        namespace.release(&mut holder, release, 7).unwrap();
+    }
+    let inaccessible = [Status::ANA_INACCESSIBLE, refused];
+    let found = run(&mut other, sqes(2, 3), &[0; BLOCK], &[1; BLOCK]);
+    assert_eq!(found, inaccessible);
+    target.reload_as(&toml, "");
+    let found = run(&mut other, sqes(2, 3), &[0; BLOCK], &[1; BLOCK]);
+    assert_eq!(found, DONE, "a refused pair wrote");
+    holder.shutdown().unwrap();
+    other.shutdown().unwrap();
+    target.stop();
+}
+
+/// A later pair on the same block shows which pairs the target had executed.
+#[test]
+fn a_reset_leaves_each_pair_executed_or_not_begun() {
+    const ROUNDS: u8 = 20;
+    const PAIRS: u64 = 8;
+    let file = Scratch::new("fused-reset", 1 << 20);
+    let target = TestTarget::with_namespaces(&[&file.export(512)]);
+    let mut host = target.connect("a");
+    for round in 0..ROUNDS {
+        let (old, new) = ([round; BLOCK], [round + 1; BLOCK]);
+        let pairs: Vec<[Ticket; 2]> = (0..PAIRS)
+            .map(|slba| {
+                let kinds = [Transfer::Keyed, Transfer::InCapsule];
+                let data = [&old, &new].map(|bytes| (&bytes[..], kinds[slba as usize % 2]));
+                submit(&mut host, IoQueue::FIRST, sqes(1, slba), data)
+            })
+            .collect();
+        host.reset().unwrap();
+        for (slba, pair) in (0..PAIRS).zip(pairs) {
+            let ended = wait(&mut host, pair);
+            let later = run(&mut host, sqes(1, slba), &old, &new);
+            assert!([DONE, DIFFERENT].contains(&later), "{later:?}");
+            if let Ok(ended) = ended {
+                assert_eq!((ended, later), (DONE, DIFFERENT));
+            }
+            let found = Disk::new(&mut host, 1).read(slba, BLOCK, Transfer::Keyed);
+            assert!(found == new, "round {round}, block {slba}");
+        }
+    }
     host.shutdown().unwrap();
     target.stop();
 }
