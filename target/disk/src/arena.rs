@@ -1,8 +1,3 @@
-//! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
-//!
-//! The area is one mapping, registered once with the ring and each RDMA device. The head is for
-//! data of the caller.
-
 use std::io;
 use std::sync::Arc;
 
@@ -13,7 +8,9 @@ use crate::ring::Span;
 
 const SPARES: usize = 32;
 
-/// Memory of an I/O thread. Access beyond a buffer panics.
+/// Memory of an I/O thread: `[head | data buffers | spare buffers]`, in one mapping that is
+/// registered once with the ring and each RDMA device. The head is for data of the caller. Access
+/// beyond a buffer panics.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -52,8 +49,7 @@ impl Arena {
         &self.mapping
     }
 
-    /// Sets the index of the mapping among the fixed buffers of the ring
-    /// ([`Ring::add_buffer`](crate::Ring::add_buffer)).
+    /// Sets the mapping's slot in the ring, from [`Ring::add_buffer`](crate::Ring::add_buffer).
     pub fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }

@@ -1,5 +1,3 @@
-//! Detects that other threads use the core on which this thread polls.
-//!
 //! Why `unsafe` here: getrusage(2) has no safe wrapper.
 
 use std::mem::MaybeUninit;

@@ -164,7 +164,7 @@ impl Image {
         }
     }
 
-    /// Reads the size in bytes. Blocks the calling thread until the cluster replies.
+    /// Reads the size in bytes. Blocks until the cluster replies.
     pub fn measure(&self) -> Result<u64, i32> {
         let handle = Arc::clone(&self.current());
         let bytes = size_of_image(handle.functions, handle.image)?;
@@ -172,7 +172,7 @@ impl Image {
         Ok(bytes)
     }
 
-    /// Blocks the calling thread until all started writes are on the OSDs.
+    /// Blocks until all started writes are on the OSDs.
     pub fn flush(&self) -> Result<(), i32> {
         let handle = Arc::clone(&self.current());
         // SAFETY: the image is open for as long as the handle lives.

@@ -54,8 +54,8 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Starts the keeper of an image. If `watched` names a header object, the keeper watches that
-/// object. It thereby detects that the cluster has blocklisted the client.
+/// Starts the keeper of an image. The keeper watches the header object `watched`, if given, to
+/// detect that the cluster has blocklisted the client.
 pub(crate) fn start(
     open: Open,
     name: String,

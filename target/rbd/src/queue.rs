@@ -1,5 +1,3 @@
-//! Operations on images, whose completions go to the submitting thread.
-
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;

@@ -42,7 +42,7 @@ struct Files {
 
 #[derive(Debug)]
 pub(super) enum Guard {
-    /// There is no guard, because the device is shared or the file system has no locks.
+    /// The device is shared, or the file system has no locks.
     None,
     Lock(Lock),
     Claim {

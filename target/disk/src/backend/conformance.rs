@@ -1,5 +1,3 @@
-//! Conformance suite of the backends.
-
 pub(super) mod devices;
 mod drives;
 mod failures;

@@ -31,15 +31,15 @@ pub struct Preferred {
 /// Atomic write sizes in logical blocks: other commands see all of a write or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Atomic {
-    /// Size of a write that is atomic if the power does not fail.
+    /// Largest write that is atomic unless the power fails.
     pub normal: u32,
-    /// Size of a write that is atomic even if the power fails.
+    /// Largest write that is atomic even if the power fails.
     pub power_fail: u32,
     /// Boundary: a write across a multiple of it is not atomic. 0 means none.
     pub boundary: u32,
     /// Offset of the first boundary.
     pub boundary_offset: u16,
-    /// Boundary for writes that must be atomic even if the power fails. 0 means none.
+    /// Boundary for `power_fail`. 0 means none.
     pub boundary_power_fail: u32,
 }
 

@@ -13,7 +13,7 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// Creates an error with a reason and its remedy.
+    /// Creates an error from its reason and remedy.
     pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),

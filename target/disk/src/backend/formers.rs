@@ -1,6 +1,3 @@
-//! Open disks that a new configuration replaces. Their locks and claims pass to the new disks with
-//! the same file or device.
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -10,7 +7,8 @@ use super::claim::Claim;
 use super::closing::{FormerFile, Guard, OpenFile, Place};
 use super::lock::Lock;
 
-/// Weak references to open disks that will be replaced.
+/// Weak references to open disks that a new configuration replaces. Their locks and claims pass to
+/// the new disks with the same file or device.
 #[derive(Debug, Default)]
 pub struct Formers(HashMap<Place, Vec<FormerFile>>);
 

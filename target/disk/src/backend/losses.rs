@@ -1,5 +1,3 @@
-//! Detection of data loss on an exported disk, and recovery.
-
 use std::io;
 
 use super::{Backend, Kind};
@@ -51,9 +49,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether the file of the disk was truncated or deleted. Blocks the calling thread
-    /// until the file system replies. Returns true if the check found a new
-    /// [failure](Self::is_failed).
+    /// Checks whether the file of the disk was truncated or deleted. Blocks until the file system
+    /// replies. Returns true if the check found a new [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

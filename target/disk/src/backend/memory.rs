@@ -20,7 +20,7 @@ const LOCKS: usize = 256;
 
 const SPINS: u32 = 100;
 
-/// Sequence lock. Its number is odd during a write. Readers then retry.
+/// Sequence lock, odd during a write. Readers then retry.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 

@@ -284,7 +284,7 @@ impl Backend {
         Ok(bytes.is_some_and(|bytes| self.accept_size(bytes)))
     }
 
-    /// Makes completed writes durable. Blocks the calling thread until the disk replies.
+    /// Makes completed writes durable. Blocks until the disk replies.
     ///
     /// # Errors
     /// The flush failed, now or earlier.

@@ -84,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns the distance of the boundaries in bytes (`chunk_sectors`), or 0 if the device has none.
-/// A partition that does not start at a boundary also gets 0.
+/// Returns the distance of the boundaries in bytes (`chunk_sectors`), or 0 if the device has none
+/// or is a partition that does not start at a boundary.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);

@@ -125,7 +125,7 @@ impl RbdDisk {
     }
 
     /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks
-    /// the calling thread until the cluster replies.
+    /// until the cluster replies.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());

@@ -389,7 +389,7 @@ impl Apart {
         );
     }
 
-    /// Completions must be collected after this call.
+    /// Clears the eventfd, and returns it for polling. Completions must be collected afterwards.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();

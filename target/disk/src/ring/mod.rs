@@ -51,8 +51,8 @@ pub const BUFFERS_MAX: usize = 10;
 /// Queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Number of operations that are submitted together. Smaller batches cost more system calls, and
-/// larger batches leave the disk idle.
+/// Number of operations submitted together. Smaller batches cost more system calls; larger ones
+/// leave the disk idle.
 const BATCH: usize = 8;
 
 /// Size in bytes of the zeroes written to disks that cannot zero a range.
@@ -154,8 +154,7 @@ pub struct Ring {
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
     pinned: [bool; BUFFERS_MAX],
-    /// Removed buffers that pending operations may still access, because the kernel has not pinned
-    /// them.
+    /// Removed buffers that pending operations may still access, because they are not pinned.
     retired: Vec<Arc<Mapping>>,
     /// Fixed files. A file is kept while operations are pending, because dropping it would release
     /// its lock.
@@ -301,8 +300,8 @@ impl Ring {
     }
 
     /// Waits until all pending operations have ended. [`Self::pop`] then returns their completions
-    /// in the order of the tags, so that a simulation does not depend on the order of the kernel.
-    /// Later completions are kept for the next call. Changes returned by workers after a gap
+    /// in the order of the tags, so that a simulation does not depend on the kernel's order. Later
+    /// completions are kept for the next call. Changes returned by workers after a gap
     /// ([`ROUND_GAP`]) wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;

@@ -2,8 +2,8 @@
 //!
 //! After the end of an association's lease, the host may write the same blocks through another
 //! path. Therefore the clock is read directly before submission, and again if the process was
-//! stopped since. Changes whose lease has ended are removed from the submission queue. Hosts may
-//! have disconnected during a gap ([`ROUND_GAP`]). After a gap, changes wait until the reactor has
+//! stopped since. Changes whose lease has ended are removed from the submission queue. After a gap
+//! ([`ROUND_GAP`]), in which hosts may have disconnected, changes wait until the reactor has
 //! processed closed connections.
 
 use std::time::Instant;
@@ -23,8 +23,8 @@ struct Change {
 
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// Time in nanoseconds after which the entry must not be submitted. It is the end of the
-    /// lease, or [`ROUND_GAP`] after the start of the round if that is earlier.
+    /// Time in nanoseconds after which the entry must not be submitted: the end of the lease, or
+    /// [`ROUND_GAP`] after the start of the round if that is earlier.
     pub(super) until_ns: u64,
     pub(super) place: u32,
 }

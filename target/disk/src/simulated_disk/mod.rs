@@ -313,8 +313,7 @@ impl SimulatedDisk {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Blocks the calling thread while flushes are held. In a simulation, fails with `TimedOut`
-    /// instead.
+    /// Blocks while flushes are held. In a simulation, fails with `TimedOut` instead.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {

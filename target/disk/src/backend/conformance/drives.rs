@@ -5,7 +5,7 @@ use super::*;
 /// Character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
-/// Variable that is set if drives are polled and their driver has poll queues.
+/// Set if drives are polled and their driver has poll queues.
 const POLLED: &str = "CAIRN_TEST_POLLED";
 
 #[test]
