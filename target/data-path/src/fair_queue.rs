@@ -96,7 +96,7 @@ impl<K: Key, T> FairQueue<K, T> {
         keys.next().map_or(0, |(_, waiting)| waiting.len())
     }
 
-    /// Least use first.
+    /// Returns the waiting keys and their items, least use first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (&K, &VecDeque<T>)> {
         let waiting = self.queues.iter().filter(|queue| !queue.waiting.is_empty());
         waiting.map(|queue| (&queue.key, &queue.waiting))

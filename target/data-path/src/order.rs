@@ -7,9 +7,9 @@
 //! fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
 //! Exclusive commands (Compare, and Compare and Write) wait for every earlier command here of their
-//! blocks, and later ones wait for them. Once they are here, all changes of the disk must be:
-//! reactors register theirs before the first exclusive command begins. Without exclusive commands
-//! for `LINGER_NS`, that ends.
+//! blocks, and later ones wait for them. All changes of the disk must therefore be registered here:
+//! reactors register theirs before the first exclusive command begins, and stop `LINGER_NS` after
+//! the last one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -116,7 +116,8 @@ enum Exclusion {
     Off,
     /// Reactors that have not registered their changes yet.
     Joining(Vec<usize>),
-    /// All changes of the disk are here. Time since which no exclusive command is.
+    /// All changes of the disk are registered. No exclusive command has been here since
+    /// `idle_since_ns`.
     On { idle_since_ns: Option<u64> },
 }
 
@@ -125,7 +126,7 @@ struct Entries {
     last: u64,
     arrivals: u64,
     exclusion: Exclusion,
-    /// Number of exclusive entries of `list`. Without one, nothing is searched for it.
+    /// Number of exclusive entries of `list`. With 0, `list` is not searched for them.
     exclusive: usize,
     list: Vec<Entry>,
 }
@@ -160,7 +161,7 @@ impl Entries {
 }
 
 /// Changes in progress of one disk. Changes of hosts with one association take no lock, except
-/// beside exclusive commands.
+/// while exclusive commands are registered.
 #[derive(Debug)]
 pub struct DiskOrder {
     place: DiskKey,
@@ -187,7 +188,7 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
-        // A panic leaves no partial change, because each change is one step.
+        // Consistent after a panic: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -200,7 +201,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // A panic leaves no partial change, because each change affects one entry.
+        // Consistent after a panic: each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -269,7 +270,7 @@ impl DiskOrder {
         !matches!(self.entries().exclusion, Exclusion::Off)
     }
 
-    /// Ends exclusion without exclusive commands for [`LINGER_NS`]. Returns whether reactors must
+    /// Ends exclusion after [`LINGER_NS`] without exclusive commands. Returns whether reactors must
     /// register each change.
     pub(crate) fn stays_exclusive(&self, now_ns: u64) -> bool {
         let mut entries = self.entries();

@@ -130,7 +130,7 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // A panic leaves no partial change, because each change is one call.
+        // Consistent after a panic: each change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // A panic leaves no partial change, because each change is one assignment.
+        // Consistent after a panic: each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

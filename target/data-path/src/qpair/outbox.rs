@@ -1,11 +1,10 @@
-//! Work that a queue pair posts at the end of a round.
-
 use cairn_rdma::{Operation, SendWork};
 
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round, divided into trains: a train is RDMA WRITEs followed by all other work.
+/// Work that a queue pair posts at the end of a round, divided into trains: RDMA WRITEs followed by
+/// all other work.
 ///
 /// Packets of equal size are adjacent in a train, so that the network stack sends them as one
 /// batch. The host processes a batch while the next one is built. The response of a long transfer
@@ -22,8 +21,7 @@ pub(crate) struct Outbox {
     count: usize,
     covered: Option<RequestId>,
     covered_bytes: u64,
-    /// Minimum bytes counted for a response, so that a signaled response covers a limited number of
-    /// responses.
+    /// Minimum bytes counted for a response, which limits the responses covered by a signaled one.
     bytes_least: u64,
 }
 

@@ -1,5 +1,3 @@
-//! Counters of a reactor, written by its thread, read by the metrics page ([`crate::metrics`]).
-
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 

@@ -70,7 +70,6 @@ impl Disk {
         })
     }
 
-    /// True if a rate limit applies to commands of the association.
     pub(super) fn has_limit(&self, of: &Association) -> bool {
         self.namespace.limiter.is_limited()
             || of.subsystem.limiter.is_limited()

@@ -85,7 +85,7 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, BacklogQueues> {
-        // A panic leaves no partial change, because each change is one step.
+        // Consistent after a panic: each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

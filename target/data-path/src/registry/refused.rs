@@ -1,5 +1,3 @@
-//! Hosts whose Connect was refused, for the control socket.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -50,7 +48,7 @@ pub struct RefusedHost {
     pub attempts: u64,
 }
 
-/// Last refused hosts, one entry for each host and subsystem.
+/// Last refused hosts, for the control socket: one entry for each host and subsystem.
 ///
 /// A full table drops the oldest entry of the address with the most entries: a stranger that
 /// invents names displaces only its own.

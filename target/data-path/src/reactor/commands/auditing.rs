@@ -149,8 +149,8 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // Left out for discovery, where a new CNTLID for each connection would make all events
-    // different.
+    // The CNTLID is left out for discovery, where a new one for each connection would make all
+    // events different.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }

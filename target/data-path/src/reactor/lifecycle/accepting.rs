@@ -1,5 +1,3 @@
-//! Accepts connections, or refuses them with a reason.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 

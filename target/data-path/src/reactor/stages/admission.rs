@@ -180,7 +180,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// 0 for commands other than I/O: Fabrics commands have their type in the NSID's field.
+/// Returns 0 for commands other than I/O: Fabrics commands have their type in the NSID's field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);

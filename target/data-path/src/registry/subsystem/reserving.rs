@@ -72,7 +72,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Executes Set Features of Reservation Persistence.
     pub fn persist_reservations(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
