@@ -1,5 +1,3 @@
-//! Memory limit for the requests and responses of one user.
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;

@@ -1,5 +1,3 @@
-//! Blocking client of the control socket.
-
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -60,7 +58,7 @@ pub fn chosen_path(given: Option<&Path>) -> Result<PathBuf, CallError> {
     given.or_else(default_path).ok_or(CallError::NoPath)
 }
 
-/// Connection to a control socket.
+/// Blocking connection to a control socket.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,

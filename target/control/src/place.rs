@@ -156,8 +156,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Creates the socket at `path` with mode 0660. It replaces the socket of an ended process.
-    /// The socket appears at `path` only after its group and mode are set.
+    /// Creates the socket at `path` with mode 0660, in place of that of an ended process. The
+    /// socket appears at `path` only after its group and mode are set.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         Plan::new(path, group)?.bind()
     }

@@ -161,22 +161,22 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Leaves the object out of the result. The note names the object and the reason `why`.
+    /// Leaves the object out of the result, with a note that names it and the reason.
     pub(super) fn leave_out(&self, why: impl Display) {
         self.notes
             .lacks(format!("{} is left out: {why}", self.what));
         self.is_left_out.set(true);
     }
 
-    /// Leaves out a namespace. Its note comes before the notes about other objects.
+    /// Leaves out a namespace; its note precedes those about other objects.
     pub(super) fn leave_out_namespace(&self, why: impl Display) {
         let note = format!("{} is left out: {why}", self.what);
         self.notes.lacks_namespace(note);
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object with this note. The result is still complete, because no host could
-    /// use the object or the object has no counterpart.
+    /// Leaves out an object with this note. The result is still complete: no host could use the
+    /// object, or it has no counterpart.
     pub(super) fn leave_out_whole(&self, note: impl Into<String>) {
         self.notes.add(note);
         self.is_left_out.set(true);

@@ -1,8 +1,7 @@
 //! Notes about settings that a conversion leaves out.
 //!
 //! Each function here and in the exports destructures a structure of the configuration without
-//! `..`. A new key therefore causes a compile error until the function converts the key or adds a
-//! note.
+//! `..`, so that a new key is a compile error until the function converts it or adds a note.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

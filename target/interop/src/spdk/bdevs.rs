@@ -23,7 +23,7 @@ pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
 pub(super) struct New {
-    /// Name of the bdev. If it is `None`, the bdev gets the next free "Malloc" name.
+    /// Name of the bdev; `None` for the next free "Malloc" name.
     name: Option<String>,
     disk: Disk,
 }

@@ -37,8 +37,7 @@ pub struct Notices {
     disks: Disks,
 }
 
-/// Bdevs by name. The value is the block count of the last disk with this name, and the number of
-/// such disks.
+/// Bdevs by name: block count of the last disk with the name, and number of such disks.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
