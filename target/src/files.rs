@@ -154,8 +154,8 @@ async fn call_within<T: Send + 'static>(
     Ok(result)
 }
 
-/// Runs the future `calls` to its end on this thread. The start and the subcommands use this
-/// function, because they have no runtime.
+/// Runs the future `calls` to its end on this thread, for the start and the subcommands, which have
+/// no runtime.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

@@ -13,9 +13,9 @@ use super::{PROGRAM, steer};
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Bash function that asks the target for names first. Bash splits words at colons, but names
-/// contain colons. Therefore the function splits the line at spaces, and offers only the part of a
-/// name after its last colon.
+/// Bash function that asks the target for names first. Bash splits words at colons, which names
+/// contain. Therefore the function splits the line at spaces, and offers only the part of a name
+/// after its last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()
@@ -113,7 +113,7 @@ pub(super) fn names(mut root: Command, words: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns whether no shell treats `c` specially. This matters because hosts choose their names.
+/// Returns whether no shell treats `c` specially, because hosts choose their names.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || ".:-_@/+[]".contains(c)
 }

@@ -83,8 +83,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reactors, and blocks the calling thread until each reactor has made progress, for
-    /// at most `patience`.
+    /// Wakes the reactors, and waits at most `patience` until each has made progress.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

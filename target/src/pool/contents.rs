@@ -1,5 +1,4 @@
-//! Scan of a directory. The result has the disks with their NSIDs, and the omitted files with
-//! reasons.
+//! Scan of a directory: its disks with their NSIDs, and the omitted files with reasons.
 //!
 //! A new file becomes a namespace if no program has it open for writing, it was not changed for
 //! [`SETTLED_S`] seconds, and its size is a multiple of the block size.
@@ -245,8 +244,8 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Looks up the directory. The error consists of a flag and the reason. The flag is true if the
-/// directory must be treated as empty.
+/// Looks up the directory. The error has a flag, true if the directory must be treated as empty,
+/// and the reason.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

@@ -24,8 +24,7 @@ pub(super) struct Found {
     pub(super) changed: i64,
 }
 
-/// Creation time of a file. If the file system has no creation times, the name identifies the
-/// file.
+/// Creation time of a file. Without creation times, the name identifies the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),

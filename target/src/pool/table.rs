@@ -138,8 +138,8 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns an NSID to each file. A file gets its former NSID if possible. Returns the files
-    /// for which no NSID is free.
+    /// Assigns an NSID to each file, its former one if possible. Returns the files for which no
+    /// NSID is free.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// Returns an NSID for each file. It is derived from the file, or is the next free one.
+/// Returns an NSID for each file: derived from the file, or the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();

@@ -10,9 +10,8 @@ use std::path::Path;
 /// Command that sets the signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// Returns whether a program has the file open for writing. If the file system has no leases, or
-/// if the file belongs to another user, the kernel does not report writers, and the result is
-/// false.
+/// Returns whether a program has the file open for writing. Returns false if the file system has no
+/// leases or the file belongs to another user, because the kernel then reports no writers.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);

@@ -193,7 +193,7 @@ fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
 }
 
 fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
-    // A panic leaves no partial change, because entries are only added.
+    // Consistent after a panic: entries are only added.
     watches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -262,8 +262,8 @@ impl ControlPlane {
                 self.reloads.reload(reloading, service, flushes);
             }
             Input::Order(Order::Do(action)) => {
-                // A panic leaves no partial change: the action only reads, or changes a subsystem
-                // under its lock.
+                // Consistent after a panic: the action only reads, or changes a subsystem under its
+                // lock.
                 let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }

@@ -13,7 +13,7 @@ use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settlin
 /// Time limit for completion of commands begun before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Continuation of a change. Its arguments are the owner of the [`Waits`], and true if the change
+/// Continuation of a change. Its arguments are the owner of the [`Waits`], and whether the change
 /// is settled.
 pub(super) type Then<O> = Box<dyn FnOnce(&mut O, bool) + Send>;
 

@@ -156,7 +156,7 @@ impl ConfigFile {
     }
 
     fn state(&self) -> MutexGuard<'_, KnownTexts> {
-        // A panic leaves no partial change, because a text is recorded before the file gets it.
+        // Consistent after a panic, because a text is recorded before the file gets it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,3 @@
-//! Reservations of namespaces, shown and cleared.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

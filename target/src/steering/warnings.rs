@@ -25,10 +25,10 @@ pub(super) struct Warnings {
 
 impl Warnings {
     fn of(&self, config: &Arc<Config>) -> Known {
-        // A panic leaves no partial change, because each change is one assignment.
+        // Consistent after a panic: each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Equal addresses mean the same configuration: the weak reference prevents reuse of the
-        // address.
+        // Equal addresses mean the same configuration, because the weak reference prevents their
+        // reuse.
         if !std::ptr::eq(known.0.as_ptr(), Arc::as_ptr(config)) {
             let of = Known {
                 warnings: config.warnings().into(),

@@ -11,7 +11,7 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Returns the columns that fit into `width`. Names are shortened first. Then the columns with the
+/// Returns the columns that fit into `width`. Names are shortened first; then the columns with the
 /// highest rank are dropped, but never column `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {

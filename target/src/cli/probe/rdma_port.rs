@@ -29,8 +29,8 @@ pub(super) fn refusal(config: &Config, listener: &Listener) -> Option<String> {
     refused.or_else(|| at_adapter(listener, resolved, is_free))
 }
 
-/// Returns whether the listener would be in user space. With `auto`, this is the case if no RDMA
-/// device has the address.
+/// Returns whether the listener would be in user space: with `auto`, if no RDMA device has the
+/// address.
 fn uses_user_space(provider: Provider, is_free: &Result<(), FabricError>) -> bool {
     let has_no_device = matches!(
         is_free,

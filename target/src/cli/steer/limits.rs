@@ -1,5 +1,3 @@
-//! Requests of `limit`.
-
 use serde_json::json;
 
 use super::actions::LimitAction;

@@ -1,5 +1,3 @@
-//! Requests of `reservation`, and the tables of their answers.
-
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -49,8 +49,8 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
 }
 
 /// Refuses changed settings of an open Ceph image, unless the image is read-only or shared both
-/// before and after the change. The image would be opened a second time, but only one client can
-/// have its lock.
+/// before and after the change. Only one client can have the lock of the image, which would be
+/// opened a second time.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,

@@ -107,8 +107,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// True if `config` needs no reopening: the settings compared here are equal, and all other
-    /// settings can change while the listener is open.
+    /// True if `config` needs no reopening: the settings compared here are equal, and all others
+    /// can change while the listener is open.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()
@@ -117,8 +117,8 @@ impl OpenListener {
     }
 }
 
-/// Adds the first provider's reason to the second provider's reason, because the user may have to
-/// repair either one.
+/// Adds the first provider's reason to the second's, because the user may have to repair either
+/// one.
 fn both(first: &FabricError, second: FabricError) -> FabricError {
     match (first, second) {
         (FabricError::Unavailable { .. }, FabricError::Unavailable { provider, reason }) => {
