@@ -1,5 +1,3 @@
-//! Blocking admin commands.
-
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
 use nvme_proto::wire::feature::{Feature, Select};
 use nvme_proto::wire::identify::{

@@ -1,5 +1,3 @@
-//! Blocking reads and changes of a namespace's blocks, with the data in plain bytes.
-
 use nvme_proto::io::{BlockRange, DatasetRange};
 use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
@@ -9,11 +7,11 @@ use crate::host::{Host, SCRATCH_BYTES};
 use crate::namespace::{Command, Namespace};
 use crate::queue::IoQueue;
 
-/// These methods use the first I/O queue and copy the data. [`Host::run`] with a
+/// Blocking commands on the first I/O queue, which copy the data. [`Host::run`] with a
 /// [`Buffer`](crate::Buffer) copies nothing.
 ///
-/// A command transfers at most 64 KiB, or the controller's maximum if that is smaller. A longer
-/// transfer takes several commands and is not atomic.
+/// A command transfers at most 64 KiB, or the controller's maximum if smaller. A longer transfer
+/// takes several commands and is not atomic.
 impl Namespace {
     /// Reads `blocks` logical blocks from `slba`.
     pub fn read(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {

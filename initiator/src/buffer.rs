@@ -1,5 +1,3 @@
-//! Registered memory and the data of commands.
-
 use std::borrow::Borrow;
 use std::io;
 use std::sync::Arc;
@@ -168,8 +166,8 @@ impl Buffer {
         self.region().mapping().addr() + self.start as u64
     }
 
-    /// Returns a handle of the same memory for one command. The command must end before the caller
-    /// uses the buffer again.
+    /// Returns a handle of the same memory for one command, which must end before the caller uses
+    /// the buffer again.
     pub(crate) fn lend(&mut self) -> Self {
         self.handle(self.memory.clone())
     }

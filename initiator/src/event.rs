@@ -4,7 +4,7 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum number of queued events. If the queue is full, a new event replaces the oldest.
+/// Maximum queued events. If the queue is full, a new event replaces the oldest.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.
@@ -12,14 +12,14 @@ const WAITING_MAX: usize = 64;
 pub enum Event {
     /// The controller accepts commands.
     Live {
-        /// Number of attempts to reconnect, which is 0 for the first connection and after a reset.
+        /// Attempts to reconnect; 0 for the first connection and after a reset.
         tries: u32,
     },
     /// The controller is lost. [`Recovery`](crate::Recovery) decides whether reconnection or [`Event::Gone`] follows.
     Lost(HostError),
     /// An attempt to reconnect failed. Another attempt or [`Event::Gone`] follows.
     TryFailed {
-        /// Number of attempts so far.
+        /// Attempts so far.
         tries: u32,
         /// Error of the last attempt.
         error: HostError,

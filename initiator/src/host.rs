@@ -1,5 +1,3 @@
-//! Blocking host: a controller with a clock.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

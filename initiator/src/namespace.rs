@@ -91,8 +91,8 @@ impl DiskIdentity {
         identity
     }
 
-    /// Adds the NGUID and EUI64 from Identify Namespace if they are missing. Controllers before
-    /// NVMe 1.3 report them only there.
+    /// Adds missing NGUID and EUI64 from Identify Namespace. Controllers before NVMe 1.3 report
+    /// them only there.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;

@@ -29,9 +29,9 @@ pub struct HostOptions {
     pub hostnqn: Nqn,
     /// HOSTID.
     pub hostid: [u8; 16],
-    /// Number of I/O queues to request. With 0, only the admin queue is connected.
+    /// I/O queues to request. With 0, only the admin queue is connected.
     pub io_queues: u16,
-    /// Number of entries of each I/O submission queue. One entry is never used (Base, 3.3.1.5).
+    /// Entries of each I/O submission queue. One entry is never used (Base, 3.3.1.5).
     pub queue_entries: u16,
     /// KATO in milliseconds.
     ///

@@ -13,8 +13,8 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Number of registrants for which the first request of a report has room. If there are more, a
-/// second request has room for all.
+/// Number of registrants for which the first request of a report has room. A second request has
+/// room for all.
 const REGISTRANTS_AT_FIRST: usize = 63;
 
 /// Data of Reservation Report.
@@ -122,8 +122,8 @@ impl Namespace {
     }
 }
 
-/// Returns the report, and the number of registrants at the controller. This number is larger than
-/// the number in the report if `bytes` has no room for all.
+/// Returns the report, and the controller's number of registrants, which is larger than that in the
+/// report if `bytes` has no room for all.
 fn parse(bytes: &[u8]) -> (ReservationReport, usize) {
     let (header, rest) =
         ReservationStatusExtended::read_from_prefix(bytes).expect("a report has a header");

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Time for which a wait polls without finding work, before it sleeps. The latency of a local
-/// target is about this long.
+/// Time for which a wait polls without work before it sleeps: about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
@@ -37,7 +36,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// Does the same as [`wait_until`], but sends no delayed acknowledgements. Callers poll again soon.
+/// Like [`wait_until`], but sends no delayed acknowledgements, because callers poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

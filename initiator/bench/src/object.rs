@@ -54,8 +54,8 @@ impl Object {
         })
     }
 
-    /// Formats as indented JSON. Escapes all unprintable characters, because text from a target must not control the
-    /// terminal.
+    /// Formats as indented JSON. Escapes unprintable characters, because text from a target must
+    /// not control the terminal.
     pub fn pretty(&self) -> String {
         pretty(self)
     }

@@ -20,9 +20,8 @@ pub(super) fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Pseudorandom permutation of the numbers below `limit`. It needs constant memory, because it is a
-/// Feistel network. The network permutes the numbers below the next power of four, and results from
-/// `limit` on are skipped.
+/// Pseudorandom permutation of the numbers below `limit`, in constant memory: a Feistel network
+/// permutes the numbers below the next power of four, and results from `limit` on are skipped.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,

@@ -51,8 +51,7 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Error of a command whose output has no reader. The command ends without a message, as with
-/// SIGPIPE.
+/// Error of a command whose output has no reader. The command ends silently, as with SIGPIPE.
 pub(super) const UNREAD: &str = "";
 
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {

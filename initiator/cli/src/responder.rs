@@ -24,7 +24,7 @@ use cairn_initiator::providers::{self, RdmaOptions};
 const SLOTS: usize = 64;
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
 const PEERS: u16 = 8;
-/// Time without work before the responder sleeps. An earlier sleep would increase the measured
+/// Time without work before the responder sleeps. A shorter time would increase the measured
 /// latencies.
 const SPIN: Duration = Duration::from_millis(2);
 const NAP: Duration = Duration::from_millis(100);

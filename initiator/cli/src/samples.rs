@@ -12,8 +12,8 @@ pub(super) struct Samples {
     ns: Vec<u64>,
 }
 
-/// Limits of a measurement. The measurement ends after `times_max` repetitions. It also ends after
-/// `time` if there were at least `times_min` repetitions.
+/// Limits of a measurement, which ends after `times_max` repetitions, or after `time` if there were
+/// at least `times_min`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) time: Duration,

@@ -1,7 +1,7 @@
 //! Detection of SIGINT and SIGTERM.
 //!
-//! After a signal, fio waits until all I/Os have ended, and does not notify the engine. This
-//! module's handlers set a flag and then call fio's handlers.
+//! After a signal, fio waits until all I/Os have ended, and does not notify the engine. The
+//! handlers of this module therefore set a flag and then call fio's handlers.
 //!
 //! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's
 //! handlers, which is allowed in a signal handler.

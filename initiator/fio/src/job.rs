@@ -36,8 +36,7 @@ pub(crate) struct Job {
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os that exceed the queue depth, oldest first. fio's iodepth may be larger than the queue
-    /// depth.
+    /// I/Os that exceed the queue depth, oldest first: fio's iodepth may be larger.
     ///
     /// The engine does not report them as busy, because fio would then fill their buffers again.
     backlog: VecDeque<*mut IoUnit>,
@@ -303,8 +302,8 @@ impl Job {
     }
 }
 
-/// Returns the device. Jobs with equal parameters share one, because the soft provider needs a UDP
-/// port that can be bound only once.
+/// Returns the device. Jobs with equal parameters share one, because only one soft provider can
+/// bind the UDP port.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());

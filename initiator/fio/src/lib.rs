@@ -198,7 +198,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// Releases all buffers. fio calls this for each unit, and the first call is enough.
+/// Releases all buffers. fio calls this for each unit; the first call is enough.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

@@ -10,8 +10,7 @@ use cairn_disk::{Operation, SimulatedDisk};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
-/// Variable that makes a missing fio an error. `cargo xtask test` installs fio and sets this
-/// variable.
+/// Variable that makes a missing fio an error, set by `cargo xtask test`, which installs fio.
 const REQUIRED: &str = "CAIRN_FIO";
 /// Variable with the path of a prebuilt engine, set by `cargo xtask sanitize`.
 const ENGINE: &str = "CAIRN_FIO_ENGINE";

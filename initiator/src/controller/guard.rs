@@ -90,8 +90,8 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues that a reset has closed. When the reset has completed, the
-    /// controller can no longer execute them.
+    /// Unanswered writes of queues that a reset has closed. The controller cannot execute them
+    /// after the reset.
     of_reset: Doubts,
     lost: bool,
     pub(super) changes: u64,

@@ -1,5 +1,3 @@
-//! Controller with its queues, driven by polling.
-
 mod actions;
 mod authentication;
 mod commands;
@@ -29,9 +27,9 @@ use crate::queue::{IoQueue, Link, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Size in bytes of the receive for a response, which is a 16-byte CQE padded to a cache line.
+/// Size in bytes of the receive for a response: a 16-byte CQE padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Bit that is set in the work ID of a receive. The other bits are the index of the receive.
+/// Bit of the work ID of a receive; the other bits are the receive's index.
 const RECEIVE_ID: u64 = 1 << 63;
 const SWEEPS: u8 = 4;
 
@@ -342,14 +340,14 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands without a result on a queue, including commands of the association itself.
+    /// Commands without a result on a queue, including the association's own.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
         queue.map_or(0, Queue::outstanding)
     }
 
-    /// Commands without a result on the admin queue, including commands of the association itself.
+    /// Commands without a result on the admin queue, including the association's own.
     #[must_use]
     pub fn admin_outstanding(&self) -> usize {
         self.queues.first().map_or(0, Queue::outstanding)
@@ -367,8 +365,8 @@ impl Controller {
         self.queues.first().is_some_and(Queue::is_up)
     }
 
-    /// True if a queue has no connection, so that the controller cannot access memory of its
-    /// commands.
+    /// True if a queue has no connection, so that the controller cannot access its commands'
+    /// memory.
     #[must_use]
     pub fn is_closed(&self, queue: IoQueue) -> bool {
         self.queues
@@ -406,7 +404,7 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Sends a command. Returns false if the connection is broken. The command then ends when the
+    /// Sends a command. Returns false if the connection is broken; the command then ends when the
     /// connection has closed.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];

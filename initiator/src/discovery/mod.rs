@@ -54,8 +54,7 @@ impl Discovery {
         self.host.discovery_log()
     }
 
-    /// Blocks until the log may have changed or the host has reconnected. Returns false after the
-    /// timeout.
+    /// Blocks until the log may have changed or the host has reconnected. Returns false on timeout.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
         let result = self

@@ -62,8 +62,7 @@ impl To {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands that wait because a queue is full. Each queue has a list, with the oldest command
-    /// first.
+    /// Commands that wait for a full queue, for each queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }

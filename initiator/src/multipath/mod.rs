@@ -46,7 +46,7 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum number of queued events. If the queue is full, a new event replaces the oldest.
+/// Maximum queued events. If the queue is full, a new event replaces the oldest.
 const EVENTS_MAX: usize = 256;
 
 /// Options of a [`Multipath`].

@@ -227,8 +227,8 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // If there is no response, the controller is lost. After the reconnection, all queries are
-        // repeated.
+        // Without a response, the controller is lost, and all queries are repeated after the
+        // reconnection.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;

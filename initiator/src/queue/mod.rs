@@ -342,7 +342,7 @@ impl Queue {
     }
 
     /// Makes sure that the command is not sent again. A parked command ends with `why`. Returns
-    /// true if the command is in flight.
+    /// true if it is in flight.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

@@ -41,7 +41,7 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Maximum number of commands that the association itself has in flight on the admin queue.
+/// Maximum commands that the association itself has in flight on the admin queue.
 ///
 /// These are one step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O
 /// queue, one Connect or authentication command may be in flight in addition to
