@@ -135,8 +135,8 @@ impl Attacker {
         }
     }
 
-    /// Returns whether the attack has begun. In most attacks, an operation must have ended.
-    /// Attacks that get no responses only need a started operation.
+    /// Returns whether the attack has begun: an operation has ended or, in attacks without
+    /// responses, has started.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {

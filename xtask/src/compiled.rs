@@ -76,7 +76,7 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
 }
 
 /// Returns the archive of these versions, or else the newest of other versions: cargo compiles the
-/// crates that differ. An archive that has gathered the crates of many versions is not taken.
+/// crates that differ. Archives with the crates of many versions are not taken.
 fn closest(exact: PathBuf) -> Result<Option<PathBuf>> {
     if exact.exists() {
         return Ok(Some(exact));

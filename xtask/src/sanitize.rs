@@ -100,8 +100,7 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio. The library of the sanitizer is preloaded, because fio is not
-/// sanitized.
+/// Tests the engine in fio, with the sanitizer's library preloaded, because fio is not sanitized.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,

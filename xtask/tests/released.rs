@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
-/// Latest glibc version that the programs may require. It is the version of Debian 11.
+/// Latest glibc version that the programs may require: that of Debian 11.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
 
 #[test]

@@ -55,7 +55,7 @@ impl Weather {
         }
     }
 
-    /// Returns whether losses may end a connection. A connection ends after eight lost packets in
+    /// Returns whether losses may end a connection, which ends after eight lost packets in
     /// succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
@@ -91,8 +91,8 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit of the packet. Returns false if a checksum detects the change, so that the
-    /// packet is lost.
+    /// Flips a bit of the packet. Returns false if a checksum detects the change, which loses the
+    /// packet.
     fn flip(&mut self, bit: usize) -> bool;
 
     /// Sets the congestion mark, if supported.

@@ -79,7 +79,7 @@ impl Renewing {
         Ok(own)
     }
 
-    /// Returns the CNTLID.
+    /// CNTLID.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.peer.cntlid

@@ -10,8 +10,7 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Sleep after each step. Otherwise, an attacker would take the only processor of a machine from
-/// the target.
+/// Sleep after each step, so that the target gets the only processor of a machine.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

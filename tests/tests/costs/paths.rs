@@ -1,5 +1,5 @@
-//! Cost of keeping changes of a disk in order. With one association, it must be almost zero, and
-//! with two associations, it is limited.
+//! Cost of keeping changes of a disk in order: almost none with one association, and limited with
+//! two.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 

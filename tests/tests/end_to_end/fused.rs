@@ -110,7 +110,6 @@ fn a_block_is_written_only_if_it_is_as_expected() {
     target.stop();
 }
 
-/// Both commands complete in order, the first one first.
 #[test]
 fn both_commands_complete_in_order() {
     let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);

@@ -10,7 +10,7 @@ use libtest_mimic::Failed;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Runs a command line whose stdout has no reader. If `both` is true, its stderr has none either.
+/// Runs a command line whose stdout and, if `both`, stderr have no reader.
 fn unread(bench: &Bench, line: &str, both: bool) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

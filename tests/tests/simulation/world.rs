@@ -25,7 +25,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum steps before the clock must advance. More steps indicate an endless loop.
+/// Maximum steps before the clock must advance; more indicate an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]

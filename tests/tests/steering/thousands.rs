@@ -49,8 +49,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target. Its first subsystem has null and memory disks. Its second one has `files` file
-/// disks, or null disks if `files` is `None`.
+/// Starts a target with null and memory disks in the first subsystem. The second one has `files`
+/// file disks, or null disks if `files` is `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();

@@ -40,8 +40,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Creates a stage. `device` is the address of an RDMA device. Without a device, this process
-    /// uses separate loopback addresses, because a UDP port of each address is in use.
+    /// Creates a stage. `device` is the address of an RDMA device. Without it, both ends use
+    /// loopback addresses of this process, because the UDP port of each address is in use.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,

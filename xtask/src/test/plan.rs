@@ -148,7 +148,7 @@ fn small_steps(tools: &Tools, skips: &Skips) -> [Step; 2] {
     ]
 }
 
-/// Returns the number of test threads. It is three per core, because most tests wait for timers.
+/// Returns the number of test threads: three per core, because most tests wait for timers.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }

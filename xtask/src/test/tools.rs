@@ -68,7 +68,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     })
 }
 
-/// Says in advance that the disk may be too small for the steps. Compilers, Ceph and the virtual
+/// Warns that the disk may be too small for the steps, because compilers, Ceph and the virtual
 /// machine report a full disk in ways that are hard to recognize.
 fn warn_of_full_disk(extent: Extent) {
     let needed_gib = match extent {

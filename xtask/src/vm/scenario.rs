@@ -296,8 +296,8 @@ impl Profile {
         }
     }
 
-    /// Returns the arguments for cargo. In the profile `dev`, they include a test. Dependencies
-    /// that were compiled for tests can then be used again.
+    /// Returns the arguments for cargo. In the profile `dev`, they include a test, so that
+    /// dependencies compiled for tests are reused.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

@@ -19,8 +19,7 @@ The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
   ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
   make -j";
 
-/// Libraries that the guest has itself: libc and rdma-core. rdma-core must fit the kernel of the
-/// guest.
+/// Libraries that the guest has itself: libc, and rdma-core, which must fit the guest's kernel.
 const OF_THE_GUEST: [&str; 7] = [
     "ld-linux",
     "libc.",

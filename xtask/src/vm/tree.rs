@@ -102,8 +102,7 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds the unit tests of all libraries. Dependencies compiled for other builds can then be
-    /// used again.
+    /// Builds the unit tests of all libraries, which reuses dependencies compiled for other builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());

@@ -6,8 +6,7 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Maximum unfinished writes of a block. More writes would slow down the check without finding
-/// more bugs.
+/// Maximum unfinished writes of a block. More would slow the check without finding more bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {
