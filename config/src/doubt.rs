@@ -1,5 +1,3 @@
-//! Host NQNs that are probably mistyped.
-
 use nvme_proto::wire::Nqn;
 
 const USUAL_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";

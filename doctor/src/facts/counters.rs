@@ -1,10 +1,8 @@
-//! Counters of an RDMA port. The counters of its netdev do not include RoCE traffic.
-
 use std::collections::BTreeMap;
 
 use crate::source::{Source, Unknown};
 
-/// Counters by name.
+/// Counters of an RDMA port by name. The counters of its netdev do not include RoCE traffic.
 pub type Counters = BTreeMap<String, u64>;
 
 /// Name of the file with the time for which the driver caches the counters.

@@ -1,5 +1,3 @@
-//! Path to a peer, as observed from this machine.
-
 use std::net::IpAddr;
 
 use cairn_rdma::ROCE_PORT;
@@ -11,7 +9,7 @@ use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
 const HEADER_BYTES: u32 = 96;
 
-/// Facts about a peer.
+/// Path to a peer, as observed from this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peer {
     /// Address of the peer.

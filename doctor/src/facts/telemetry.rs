@@ -1,10 +1,8 @@
-//! Variable state and counters of a device, cheap enough for periodic reading.
-
 use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
 use crate::source::{Known, Source, unless_absent};
 
-/// State and counters of a device.
+/// Variable state and counters of a device, cheap enough for periodic reading.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
     /// Driver.

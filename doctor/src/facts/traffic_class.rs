@@ -1,5 +1,3 @@
-//! Traffic classes that a driver forces on queue pairs.
-
 use std::fmt;
 use std::net::IpAddr;
 
@@ -8,7 +6,8 @@ use serde::Serialize;
 
 use crate::tos::Tos;
 
-/// Forced classes, as in `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
+/// Traffic classes that a driver forces on queue pairs, as in
+/// `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForcedClass {
     /// Class of all queue pairs, overriding the rules.

@@ -1,5 +1,3 @@
-//! VLAN netdevs; packets of their GIDs have a VLAN tag.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -7,7 +5,7 @@ use serde::Serialize;
 
 use crate::source::{Address, Question, Source, Unknown, unless_absent};
 
-/// VLAN configuration of a netdev.
+/// VLAN configuration of a netdev. Packets of its GIDs have a VLAN tag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
     /// Netdev below the VLAN, which carries the frames.

@@ -1,9 +1,8 @@
-//! Questions that the kernel answers by ioctl, netlink or a packet instead of a file.
-
 use std::fmt;
 use std::net::IpAddr;
 
-/// Question to the kernel. A recording lists the answers by the text of the question.
+/// Question that the kernel answers by ioctl, netlink or a packet instead of a file. A recording
+/// lists the answers by the question's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Global pause of a netdev (`ethtool -a`): [`super::Pause`].

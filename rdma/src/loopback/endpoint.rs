@@ -1,5 +1,3 @@
-//! Endpoint of the loopback provider: the queue pairs of one thread.
-
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Sending and receiving of packets.
-
 pub(crate) mod adapter;
 pub(crate) mod batch;
 pub(crate) mod capture;

@@ -1,5 +1,3 @@
-//! Queues of the device.
-
 use std::collections::VecDeque;
 use std::ffi::c_int;
 

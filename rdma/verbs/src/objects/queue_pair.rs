@@ -1,5 +1,3 @@
-//! Queue pairs and shared receive queues.
-
 use std::ffi::c_int;
 use std::io;
 use std::ptr;
