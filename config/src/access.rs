@@ -120,8 +120,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// Returns the first host that `now` treats less strictly than `before`. One comparison, with
-/// `None`, covers all hosts that neither configuration lists.
+/// Returns the first host that `now` treats less strictly than `before`; `None` stands for all
+/// hosts that neither configuration lists.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);
@@ -140,8 +140,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Cache of comparisons between two host sets, with the memory addresses of the sets as key. The
-/// cache saves time because thousands of namespaces share a few sets.
+/// Results of comparing two host sets, by their memory addresses: thousands of namespaces share a
+/// few sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

@@ -1,5 +1,3 @@
-//! Validated configuration.
-
 mod ana;
 mod dhchap;
 mod nguid;
@@ -66,7 +64,7 @@ pub const REACTORS_MAX: usize = 64;
 /// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
-/// Checked configuration.
+/// Complete configuration that has passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Settings of the process.

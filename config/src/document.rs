@@ -13,8 +13,8 @@ use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
 pub(crate) struct Document<'t> {
-    /// Name of the file that contains `text`. If it is `None`, excerpts in errors name the object,
-    /// such as a subsystem, instead of a line.
+    /// Name of the file with `text`. `None`: excerpts in errors name the object, such as a
+    /// subsystem, instead of a line.
     name: Option<&'t str>,
     text: &'t str,
     shown: Cow<'t, str>,
@@ -22,7 +22,7 @@ pub(crate) struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses `text`. If it has syntax errors, the document contains only the valid parts.
+    /// Parses `text`. After syntax errors, the document contains only the valid parts.
     pub(crate) fn parse(name: Option<&'t str>, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);

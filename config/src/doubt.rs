@@ -27,8 +27,8 @@ pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
-/// Returns the name that `typed` probably means: it differs from `typed` by at most two typing
-/// errors next to each other.
+/// Returns the name that `typed` probably means: one with at most two typing errors, next to each
+/// other.
 #[must_use]
 pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Longest differing part that is compared, in bytes: a comparison takes quadratic time.

@@ -1,6 +1,3 @@
-//! Patterns of disks that requests may export. Patterns are compared with the text of a path, and
-//! the caller resolves links.
-
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +7,8 @@ const IMAGE: &str = "rbd:";
 
 const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/fd"];
 
-/// Patterns of folders, devices and images that requests may export.
+/// Patterns of folders, devices and images that requests may export. Patterns are compared with
+/// texts: callers resolve links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exports {
     patterns: Arc<[String]>,
@@ -47,8 +45,8 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern matches the text of `path`. Requests can export only such paths; the
-    /// configuration file can export any path.
+    /// True if a pattern matches the text of `path`. Only requests are restricted to such paths,
+    /// not the configuration file.
     #[must_use]
     pub fn name_path(&self, path: &Path) -> bool {
         // `path` may contain ".." after a symbolic link, and then its text does not show the real

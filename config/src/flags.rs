@@ -22,13 +22,13 @@ pub struct Flags {
     pub listen: Vec<String>,
     /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: namespaces to add to `nqn`.
     ///
-    /// Exports get the next free NSIDs. Directories get NSIDs after the other exports. Each
-    /// directory except the last one reserves 1000 NSIDs.
+    /// Exports get the next free NSIDs, directories last. Each directory except the last one
+    /// reserves 1000 NSIDs.
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file lacks it.
     ///
-    /// The default is the same at each start, because it is derived from the machine, the first
-    /// listener and the first export.
+    /// The default is the same at each start: it is derived from the machine, the first listener
+    /// and the first export.
     pub nqn: Option<String>,
     /// First export, converted by [`resolved_export`]. The default NQN is then the same for each
     /// spelling of the path.
@@ -204,8 +204,8 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories come last, because each one reserves many NSIDs. The NSIDs of other exports
-        // then do not depend on them.
+        // Directories come last, so that the NSIDs of other exports do not depend on the many NSIDs
+        // that each one reserves.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -223,8 +223,8 @@ impl Flags {
         }
     }
 
-    /// Returns an NQN that differs between targets. If two targets had the same NQN, a host would
-    /// use their disks as two paths to one disk.
+    /// Returns an NQN that differs between targets, because a host would use the disks of two
+    /// targets with one NQN as two paths to one disk.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener
@@ -238,8 +238,8 @@ impl Flags {
     }
 }
 
-/// Returns the first NSID after all that are in use or reserved. `check` reports a result that is
-/// too large.
+/// Returns the first NSID after all used and reserved ones. `check` refuses a result that is too
+/// large.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
@@ -268,10 +268,10 @@ fn absolute(export: &str) -> String {
         .unwrap_or_else(|| export.to_owned())
 }
 
-/// Returns an export with its absolute path. Symbolic links are resolved, so the call may block.
+/// Returns an export with its absolute path. May block, because symbolic links are resolved.
 ///
-/// Links in /dev are not resolved, because device names such as /dev/dm-3 can change. The result is
-/// the same if the file does not exist yet, for example because its disk is not mounted.
+/// Links in /dev are kept, because device names such as /dev/dm-3 can change. The result is the
+/// same before the file exists, for example while its disk is not mounted.
 #[must_use]
 pub fn resolved_export(export: &str) -> String {
     let export = absolute(export);

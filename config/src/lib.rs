@@ -142,8 +142,8 @@ impl Config {
 
     /// Returns the configuration with the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// The result equals the result of a full check. Returns `None` if `draft` has other changes,
-    /// or if only a full check can decide.
+    /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
+    /// only a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -179,13 +179,12 @@ impl Config {
     /// Returns the configuration without the namespaces removed by `draft`, and their NQNs and
     /// NSIDs.
     ///
-    /// The result equals the result of a full check. Returns `None` if `draft` has other changes,
-    /// or if only a full check can decide.
+    /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
+    /// only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // A pool uses the NSIDs up to the next configured namespace, so a removal can give it more
-        // NSIDs.
+        // A removal can give NSIDs to a pool, which uses those up to the next configured namespace.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }
@@ -429,8 +428,7 @@ fn read(path: &Path) -> Result<String, Problem> {
             "give the path of a regular file: a reload reads it again, which a pipe does not allow",
         ));
     }
-    // The read is limited too, because the reported length is 0 for some files, such as those in
-    // /proc.
+    // The read is limited too, because some files, such as those in /proc, report a length of 0.
     let mut text = String::new();
     let mut limited = file.take(FILE_MAX_BYTES + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;

@@ -1,7 +1,5 @@
-//! Warnings about parts of a configuration that no host can reach.
-//!
-//! Such parts are accepted: other machines may use the file, and the control socket may add the
-//! missing part.
+//! Warnings about parts of a configuration that no host can reach. Such parts are accepted: other
+//! machines may use the file, and the control socket may add the missing part.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -129,11 +127,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host that the namespace's list contains and the subsystem refuses. The flag is
-    /// true if the subsystem refuses every host of the list.
+    /// Returns a host of the namespace's list that the subsystem refuses, and whether it refuses
+    /// the whole list.
     ///
-    /// If the subsystem admits some hosts of the list, members of groups are not returned, because
-    /// a group may also serve other subsystems.
+    /// If the subsystem admits some of the list, members of groups do not count: a group may also
+    /// serve other subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -109,8 +109,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Checks `value` against `schema`. If the type is wrong, adds a problem and returns false.
-    /// Wrong members of a table are removed, and do not make the table wrong.
+    /// Checks `value` against `schema`. For a wrong type, adds a problem and returns false. Wrong
+    /// members of a table are removed, and do not make the table wrong.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &KeyPath) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {

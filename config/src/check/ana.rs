@@ -78,8 +78,8 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // The group is invalid, and has been reported. Without this check, the state would apply to
-        // all groups.
+        // The invalid group has been reported. Without this check, the state would apply to all
+        // groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }

@@ -110,8 +110,8 @@ fn subsystem(
 
 const WEIGHT_MAX: i64 = 100;
 
-/// Returns the limits of single hosts. Hosts that are not in `allowed_hosts` are accepted, because
-/// a reload may add them.
+/// Returns the limits of single hosts. Hosts outside `allowed_hosts` are accepted, because a reload
+/// may add them.
 fn limited_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -223,8 +223,8 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> O
     }
 }
 
-/// Returns the host list. A missing list is an error, because an administrator who forgot the list
-/// would otherwise open the disks to all hosts.
+/// Returns the host list. A missing list is an error, because otherwise a forgotten list would open
+/// the disks to all hosts.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -8,8 +8,7 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener; `None` means all groups without their own
-    /// entry.
+    /// Sets the ANA state of `group` at a listener; `None`: of all groups without an own entry.
     pub fn set_ana(
         &mut self,
         address: Traddr,
@@ -35,7 +34,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of a subsystem's `group` at a listener; `None` means all groups.
+    /// Sets the ANA state of a subsystem's `group` at a listener; `None`: of all groups.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
@@ -61,7 +60,7 @@ impl Draft {
     }
 
     /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
-    /// applies; `None` means all groups.
+    /// applies; `None`: of all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

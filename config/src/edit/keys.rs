@@ -32,8 +32,8 @@ impl Draft {
 
     /// Removes a key from the keyring.
     ///
-    /// A key in use is only marked as removed. Its hosts are then refused, instead of connecting
-    /// without authentication.
+    /// A key in use is only marked as removed: without it, its hosts would connect without
+    /// authentication.
     pub fn remove_key(&mut self, name: &str) -> Result<(), EditError> {
         let missing = || EditError::Missing(format!("the file has no key \"{name}\""));
         let is_used = self.key_uses(name) > 0;

@@ -201,8 +201,8 @@ impl NewNamespace {
     }
 }
 
-/// Warnings about settings that a removal also removes, and that the same object lacks if it is
-/// added again.
+/// Warnings about settings that a removal also removes, and that the same object lacks if added
+/// again.
 pub type Losses = Vec<String>;
 
 /// Editable text of a configuration file.
@@ -481,10 +481,10 @@ fn push(table: &mut Table, key: &str, new: Table) {
     }
 }
 
-/// Removes the first table that `is_it` matches, or returns `None` if no table matches.
+/// Removes the first table that `is_it` matches; `None` without a match.
 ///
-/// A comment that a blank line separates from the table is kept. It moves to the next table, or is
-/// returned if no table follows.
+/// A comment that a blank line separates from the table moves to the next table. If no table
+/// follows, the comment is returned.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
@@ -494,8 +494,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // `toml_edit` writes a newline before a table without decoration. A new table has no
-        // decoration.
+        // `toml_edit` writes a newline before a table without decoration, such as a new one.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);

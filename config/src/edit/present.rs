@@ -45,9 +45,9 @@ impl Draft {
 
     /// Returns the NSID of this namespace if the file has it.
     ///
-    /// If `new` has no NSID, a namespace with the same export and all given settings is returned.
-    /// Memory and null disks are never found in this way, because each is a new disk. `in_force`
-    /// contains the settings in force by NSID, or `None` if they are unknown.
+    /// Without an NSID in `new`, returns a namespace with the same export and all given settings.
+    /// Memory and null disks are never found so, because each is a new disk. `in_force` contains
+    /// the settings in force by NSID; `None` if they are unknown.
     ///
     /// # Errors
     /// The namespace with this NSID has another value of a given setting. If `new` has no NSID and

@@ -43,8 +43,7 @@ impl Text {
         &self.whole
     }
 
-    /// Returns the byte range of a namespace. Returns `None` if the removal of the namespace also
-    /// changes text outside this range.
+    /// Returns the byte range of a namespace; `None` if its removal also changes other text.
     pub(super) fn find(
         &self,
         document: &DocumentMut,
@@ -55,8 +54,8 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last table that has one. If that
-        // table is removed, they move to another place.
+        // `toml_edit` writes tables without a position after the last table with one, whose removal
+        // would move them.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -65,7 +64,7 @@ impl Text {
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
         // `before_end` ends with the subsystem's last namespace. NSIDs are unique in a subsystem,
-        // so the last match is the wanted namespace.
+        // so the last match is the right one.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {

@@ -1,5 +1,3 @@
-//! Document that records whether edits only added or only removed namespaces.
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -10,15 +8,15 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// Document of a [`Draft`]. A change through [`Self::as_table_mut`] counts as a change of other
-/// parts than namespaces.
+/// Document of a [`Draft`] that records whether edits only added or only removed namespaces. A
+/// change through [`Self::as_table_mut`] counts as a change of other parts.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
     added: Vec<(String, Table)>,
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// NSIDs in use, by NQN. They are cached because a scan of thousands of tables takes long.
+    /// NSIDs in use, by NQN: a cache, because a scan of thousands of tables takes long.
     taken: HashMap<String, Taken>,
     text: Option<Text>,
 }
