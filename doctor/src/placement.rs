@@ -7,10 +7,9 @@ use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
 /// Returns, in node order, the CPUs of each NUMA node that has an adapter with one of these
-/// addresses.
+/// addresses; none if all CPUs are equally near.
 ///
-/// The list is empty if all CPUs are equally near. An unspecified address means all addresses of
-/// its family.
+/// An unspecified address means all addresses of its family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {
     let nodes = NumaNode::read_all(source).unwrap_or_default();
@@ -46,7 +45,7 @@ fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     while let Some(name) = found.get(at).cloned() {
         at += 1;
         let node: Result<i32, _> = source.number(&format!("{NET}/{name}/device/numa_node"));
-        // The kernel reports node -1 if it does not have this information.
+        // Node -1 means that the kernel does not know the node.
         nodes.extend(node.ok().and_then(|node| u32::try_from(node).ok()));
         let parent = Vlan::read(source, &name).ok().flatten();
         let slaves = Bond::read(source, &name).ok().flatten();

@@ -11,15 +11,13 @@ use crate::tos::Tos;
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// Mapping in which the PCP equals the service level. RDMA adapters and user-space RoCE use it
-    /// for the tags that they write.
+    /// PCP equal to the service level, as in the tags that RDMA adapters and user-space RoCE write.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
-    /// Returns the mapping for packets from an address of this machine. Returns `None` without a
-    /// VLAN interface, because packets then have no tag.
+    /// Returns the mapping for packets from an address of this machine; `None` without a VLAN
+    /// interface, because packets then have no tag.
     ///
-    /// `is_adapter` is true if an RDMA adapter writes the tags, and false if the kernel writes the
-    /// tags.
+    /// `is_adapter` is true if an RDMA adapter writes the tags instead of the kernel.
     #[must_use]
     pub fn of(source: &dyn Source, address: IpAddr, is_adapter: bool) -> Option<Self> {
         let vlan = Vlan::of_address(source, address)?;

@@ -127,9 +127,8 @@ pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Comman
 /// Corrects a mistake of `clap_complete` in a completion script for bash.
 ///
 /// If the program's name contains a hyphen, the script assigns the command
-/// `cairn__target__subcmd__check`, but the case of that command has the label
-/// `cairn__subcmd__target__subcmd__check`. This function replaces such labels by the assigned
-/// names.
+/// `cairn__target__subcmd__check`, but has a case for `cairn__subcmd__target__subcmd__check`. Such
+/// labels are replaced by the assigned names.
 #[must_use]
 pub fn repair_bash(script: &str, program: &str) -> String {
     let labels = program.replace('-', "__subcmd__") + "__subcmd__";

@@ -76,8 +76,8 @@ impl Peer {
     }
 }
 
-/// Returns `route` with the right netdev. If the peer is this machine, the kernel's route uses the
-/// loopback device, but RDMA uses the adapter that has the address.
+/// Returns `route` with the right netdev. For a peer on this machine, the kernel's route uses the
+/// loopback device, but RDMA the adapter with the address.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {

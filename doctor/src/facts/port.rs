@@ -118,7 +118,7 @@ impl Port {
     }
 
     /// Returns the default RoCE version of connections. Without a setting in configfs, the kernel
-    /// chooses v2 if the port supports it.
+    /// prefers v2.
     #[must_use]
     pub fn default_version(&self) -> Option<RoceVersion> {
         let said = self.defaults.get();
@@ -139,9 +139,8 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port: those of its GIDs, and the netdev that the driver has
-    /// numbered like the port. If the device has a single port, all netdevs of the device are
-    /// included.
+    /// Returns the netdevs of the port: those of its GIDs, and the one that the driver numbers like
+    /// the port. A single port has all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

@@ -29,8 +29,7 @@ impl UdpHolder {
             };
             for line in table.lines() {
                 let holder = Self::parse(source, path, line);
-                // rdma_rxe has a socket for IPv4 and a socket for IPv6. Only one of them is
-                // reported.
+                // rdma_rxe has one socket each for IPv4 and IPv6, of which one is reported.
                 let place = |one: &Self| Some(one.address).filter(|at| !at.is_unspecified());
                 let is_known = |holder: &Self| {
                     let mut known = holders.iter();
@@ -67,7 +66,7 @@ impl UdpHolder {
     }
 }
 
-/// Parses an address of /proc/net: words of 32 bits in hexadecimal, each in the byte order of this
+/// Parses an address of /proc/net: words of 32 bits in hexadecimal, in the byte order of this
 /// machine.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let words = (0..text.len()).step_by(8);

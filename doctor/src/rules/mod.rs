@@ -200,7 +200,7 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine and the path to the peer. Reads the machine again after `interval`, to
+    /// Reads the machine and the path to the peer, and the machine again after `interval`, to
     /// compare counters.
     #[must_use]
     pub fn of(

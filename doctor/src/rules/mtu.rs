@@ -58,7 +58,7 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     )
 }
 
-/// Returns a finding if the device does not use the netdev's new MTU yet. It adopts the MTU at the
+/// Returns a finding if the device does not use the netdev's new MTU yet, which it adopts at the
 /// netdev's next event, or after a restart.
 fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Option<Finding> {
     let active = port.mtu.get()?.active;

@@ -1,6 +1,5 @@
-//! Sources of facts: files, and answers of the kernel to questions that no file answers.
-//!
-//! Only [`Source`] reads a machine, so that a recording of another machine can replace it.
+//! Sources of facts. Only [`Source`] reads a machine, so that a recording of another machine can
+//! replace it.
 
 mod answers;
 mod live;

@@ -197,7 +197,7 @@ impl Moment {
 }
 
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The value may contain the characters of a sign, so the first sign in the line counts.
+    // The value may contain a sign, so the first one in the line counts.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()

@@ -1,5 +1,3 @@
-//! Facts that may be unavailable, with the reason.
-
 use std::fmt;
 use std::io;
 

@@ -116,11 +116,10 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the defaults of a port that has no directory in configfs. A directory is created for
-    /// the read, and removed afterwards.
+    /// Reads the defaults of a port that has no directory in configfs: creates the directory for
+    /// the read, and removes it unless another program created it.
     ///
-    /// The removal does not change the defaults in the kernel. A directory created meanwhile by
-    /// another program is not removed.
+    /// The defaults in the kernel stay.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);
@@ -143,7 +142,7 @@ impl Live {
         };
         let defaults = read();
         if is_ours {
-            // rmdir(2) also works for a directory with files, because configfs removes the files.
+            // rmdir(2) also works for this directory with files, because configfs removes them.
             let _ = fs::remove_dir(&directory);
         }
         defaults

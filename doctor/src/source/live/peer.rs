@@ -79,8 +79,7 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier marks replies to this process. A ping socket replaces it by its own
-    // identifier.
+    // The identifier marks replies to this process; a ping socket replaces it by its own.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
@@ -126,7 +125,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    // The datagram has one byte, which is not a valid RoCE packet, so RoCE endpoints drop it.
+    // The datagram of one byte is no valid RoCE packet, so RoCE endpoints drop it.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

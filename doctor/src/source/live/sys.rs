@@ -42,7 +42,7 @@ pub(super) fn set_option(
     Ok(())
 }
 
-/// Executes an ethtool command. `data` begins with the number of the command, and has space for the
+/// Executes an ethtool command. `data` begins with the command's number, and has space for the
 /// output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: `ifreq` consists of integers, arrays and a union of both, for which zeros are valid.
