@@ -51,7 +51,7 @@ impl fmt::Debug for PrivateData {
 pub enum Roce {
     /// RoCE v1 in Ethernet frames.
     V1 {
-        /// VLAN ID of the tag in each frame. With `None`, the kernel writes the tag, if any.
+        /// VLAN ID of the tag in each frame; `None`: the kernel writes the tag, if any.
         vlan: Option<u16>,
     },
     /// RoCE v2 in UDP datagrams.
@@ -61,13 +61,13 @@ pub enum Roce {
 /// Address and options of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Local address and port. Port 0 lets the provider choose a port.
+    /// Local address and port; the provider chooses for port 0.
     pub address: SocketAddr,
     /// Maximum unanswered connection requests.
     pub backlog: u32,
     /// Partition of accepted requests, and P_Key of their queue pairs.
     pub pkey: PKey,
-    /// RoCE version of the soft provider. With `None`, the provider uses its own setting.
+    /// RoCE version of the soft provider; `None`: the provider's own setting.
     pub roce: Option<Roce>,
 }
 
@@ -92,29 +92,27 @@ pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
     /// Maximum receives of the endpoint used at a time by this queue pair, if the device has no
-    /// shared receive queue. A completed receive counts until it is posted again.
+    /// shared receive queue. A completed receive counts until posted again.
     pub receives: u32,
-    /// Maximum outstanding READs sent by this end.
-    ///
-    /// The provider lowers the number to the limits of the peer and the device.
+    /// Maximum outstanding READs sent by this end, which the provider lowers to the limits of peer
+    /// and device.
     pub initiator_depth: u8,
     /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets. With `None`, they have the class of the peer's connection
-    /// request.
+    /// Traffic class of sent packets; `None`: that of the peer's connection request.
     pub traffic_class: Option<u8>,
-    /// Hop limit of sent packets. With `None`, they have the provider's default.
+    /// Hop limit of sent packets; `None`: the provider's default.
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
     /// Time without an acknowledgement after which an adapter repeats packets, for up to four times
-    /// this time. With `None`, the connection manager chooses it. User-space RoCE measures the
-    /// round trip instead.
+    /// this time; `None`: chosen by the connection manager. User-space RoCE measures the round trip
+    /// instead.
     pub ack_timeout: Option<AckTimeout>,
-    /// Retries after a receiver-not-ready NAK, 0..=7. The value 7 means unlimited.
+    /// Retries after a receiver-not-ready NAK, 0..=7, where 7 means unlimited.
     pub rnr_retry_count: u8,
-    /// Time for which the peer must wait before it repeats a SEND for which no receive was posted.
-    /// The value is a code of IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
+    /// Time after which the peer may repeat a SEND for which no receive was posted, as a code of
+    /// IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
     pub min_rnr_timer: u8,
 }
 
@@ -151,7 +149,7 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address. With `None`, the provider chooses one.
+    /// Local address; the provider chooses for `None`.
     pub local: Option<IpAddr>,
     /// P_Key of the queue pair.
     pub pkey: PKey,
@@ -185,7 +183,7 @@ pub enum Event {
     Established {
         /// Queue pair.
         qp: QpId,
-        /// Private data of the peer's REP. It is empty at the accepting end.
+        /// Private data of the peer's REP; empty at the accepting end.
         private_data: PrivateData,
     },
     /// The peer refused the connection. `Closed` follows without a call of `disconnect`.
@@ -205,26 +203,24 @@ pub enum Event {
         /// Error message, with a remedy if there is one.
         reason: String,
     },
-    /// The connection ended.
-    ///
-    /// The owner must call [`Endpoint::disconnect`](crate::Endpoint::disconnect).
+    /// The connection ended. The owner must call
+    /// [`Endpoint::disconnect`](crate::Endpoint::disconnect).
     Disconnected {
         /// Queue pair.
         qp: QpId,
         /// Reason for the end.
         reason: DisconnectReason,
     },
-    /// All work has completed and the queue pair is destroyed.
-    ///
-    /// No later event contains this id. Its slot is reused only after this event has been polled.
+    /// All work has completed and the queue pair is destroyed. No later event contains this id, and
+    /// the slot is not reused before this event has been polled.
     Closed {
         /// Queue pair.
         qp: QpId,
     },
-    /// The device was removed. No more work completes, and the owner must drop the endpoint.
+    /// The device was removed: no more work completes. The owner must drop the endpoint.
     DeviceRemoved,
-    /// A queue of the endpoint failed. No more work completes, and the owner must drop the
-    /// endpoint. The device and its other endpoints continue to work.
+    /// A queue of the endpoint failed: no more work completes. The owner must drop the endpoint.
+    /// The device and its other endpoints continue to work.
     EndpointBroken {
         /// Error message.
         reason: String,

@@ -33,10 +33,9 @@ use core::net::IpAddr;
 /// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS). With `None`, the packets have the class of the peer's connection
-    /// request, or 0.
+    /// Traffic class (ToS); `None`: that of the peer's connection request, or 0.
     pub traffic_class: Option<u8>,
-    /// Hop limit. With `None`, the packets have the provider's default.
+    /// Hop limit; `None`: the provider's default.
     pub hop_limit: Option<u8>,
 }
 

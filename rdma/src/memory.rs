@@ -12,7 +12,7 @@ use crate::work::{RemoteBuffer, Sge};
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // This field is dropped before `mapping`, so that the memory is deregistered before it is
+    // The registration is dropped before `mapping`, so that the memory is deregistered before it is
     // freed.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
@@ -76,8 +76,7 @@ impl Region {
         }
     }
 
-    /// Returns the buffer at `offset` for work requests of peers, or `None` if peers have no
-    /// access.
+    /// Returns the buffer at `offset` for work requests of peers; `None` if they have no access.
     #[must_use]
     pub fn remote(&self, offset: usize) -> Option<RemoteBuffer> {
         Some(RemoteBuffer {

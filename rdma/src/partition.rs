@@ -16,9 +16,8 @@ impl PKey {
     /// P_Key of a full member of the default partition (IBTA 10.9.1).
     pub const DEFAULT: Self = Self(0xffff);
 
-    /// Creates a P_Key from its 16 bits.
-    ///
-    /// Returns `None` for 0x0000 and 0x8000, which are invalid (IBTA 10.9.1).
+    /// Creates a P_Key from its 16 bits; `None` for 0x0000 and 0x8000, which are invalid (IBTA
+    /// 10.9.1).
     #[must_use]
     pub const fn new(bits: u16) -> Option<Self> {
         if bits & !FULL == 0 {
@@ -46,8 +45,8 @@ impl PKey {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// True if a queue pair with this P_Key accepts packets with P_Key `bits`. Both must belong to
-    /// the same partition, and at least one must be a full member (IBTA 10.9.3).
+    /// True if a queue pair with this P_Key accepts packets with P_Key `bits`: both are of one
+    /// partition, and at least one is a full member (IBTA 10.9.3).
     #[must_use]
     pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0

@@ -102,7 +102,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 pub struct DeviceCounters {
     /// Name of the device.
     pub device: String,
-    /// Counters by name. The names are those in `/sys/class/infiniband/*/ports/*/hw_counters`.
+    /// Counters, named as in `/sys/class/infiniband/*/ports/*/hw_counters`.
     pub counters: Vec<(&'static str, u64)>,
 }
 
@@ -117,14 +117,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Returns a unique number. A device that is plugged in again has a new number.
+    /// Returns a unique number; a device plugged in again has a new one.
     fn id(&self) -> u64;
 
     /// Returns this adapter with a new protection domain.
-    ///
-    /// Only queue pairs of endpoints opened on the result can access memory registered with the
-    /// result. A host uses one domain per association, so that each target can use only the keys
-    /// given to it.
+    /// Only queue pairs of endpoints opened on the result can access memory registered with it. A
+    /// host uses one domain per association, so that each target can use only the keys given to it.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
     /// Pins and registers the whole `mapping` until the region is dropped.
@@ -145,7 +143,7 @@ pub struct EndpointOptions {
     /// Maximum completions not yet polled.
     ///
     /// The caller must not post more work than can complete within this limit. Each receive counts,
-    /// and so does each send request that is signaled or fails.
+    /// and each send request that is signaled or fails.
     pub completions: u32,
     /// Maximum queue pairs.
     pub queue_pairs: u16,
@@ -214,32 +212,31 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns packet size and round trip, or `None` if this provider gains nothing from packets of
+    /// Returns packet size and round trip; `None` if this provider gains nothing from packets of
     /// equal length.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }
 
-    /// Returns the marking that the packets have, or `None` if it is unknown.
+    /// Returns the marking of the packets, if known.
     ///
-    /// This method makes a system call, so it is not for the data path.
+    /// Makes a system call: not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;
 
     /// Changes the marking of packets and connection messages, except fields that are `None`.
     ///
-    /// Returns `false` if the provider cannot change it, because adapters fix the marking when the
-    /// queue pair is created.
+    /// Returns `false` if the provider cannot change it: adapters fix the marking when they create
+    /// the queue pair.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
-    /// Posts a chain of work requests in order. It posts either all of them or none.
+    /// Posts a chain of work requests in order: all of them or none.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
-    /// Writes up to `out.len()` completions to `out` and returns their number.
+    /// Writes up to `out.len()` completions to `out` and returns their number. Later entries
+    /// are stale.
     ///
-    /// Entries beyond that number are stale.
-    ///
-    /// A software endpoint does its network work in this call. It may delay acknowledgements until
-    /// a response can carry them; [`arm`](Self::arm) sends delayed ones.
+    /// A software endpoint does its network work here. It may delay acknowledgements until a
+    /// response can carry them; [`arm`](Self::arm) sends delayed ones.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Appends the pending connection events to `out`.
@@ -247,22 +244,20 @@ pub trait Endpoint {
 
     /// Handles all connection messages that have arrived at this machine.
     ///
-    /// The next [`poll_events`](Self::poll_events) reports the connections that these messages
-    /// ended, before any completion is polled. This method makes a system call, so it is not for
-    /// the data path.
+    /// The next [`poll_events`](Self::poll_events) reports the connections ended by them, before
+    /// any completion is polled. Makes a system call: not for the data path.
     fn drain_connections(&mut self);
 
     /// Closes the connection.
     ///
-    /// All outstanding work completes, flushed if necessary. Then [`Event::Closed`] follows. A call
+    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. A call
     /// for a closing queue pair has no effect.
     fn disconnect(&mut self, qp: QpId);
 
     /// Prepares to sleep: a later completion or event makes a descriptor of
     /// [`wait_fds`](Self::wait_fds) readable.
     ///
-    /// Returns true if a completion or event is pending. The caller must then poll again instead of
-    /// sleeping.
+    /// Returns true if a completion or event is pending. The caller must then poll again.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
     /// Returns the descriptors to watch for readability while asleep.

@@ -4,9 +4,8 @@ use core::fmt;
 
 use cairn_base::slab::Key;
 
-/// Maximum scatter/gather elements of a work request.
-///
-/// A command capsule needs two, for the submission queue entry and the in-capsule data.
+/// Maximum scatter/gather elements of a work request. A command capsule needs two: submission queue
+/// entry and in-capsule data.
 pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair at one endpoint.

@@ -4,9 +4,9 @@ use core::net::IpAddr;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// An address with a current or recent connection is a host, and is a peer by itself. Any other
+/// A host is an address with a current or recent connection, and a peer by itself. Any other
 /// address is a stranger. All strangers in one IPv6 /64 are one peer, because one machine may own
-/// all these addresses.
+/// them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,
@@ -56,10 +56,8 @@ impl Payer {
     }
 }
 
-/// Returns the first address of the prefix that contains `address`. IPv4-mapped IPv6 addresses
-/// count as IPv4.
-///
-/// `bits_of_v4` is from 1 to 32, `bits_of_v6` from 1 to 128.
+/// Returns the first address of the prefix that contains `address`, with 1 to 32 bits of an IPv4
+/// address and 1 to 128 of an IPv6 address. IPv4-mapped IPv6 addresses count as IPv4.
 #[must_use]
 pub fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
     match address.to_canonical() {

@@ -1,4 +1,4 @@
-//! Token bucket.
+//! Token bucket of a rate limit.
 
 use core::ops::Add;
 use core::time::Duration;

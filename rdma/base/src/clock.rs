@@ -34,9 +34,8 @@ struct SimulatedTime {
 const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
-    /// Returns a system clock that also advances while the system is suspended.
-    ///
-    /// Use it for deadlines that another machine measures too.
+    /// Returns a system clock that also advances while the system is suspended, for deadlines that
+    /// another machine measures too.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {
@@ -104,11 +103,11 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a simulated stop of the program. After `looks` more reads, the clock jumps forward
+    /// Schedules a simulated stop of the program: after `looks` more reads, the clock jumps forward
     /// by `time`.
     ///
-    /// A program notices a stop only when it reads the clock. A test can therefore stop the program
-    /// at each possible point by using each value of `looks`.
+    /// A program notices a stop only when it reads the clock, so each value of `looks` stops the
+    /// program at another possible point.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Client options that an image must not set. Either the target sets them itself, or the
-/// configuration has a key for them.
+/// Client options that an image must not set, because the target sets them or the configuration has
+/// a key for them.
 const RESERVED: [&str; 9] = [
     "client_mount_timeout",
     "key",

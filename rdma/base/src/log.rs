@@ -1,8 +1,8 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
-//! Any machine that reaches a listener can cause log lines. Each such line therefore needs a
-//! [`LogLine`], granted by the token bucket of its [`Topic`]. Suppressed lines are counted, and the
-//! counters are logged while they grow.
+//! Any machine that reaches a listener can cause log lines. Each such line needs a [`LogLine`],
+//! granted by the token bucket of its [`Topic`]. Counters of suppressed lines are logged while they
+//! grow.
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
 //! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before all other
@@ -53,9 +53,9 @@ impl Topic {
         }
     }
 
-    /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection` is
-    /// enough for sixteen hosts with 64 queues each. In the long run, all topics except `Detail`
-    /// together are limited to ten lines per second.
+    /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection`
+    /// covers sixteen hosts with 64 queues each. In the long run, all topics except `Detail`
+    /// together have ten lines per second.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),

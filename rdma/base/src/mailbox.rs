@@ -1,6 +1,4 @@
 //! Queue of rare messages to a thread that sleeps on file descriptors.
-//!
-//! [`Mailbox::is_empty`] takes no lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,10 +9,8 @@ use std::sync::atomic::Ordering;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
-/// Queue of messages to one thread.
-///
-/// The messages, the flag behind [`Self::is_empty`] and the readiness of the descriptor change
-/// together under the lock.
+/// Queue of messages to one thread. The messages, the flag behind [`Self::is_empty`] (which takes
+/// no lock) and the readiness of the descriptor change together under the lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<MessageQueue<T>>,
@@ -58,7 +54,7 @@ impl<T> Mailbox<T> {
         !self.full.load(Ordering::Acquire)
     }
 
-    /// Adds a message, or drops it if the mailbox is closed.
+    /// Adds a message; a closed mailbox drops it.
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -95,8 +91,7 @@ impl<T> Mailbox<T> {
         self.wake.wake();
     }
 
-    /// Ends the readiness caused by [`Self::nudge`]. An owner without work calls this before it
-    /// sleeps.
+    /// Ends the readiness caused by [`Self::nudge`], before an owner without work sleeps.
     #[inline]
     pub fn rest(&self) {
         let mut waiting = self.lock();

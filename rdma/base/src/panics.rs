@@ -36,8 +36,8 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Text of the last confined panic, which `end_process` adds to its log line. A poisoned lock is
-/// harmless, because the value is replaced in one step.
+/// Text of the last confined panic, for the log line of `end_process`. A poisoned lock is harmless,
+/// because the value is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -63,8 +63,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // The location is unknown if another panic hook, which prints the location, has
-            // replaced ours.
+            // The location is unknown if another panic hook has replaced ours; that hook prints it.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
@@ -232,8 +231,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Returns the number of panics of a part since the process started. Panics on threads that
-    /// belong to no target are included.
+    /// Returns the number of panics of a part since the process started, including those on threads
+    /// that belong to no target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -245,9 +244,8 @@ impl Panics {
 pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
     those before it, and what --version prints; RUST_BACKTRACE=1 adds the calls that led there";
 
-/// Installs a panic hook that ends the process after each panic outside of [`confine`].
-///
-/// Only programs call this, because the hook applies to the whole process.
+/// Installs a panic hook that ends the process after each panic outside of [`confine`]. Only for
+/// programs, because the hook applies to the whole process.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -258,8 +256,7 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic, and returns whether it is confined. A panic during another panic is not
-/// confined.
+/// Records a panic, and returns whether it is confined; one during another panic is not.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {
@@ -291,9 +288,8 @@ pub fn end_process(reason: &str) -> ! {
     std::process::abort();
 }
 
-/// Returns the guard of a lock, and ends the process if the lock is poisoned.
-///
-/// A thread that panicked during a change may have left the shared state inconsistent.
+/// Returns the guard of a lock. Ends the process if the lock is poisoned, because a panic during a
+/// change may have left the shared state inconsistent.
 pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(

@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The
-//! source of a datagram may be forged, so lines about datagrams are charged to a stranger, and
-//! cannot suppress lines about a host.
+//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). Lines
+//! about datagrams are charged to a stranger: their source may be forged, and must not suppress
+//! lines about a host.
 
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Returns the permission to log a line about `payer`. The permission contains the number of
-    /// lines suppressed since the last permitted line.
+    /// Returns the permission to log a line about `payer`, with the number of lines suppressed
+    /// since the last permitted one.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<LogLine> {
         let peer = self.due(payer, now)?;
         let Some(line) = LogLine::about(topic) else {

@@ -1,9 +1,7 @@
 //! Advice for a missing permission.
 
-/// Returns the remedy for a missing permission.
-///
-/// For an ordinary user, the remedy is "run as root, or" followed by `of_user`. For root, the
-/// remedy is `of_root`, which names the mechanism that also restricts root.
+/// Returns the remedy for a missing permission: for an ordinary user, "run as root, or" and
+/// `of_user`; for root, `of_root`, which names the mechanism that also restricts root.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)

@@ -1,7 +1,7 @@
 //! Words of commands that users paste into a shell.
 
-/// Quotes a word so that a shell takes it literally, because the word may come from another
-/// machine. Returns `placeholder` for a word with a null byte, which cannot be an argument.
+/// Quotes a word, which may come from another machine, so that a shell takes it literally. Returns
+/// `placeholder` for a word with a null byte, which cannot be an argument.
 #[must_use]
 pub fn shell_word(text: &str, placeholder: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| placeholder.to_owned(), |word| word.into_owned())

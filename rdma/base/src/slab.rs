@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
-//! If a value is removed, its key finds nothing until the slot's generation counter has wrapped
-//! around. Insertion, removal and lookup take constant time. After its construction, only a slab of
-//! [`Slab::growing`] allocates memory.
+//! The key of a removed value finds nothing until the slot's generation counter has wrapped around.
+//! Insertion, removal and lookup take constant time. Only a slab of [`Slab::growing`] allocates
+//! memory after its construction.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -205,8 +205,8 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
 }
 
 impl From<SocketAddr> for Trid {
-    /// Converts the address. The index of an interface is replaced by its name if this network
-    /// namespace has the interface.
+    /// Converts the address, with the name of its interface if this network namespace has the
+    /// interface.
     fn from(address: SocketAddr) -> Self {
         let scoped = ScopedAddr::from(address);
         let scope = match scoped.scope_id() {

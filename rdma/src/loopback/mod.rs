@@ -55,7 +55,7 @@ struct Shared {
     network: Mutex<Network>,
     // Each value is an `Arc`, because a listener's callback runs without this lock.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Only numbers are stored. Stored devices would form a reference cycle with this structure.
+    // Only numbers are stored, because devices would form a reference cycle with this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -142,7 +142,7 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device with `address`. It does not accept registrations of an earlier device.
+    /// Adds a new device with `address`, which does not accept registrations of an earlier device.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
@@ -155,17 +155,14 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Makes the device with `address` delay the execution of one kind of work requests of its
-    /// peers.
+    /// Makes the device with `address` delay one kind of its peers' work requests.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Executes the oldest delayed work request of one queue pair. Returns false if none is
-    /// delayed.
-    ///
-    /// `number` selects one of the queue pairs with delayed work requests, modulo their count.
+    /// Executes the oldest delayed work request of one queue pair: `number`, modulo their count,
+    /// selects among those with delayed ones. Returns false if none is delayed.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

@@ -86,7 +86,7 @@ impl Network {
     }
 
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // Keys are not consecutive, because a test with a guessed key must fail.
+        // Keys are not consecutive, so that a test with a guessed key fails.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -108,7 +108,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have invalidated `rkey`, and it may now belong to another region.
+        // A peer may have invalidated `rkey`, which may now belong to another region.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }
@@ -406,7 +406,7 @@ impl Network {
             }
             Operation::Send => self.deliver(at, peer, work, None),
             Operation::SendWithInvalidate { rkey } => {
-                // A peer may invalidate only the key of a region to which it has access (IBTA
+                // A peer may invalidate only keys of regions to which it has access (IBTA
                 // 9.4.1.1.1).
                 self.opened(there, RemoteKey(rkey))?;
                 self.deliver(at, peer, work, Some(rkey))
@@ -566,7 +566,7 @@ impl Network {
     }
 
     fn domain_of(&self, at: QpAddress) -> u64 {
-        // Domains are numbered from 1. An unknown endpoint yields domain 0, which has no regions.
+        // Domains are numbered from 1. An unknown endpoint has domain 0, which has no regions.
         self.endpoints
             .get(&at.endpoint)
             .map_or(0, |endpoint| endpoint.domain)

@@ -135,8 +135,7 @@ pub fn of_reject(reason: u16) -> &'static Trouble {
     of(&CM_REJECTS, reason.into()).unwrap_or(&reject::UNKNOWN)
 }
 
-/// Explains the status (STS) in the private data of a target's REJ (NVMe RDMA transport 1.0, figure
-/// 8).
+/// Explains the status (STS) in a target's REJ (NVMe RDMA transport 1.0, figure 8).
 #[must_use]
 pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
@@ -168,9 +167,8 @@ pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 
-/// Searches the tables. If `word` is a pasted line of a log, returns the entries that explain the
-/// line. Otherwise, returns the entries with the number `word`, or with `word` in their name or
-/// meaning.
+/// Searches the tables for the entries that explain `word`, if it is a pasted line of a log.
+/// Otherwise, returns those with the number `word`, or with `word` in their name or meaning.
 #[must_use]
 pub fn search(word: &str) -> Vec<Found> {
     let pasted = paste::explain(word);

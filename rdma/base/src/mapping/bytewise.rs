@@ -28,8 +28,8 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes, which are the sizes of queue entries. The copy is inline, because a
-    /// call would take longer than the copy.
+    /// Copies 16 or 64 bytes, the sizes of queue entries, inline: a call would take longer than the
+    /// copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -62,7 +62,7 @@ mod fast {
         };
     }
 
-    /// Copies `length` bytes; inline, so that the constant lengths 16 and 64 avoid the call.
+    /// Copies `length` bytes; the constant lengths 16 and 64 need no call.
     ///
     /// # Safety
     /// Both ranges are valid and do not overlap.

@@ -33,14 +33,13 @@ impl Wake {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // A write fails only if the counter is at its maximum, and then the descriptor is readable
-        // already.
+        // A write fails only if the counter is at its maximum: the descriptor is readable already.
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor unreadable.
     pub fn clear(&self) {
-        // A read fails only if the counter is 0, and then the descriptor is not readable.
+        // A read fails only if the counter is 0: the descriptor is not readable.
         let _ = (&self.file).read(&mut [0; 8]);
     }
 }
