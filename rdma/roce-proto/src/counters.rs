@@ -1,5 +1,5 @@
-//! Counters of an endpoint. Counters that also exist in RDMA drivers have the names of
-//! `/sys/class/infiniband/*/ports/*/hw_counters`.
+//! Counters of an endpoint, named as in `/sys/class/infiniband/*/ports/*/hw_counters` if RDMA
+//! drivers have them too.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

@@ -169,7 +169,7 @@ pub(super) enum ConnectionState {
     ReqReceived,
     RepSent,
     /// The consumer disconnected before the RTU arrived, and the peer's address is unproven. The
-    /// DREQ is sent when the RTU proves the address.
+    /// RTU proves the address, and then the DREQ is sent.
     Left,
     Established,
     DreqSent,
@@ -188,8 +188,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True while the connection is unconfirmed and the peer's address unproven. Timers then repeat
-    /// no message.
+    /// True while the connection is unconfirmed and the peer's address unproven: timers repeat no
+    /// message.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

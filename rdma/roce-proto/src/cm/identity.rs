@@ -1,8 +1,8 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
-//! Linux hosts refuse a connection as stale if an earlier connection had the same GUID and queue
-//! pair number (IBTA 12.9.8.3.1). After a restart, the target must therefore use another GUID.
-//! Peers receive the GUID in REQs and REPs, so communication ids are drawn separately.
+//! Linux hosts refuse a connection as stale if an earlier one had the same GUID and queue pair
+//! number (IBTA 12.9.8.3.1). A restarted target must therefore use another GUID. Peers receive the
+//! GUID in REQs and REPs, so communication ids are drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;

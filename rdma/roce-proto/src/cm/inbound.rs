@@ -84,8 +84,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Sends an answer that is not stored for repetition. The rate of answers to unproven addresses
-    /// is limited.
+    /// Sends an answer that is not stored for repetition, at a limited rate to unproven addresses.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -135,7 +134,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // An answer would double the traffic of a flood, so the request is dropped without one.
+            // The request is dropped, because an answer would double the traffic of a flood.
             self.dropped_requests += 1;
             return;
         }
@@ -272,7 +271,7 @@ impl Manager {
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
         // The sender's id may be missing in a REJ that answers a REQ. A REJ that withdraws a REQ
-        // contains only the sender's id.
+        // has no other id.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -289,8 +288,8 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The REP contains our id. A REJ without our id was sent before the peer received the
-            // REP, or is forged.
+            // The REP contains our id. A REJ without it is forged, or was sent before the REP
+            // arrived.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             ConnectionState::Left if of_peer => return self.forget(id),
@@ -320,8 +319,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // The peer would repeat a DREQ without an answer, so unknown connections are answered too
-        // (IBTA 12.9.8.4).
+        // Unknown connections are answered too: the peer would repeat an unanswered DREQ (IBTA
+        // 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

@@ -42,15 +42,14 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between repetitions of a REP by timer. A REP to an unproven address is not
-/// repeated by timer.
+/// Longest interval between repetitions of a REP by timer, which only proven addresses receive.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
 /// Twice the packet lifetime assumed by Linux (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Target ACK delay in REPs. The code means 0.13 s.
+/// Code of the target ACK delay in REPs: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
 /// Failover Accepted field of REPs: not supported (IBTA 12.6.8.9).
 const FAILOVER_UNSUPPORTED: u8 = 1;
@@ -65,8 +64,8 @@ pub struct Manager {
     identity: Identity,
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
-    /// Established connections by the peer's queue pair. Unconfirmed connections are not in this
-    /// map. A forged request could otherwise block the peer's own request.
+    /// Established connections by the peer's queue pair, without unconfirmed ones: a forged request
+    /// could otherwise block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: RequestBacklog,
     transmits: VecDeque<Transmit>,
@@ -266,8 +265,8 @@ impl Manager {
 
     /// Reports that the queue pair has received a packet of its peer.
     ///
-    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). Queue pair
-    /// numbers can be guessed, so the packet does not prove the peer's address.
+    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"), but does not
+    /// prove the peer's address, because queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, ConnectionState::RepSent) {
             connection.state = ConnectionState::Established;
@@ -454,8 +453,8 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports that the peer may have lost the connection. The message that indicates this may be
-    /// forged, so the rate of reports is limited.
+    /// Reports, at a limited rate, that the peer may have lost the connection. The message that
+    /// indicates it may be forged.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");

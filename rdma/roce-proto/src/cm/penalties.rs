@@ -1,7 +1,7 @@
 //! Penalties for addresses that send wrong memory keys.
 //!
 //! A packet with a wrong memory key ends the queue pair, but an attacker would connect again. Each
-//! wrong key therefore adds [`COST`] to the address's penalty, which decreases by a second each
+//! wrong key therefore adds [`COST`] to the address's penalty, which decreases by a second per
 //! second. Above [`CREDIT`], connection requests of the address are ignored.
 
 use crate::time::Instant;
@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 const COST: Duration = Duration::from_secs(10);
-/// Penalty up to which an address may connect: eight wrong keys. A faulty host can then be
+/// Penalty up to which an address may connect: eight wrong keys, so that a faulty host can be
 /// diagnosed.
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);

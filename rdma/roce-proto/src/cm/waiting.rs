@@ -1,7 +1,7 @@
 //! Limits for connection requests that wait for the local consumer, or for proof of the peer's
 //! address.
 //!
-//! A source address can be forged. It is proven by an RTU with the communication id of the REP.
+//! A source address may be forged, until an RTU with the communication id of the REP proves it.
 //! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
 //! replaces an old one: in the network with the most requests, the oldest of the [`Payer`] with the
 //! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
@@ -19,8 +19,8 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum undecided requests of one [`Payer`] with an unproven address. A request is undecided
-/// until the consumer answers it. Until then, it cannot be replaced.
+/// Maximum undecided requests of one [`Payer`] with an unproven address. An undecided request,
+/// which the consumer has not answered, cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;

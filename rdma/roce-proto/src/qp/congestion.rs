@@ -1,15 +1,15 @@
 //! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
 //! - The window grows by one packet when a whole window has been acknowledged, and halves after a
-//!   loss. If the round trip is at its minimum, no packets queue, so the loss is random, and the
-//!   window only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate. Later, the
-//!   rate first recovers by halves, and then increases until it limits nothing.
+//!   loss. A loss at the minimum round trip is random, because no packets queue: the window only
+//!   shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate, which then
+//!   recovers by halves, and increases until it limits nothing.
 //!
 //! Notifications can be forged, because they contain no key. They therefore cut the rate at most
 //! once per round trip, and never below half of the rate that window and round trip allow. Real
 //! congestion also causes loss or delay, which reduce that rate further. On a lossless network, the
-//! windows of many queue pairs together can keep a queue full. A notification therefore also
+//! windows of many queue pairs together can keep a queue full: a notification therefore also
 //! shrinks the window if the round trip shows more than a millisecond of queueing.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
@@ -22,8 +22,8 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window because of losses. A longer round trip
-/// replaces this minimum.
+/// Minimum time between two reductions of the window because of losses; a longer round trip
+/// replaces it.
 const ONE_LOSS: Duration = Duration::from_millis(2);
 /// Divisor of the window. A random loss, or a notification while packets queue, removes one eighth.
 const CHANCE: u64 = 8;
@@ -36,22 +36,21 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between two notifications that have an effect. A longer round trip replaces this
-/// minimum.
+/// Minimum time between two notifications that have an effect; a longer round trip replaces it.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Fraction of the rate allowed by window and round trip. A notification cannot cut the rate below
-/// it.
+/// Lower limit of the rate after a notification, as a fraction of the rate that window and round
+/// trip allow.
 const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
 /// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip that is assumed if none was measured, because the queue pair only responds.
+/// Assumed round trip of a queue pair that only responds, and thus measures none.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
 /// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
 /// Rate before the first notification, in bytes per second: 100 Gbit/s. The rate limit ends when
-/// the rate has recovered to this value.
+/// the rate is back at this value.
 const LINE_RATE: f64 = 12.5e9;
 /// Time by which a sender may be ahead of its rate, so that it can send packets in batches.
 const BURST: Duration = Duration::from_micros(200);
@@ -142,8 +141,7 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// True if the next packet with data may be sent. Otherwise, [`Self::held_until`] returns the
-    /// time when it may be sent.
+    /// True if the next packet with data may be sent; otherwise, [`Self::held_until`] returns when.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -233,8 +231,8 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // The increase grows (hyper increase). With constant steps, recovery on a fast link
-                // would take minutes.
+                // The increase grows (hyper increase), because constant steps would take minutes on
+                // a fast link.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }

@@ -69,7 +69,7 @@ pub struct QpConfig {
     pub rnr_retry_count: u8,
     /// RNR timer code: delay requested from the peer if no receive is posted.
     pub min_rnr_timer: u8,
-    /// Acknowledgement timeout; with `None`, silence of the peer never breaks the queue pair.
+    /// Acknowledgement timeout; `None`: silence of the peer never breaks the queue pair.
     pub ack_timeout: Option<Duration>,
 }
 
@@ -203,8 +203,7 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // If notifications caused notifications, two queue pairs could exchange them without
-            // end.
+            // Notifications cause none, because two queue pairs could exchange them without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -240,9 +239,8 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Probes the peer after an unauthenticated claim that its queue pair is gone.
-    ///
-    /// The queue pair breaks if the peer does not answer.
+    /// Probes the peer after an unauthenticated claim that its queue pair is gone. Without an
+    /// answer, the queue pair breaks.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
             self.question.ask(now);

@@ -4,8 +4,8 @@ use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum and maximum silence after which the peer's queue pair counts as lost. Within these
-/// limits, the retry time of the connection applies.
+/// Minimum and maximum silence after which the peer's queue pair counts as lost; in between, the
+/// retry time of the connection applies.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]

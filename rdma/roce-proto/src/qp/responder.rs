@@ -24,7 +24,7 @@ pub(super) struct Responder {
     expected: u64,
     msn: u32,
     inbound: Inbound,
-    /// True if a NAK for `expected` was sent and the packet has not arrived. No other NAK is sent
+    /// True if a NAK for `expected` was sent and the packet has not arrived; no other NAK is sent
     /// meanwhile (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
@@ -33,7 +33,7 @@ pub(super) struct Responder {
     /// True if super-packets contained READ data since the peer last repeated a READ.
     joined: bool,
     fate: Option<Joined>,
-    /// NAK that broke the queue pair, and that answers each later request.
+    /// NAK that broke the queue pair, and answers each later request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -100,8 +100,8 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Handles a request. Returns true if its packet is the next in sequence. A broken queue pair
-    /// only repeats its fatal NAK.
+    /// Handles a request; a broken queue pair only repeats its fatal NAK. Returns true if the
+    /// packet is the next in sequence.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -131,8 +131,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // The packet has arrived, so a queued NAK for it is obsolete. The NAK may have replaced a
-        // requested acknowledgement, which must then be sent.
+        // The packet has arrived, so a queued NAK for it is obsolete. A requested acknowledgement
+        // that the NAK may have replaced must then be sent.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -374,8 +374,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3). A SEND or WRITE is acknowledged, a READ is
-    /// executed again, and an atomic returns its stored result.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, executes a READ
+    /// again, and returns the stored result of an atomic.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
@@ -403,8 +403,8 @@ impl Responder {
         };
         let Some(response) = response else { return };
         // The peer will also repeat all later requests, so queued responses to them are obsolete. A
-        // queued NAK stays, because the old packet may be a duplicate made by the network, and a
-        // NAK is sent only once.
+        // queued NAK stays: the network may have duplicated the old packet, and a NAK is sent only
+        // once.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -413,7 +413,7 @@ impl Responder {
     }
 
     /// Queues a response to a READ or atomic. If `responder_resources` of them are queued already,
-    /// a duplicated request must be the cause, and the oldest is dropped.
+    /// a request was duplicated, and the oldest is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -471,8 +471,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // The peer repeated this READ too early. It has since received the data and
-                    // invalidated the key, so the repeated READ is dropped.
+                    // The peer repeated this READ too early, and has since received the
+                    // data and invalidated the key: the repeated READ is dropped.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

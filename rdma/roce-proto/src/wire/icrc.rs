@@ -5,10 +5,9 @@
 //! routers may change count as ones. The ICRC follows the packet, low byte first.
 //!
 //! The ICRC also covers the IPv4 identification and the don't-fragment flag, which a UDP socket
-//! does not report. [`Checker`] computes them from the ICRC. This is possible because a CRC is
-//! linear: the contribution of an unknown 16-bit field, divided by x^8 for each byte behind it,
-//! equals the field. If the identification is not the expected one, only 16 bits of the ICRC
-//! protect the packet.
+//! does not report. [`Checker`] computes them from the ICRC, because a CRC is linear: the
+//! contribution of an unknown 16-bit field, divided by x^8 for each byte behind it, equals the
+//! field. Packets with an unexpected identification are protected by only 16 bits of the ICRC.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -169,7 +168,7 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factor x^(-8n) for each packet length without ICRC, or 0 if it is not yet computed. n is the
+    /// Factor x^(-8n) for each packet length without ICRC, or 0 if not yet computed; n is the
     /// number of bytes from the identification to the ICRC.
     rewind: Vec<u32>,
 }

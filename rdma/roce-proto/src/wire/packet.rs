@@ -51,8 +51,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // MigReq is set (Migrated), because there is no alternate path (IBTA 17.2.8.1.1). Adapters
-        // are slow to process packets with MigReq clear.
+        // MigReq is set (Migrated): no alternate path exists (IBTA 17.2.8.1.1). Adapters are slow
+        // to process packets with MigReq clear.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,

@@ -32,7 +32,7 @@ impl Requester {
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
             // A NAK acknowledges all packets before its own (IBTA 9.7.5.1.4). It is obsolete if its
-            // packet is already acknowledged.
+            // own packet is acknowledged too.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -76,7 +76,7 @@ impl Requester {
     }
 
     /// Sends all unacknowledged packets again, to confirm or contradict a fatal NAK. Further fatal
-    /// NAKs are ignored until then, because forged ones could delay the decision.
+    /// NAKs are ignored meanwhile, because forged ones could delay the decision.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -186,8 +186,8 @@ impl Requester {
         found
     }
 
-    /// Completes work before `sequence`. READ responses that are missing before `sequence` are lost
-    /// (IBTA 9.7.5.1.5), and are requested again.
+    /// Completes work before `sequence`. Missing READ responses before it are lost (IBTA
+    /// 9.7.5.1.5), and requested again.
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -286,8 +286,8 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested, so none was lost. The last packet is sent again and
-            // requests one (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            // No acknowledgement was requested, so none was lost. The last packet is repeated with
+            // a request (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

@@ -6,8 +6,7 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Maximum number of packets after which an acknowledgement is requested. The window advances only
-/// with acknowledgements.
+/// Maximum packets between requests for acknowledgements, which advance the window.
 const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
@@ -56,15 +55,13 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request for at most [`READ_PACKETS`] packets, because the window also limits
-    /// incoming data.
-    ///
-    /// Returns the length of the packet and the length of the requested data, in bytes.
+    /// Writes a READ request, and returns the lengths of packet and requested data in bytes. The
+    /// data is limited to [`READ_PACKETS`] packets, because the window also limits incoming data.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // The responder recognizes a repeated request only if it covers the same packets as before
-        // (IBTA 9.7.5.1.3).
+        // The responder recognizes a repeated request only by the same range of packets (IBTA
+        // 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -144,8 +141,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Returns true if this packet must request an acknowledgement. This is so at regular
-    /// intervals, and when sending pauses before all work has completed.
+    /// Returns true if this packet must request an acknowledgement: at regular intervals, and when
+    /// sending pauses before all work has completed.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
