@@ -70,7 +70,7 @@ impl<W: Link> Chain<W> {
     }
 
     /// Links the requests, and returns a pointer to the first. The chain must not change while C
-    /// uses the pointer.
+    /// uses it.
     pub(crate) fn head(&mut self) -> *mut W {
         assert!(self.count > 0, "an empty chain is not posted");
         let (works, sges) = (self.works.as_mut_ptr(), self.sges.as_mut_ptr());
@@ -130,8 +130,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
-                // siw in rdma-core sends this field instead of `invalidate_rkey`. It could still
-                // contain the key of an earlier WRITE.
+                // siw in rdma-core sends this field, which may contain the key of an earlier WRITE,
+                // instead of `invalidate_rkey`.
                 raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }

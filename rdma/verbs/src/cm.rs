@@ -113,8 +113,8 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs that the peer sends. The peer's message calls this number the
-    /// initiator depth, but the kernel exchanges the two fields.
+    /// Maximum outstanding READs that the peer sends: its message calls this number the initiator
+    /// depth, but the kernel exchanges the two fields.
     pub(crate) responder_resources: u8,
     /// Maximum outstanding READs that the peer answers, which its message calls responder
     /// resources.
@@ -281,8 +281,8 @@ impl Id {
 
     /// Replaces the descriptors of a device under removal by /dev/null.
     ///
-    /// librdmacm closes the descriptors only when it next lists devices. Drivers such as rdma_rxe
-    /// wait until they are closed, so `rdma link delete` would hang.
+    /// Otherwise `rdma link delete` would hang: drivers such as rdma_rxe wait until the descriptors
+    /// are closed, and librdmacm closes them only when it next lists devices.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
         // and may use them (and fail) or close them.

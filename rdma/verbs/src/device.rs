@@ -23,7 +23,7 @@ pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // This field is dropped before `domain`, so that the watcher stops before the device is closed.
+    // The watcher is dropped before `domain`, and thus stops before the device is closed.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,
@@ -80,8 +80,8 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Returns the index of a P_Key in the table of the identifier's port. Returns `None` for the
-    /// default partition, because rdma_cm chooses its index.
+    /// Returns the index of a P_Key in the table of the identifier's port; `None` for the default
+    /// partition, whose index rdma_cm chooses.
     pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
         if pkey == PKey::DEFAULT {
             return Ok(None);

@@ -12,7 +12,7 @@ use crate::sys::{
 };
 
 /// Length of the buffer for `struct ibv_port_attr` in words of 32 bits. The structure has 52 bytes,
-/// and begins with `state`, `max_mtu` and `active_mtu`.
+/// first `state`, `max_mtu` and `active_mtu`.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;

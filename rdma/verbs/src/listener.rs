@@ -56,7 +56,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // If port 0 was requested, later attempts must use the port that was chosen first.
+        // After a request for port 0, later attempts must use the port that was chosen first.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -122,8 +122,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Handles events until the listener is dropped. After a panic, the identifier may be
-    /// inconsistent, so the thread creates a new one.
+    /// Handles events until the listener is dropped. After a panic, the thread creates a new
+    /// identifier, because the old one may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;

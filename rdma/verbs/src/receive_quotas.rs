@@ -1,10 +1,9 @@
-//! Receives of queue pairs on a device without shared receive queues, where each queue pair has its
-//! own receive queue.
+//! Receives on a device without shared receive queues, where each queue pair has its own queue.
 //!
-//! The owner posts receives to the endpoint, which distributes them to its queue pairs. A receive
-//! is spare until a queue pair gets it. It then counts for this queue pair until the owner posts it
-//! again after its completion. No queue pair therefore has more receives than its quota, even if
-//! the owner keeps completed receives for a long time.
+//! The owner posts receives to the endpoint, which distributes them to its queue pairs. A spare
+//! receive counts for the queue pair that gets it, until the owner posts it again after its
+//! completion. No queue pair therefore has more receives than its quota, even if the owner keeps
+//! completed ones for a long time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -23,8 +22,8 @@ enum Holder {
     Owner,
 }
 
-/// Receive posted to a device. `turn` identifies the posting, because a driver may report the
-/// completion of an earlier posting after the destruction of its queue pair.
+/// Receive posted to a device. `turn` identifies the posting, because a driver may report an
+/// earlier posting after the destruction of its queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) slot: u32,
@@ -163,7 +162,7 @@ impl ReceiveQuotas {
 
     pub(crate) fn completed(&mut self, posting: Posting, id: u64) -> Option<QpId> {
         let qp = self.leave(posting, |_| Holder::Owner)?;
-        // If an owner uses an id twice, only the later receive is counted.
+        // If an owner uses an id twice, the later receive counts.
         if let Some(older) = self.lent.insert(id, qp) {
             self.give_back(older);
         }
@@ -196,8 +195,7 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Removes a destroyed queue pair. All its receives become spare, even if they were never
-    /// reported.
+    /// Removes a destroyed queue pair. All its receives become spare, even unreported ones.
     pub(crate) fn close(&mut self, qp: QpId) {
         if self.quota(qp).is_none() {
             return;

@@ -1,6 +1,6 @@
 //! Address ranges covered by the local keys of a device.
 //!
-//! For an inline SEND, the CPU copies the bytes and checks no keys. Endpoints therefore check
+//! For an inline SEND, the CPU copies the bytes without checking keys. Endpoints therefore check
 //! inline work against this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Thread that reads asynchronous events of a device for all its endpoints.
 //!
 //! The device has one stream of events, so each endpoint receives a copy through its mailbox. The
-//! thread also binds an `rdma_cm_id` to the device, because an identifier reports the device's
-//! removal even without connections.
+//! thread also binds an `rdma_cm_id` to the device, which reports the device's removal even without
+//! connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,8 +49,8 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // The check is made under the lock of `mailboxes`. A removal that this check misses will
-        // find the new mailbox in the list.
+        // Under the lock of `mailboxes`, a removal that this check misses will find the new mailbox
+        // in the list.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -149,7 +149,7 @@ impl Drop for Watcher {
 }
 
 /// Reports the device as removed after a panic, because its events are no longer read. The next
-/// connection opens the device again.
+/// connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

@@ -109,8 +109,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Breaks a queue pair after the device has refused a part of a chain. If it has accepted the
-    /// other part, the refused requests complete as flushed.
+    /// Breaks a queue pair after the device has refused a part of a chain. The refused requests
+    /// complete as flushed if the other part was accepted.
     #[cold]
     fn post_refused(
         &mut self,

@@ -15,7 +15,7 @@ pub(super) struct Qp {
     pub(super) cm: Id,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// True if the device has reported an error of the queue pair. Some drivers then do not report
+    /// True if the device has reported an error of the queue pair. Some drivers then send no report
     /// that its receives have ended.
     pub(super) failed: bool,
     /// When `Staged::rounds` has this value, all receives of the queue pair have been polled.
@@ -102,8 +102,8 @@ impl Pair {
         self.ring.unpush(count);
     }
 
-    /// Returns the sequence number of the SEND that marks the end of the work. The ring does not
-    /// contain it.
+    /// Returns the sequence number of the SEND that marks the end of the work, which is not in the
+    /// ring.
     pub(super) fn mark(&self) -> u32 {
         self.ring.next()
     }

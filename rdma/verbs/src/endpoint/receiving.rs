@@ -1,4 +1,4 @@
-//! Receives of an endpoint. They are in one shared queue, or each queue pair has its own queue.
+//! Receives of an endpoint, in one shared queue or in queues of the queue pairs.
 
 use std::io;
 use std::rc::Rc;
@@ -116,8 +116,8 @@ impl VerbsEndpoint {
         options.receives.min(self.limits.send_work)
     }
 
-    /// Posts the first receives to a queue pair without a shared receive queue. The peer must not
-    /// be able to send before this call.
+    /// Posts the first receives to a queue pair without a shared receive queue, before the peer can
+    /// send.
     pub(super) fn supply(
         &mut self,
         id: QpId,
@@ -181,8 +181,8 @@ impl VerbsEndpoint {
             ReceiveQueues::Shared(_) => {
                 let work = self.slots.take(slot)?;
                 let Some(qp) = self.table.by_number(wc.qp_num) else {
-                    // The queue pair is destroyed, so the receive is posted again. If the device
-                    // refuses it, an event reports this.
+                    // The queue pair is destroyed, so the receive is posted again. An event reports
+                    // a refusal.
                     let _ = self.post_shared(&[work]);
                     return None;
                 };

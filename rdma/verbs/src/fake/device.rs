@@ -27,7 +27,7 @@ pub(crate) struct Receive {
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) quirks: Option<Quirks>,
-    /// True if a queue pair in the error state flushes its work. If false, the work never
+    /// True if a queue pair in the error state flushes its work; otherwise, the work never
     /// completes.
     pub(crate) drains: bool,
     pub(crate) keeps_running: bool,

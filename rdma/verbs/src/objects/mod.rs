@@ -35,8 +35,8 @@ unsafe impl Send for Context {}
 // SAFETY: see `Send` above.
 unsafe impl Sync for Context {}
 
-/// Number in the context field of an object. Events find the object's owner by it, because serials
-/// are never reused, unlike queue pair numbers.
+/// Number in the context field of an object, by which events find its owner. Unlike queue pair
+/// numbers, serials are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Serial(usize);
 
@@ -63,8 +63,8 @@ pub(crate) enum AsyncEvent {
     Other(sys::ibv_event_type),
 }
 
-/// Event that is acknowledged when it is dropped. The destruction of its object waits until then,
-/// so the holder of the event must not destroy objects.
+/// Event that is acknowledged when it is dropped. The destruction of its object waits for that, so
+/// the event's holder must not destroy objects.
 pub(crate) struct PendingEvent<'a> {
     pub(crate) event: AsyncEvent,
     raw: sys::ibv_async_event,
@@ -117,8 +117,7 @@ impl Context {
             // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The limit of the device may exceed the table of this port, so the first error ends
-            // the list.
+            // The first error ends the list: the device's limit may exceed this port's table.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -243,9 +242,9 @@ impl MemoryRegion {
         mapping: &Arc<Mapping>,
         access: Access,
     ) -> io::Result<Self> {
-        // PCI Express delivers a completion after all its data, and the data is not read before.
-        // The data may therefore arrive in any order, which is faster. The library drops this flag
-        // for kernels that lack it.
+        // The data may arrive in any order, which is faster: PCI Express delivers a completion
+        // after all its data, and the data is not read before. The library drops this flag for
+        // kernels that lack it.
         let mut flags = sys::IBV_ACCESS_RELAXED_ORDERING;
         for (wanted, flag) in [
             (Access::LOCAL_WRITE, sys::IBV_ACCESS_LOCAL_WRITE),

@@ -1,6 +1,5 @@
-//! Verbs that rdma-core defines as `static inline` functions.
-//!
-//! The functions call through the table in `ibv_context`, which libibverbs fills.
+//! Verbs that rdma-core defines as `static inline` functions, which call through the table in
+//! `ibv_context`.
 
 use std::ffi::c_int;
 
@@ -8,7 +7,7 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves completions out of `cq` and returns their number. A negative number means that the CQ is
+/// Moves completions out of `cq` and returns their number; a negative one means that the CQ is
 /// broken.
 ///
 /// # Safety
