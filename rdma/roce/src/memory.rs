@@ -1,9 +1,9 @@
 //! Registered memory of one protection domain, accessed by key.
 //!
-//! Each region has a local key for work requests of this end. If peers have access, the region also
-//! has a random remote key. A local key contains the index of its region, and is never sent.
-//! Packets therefore cannot access memory that is registered only for this end. A queue pair can
-//! use the keys of a domain if its [`View`] belongs to the domain ([`Regions`]).
+//! Each region has a local key for work requests of this end and, if peers have access, a random
+//! remote key. Packets cannot access memory that is registered only for this end: a local key
+//! contains the index of its region, and is never sent. A queue pair can use the keys of a domain
+//! if its [`View`] belongs to the domain ([`Regions`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ use cairn_base::entropy::Entropy;
 
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Number of bits of the region's index in a local key. The other bits count registrations, so that
-/// a key is not reused soon.
+/// Bits of the region's index in a local key. The other bits count registrations, so that a key is
+/// not reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -42,7 +42,6 @@ pub struct Keys {
 struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// Regions, indexed by the low bits of their remote keys.
-    ///
     /// The length is a power of two. At least half of the entries are free, so that a random key
     /// with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
@@ -52,14 +51,14 @@ struct Table {
 
 #[derive(Debug)]
 pub struct Regions {
-    /// Number of changes of `table`. A view detects by this number that its copy is stale.
+    /// Number of changes of `table`, by which a view detects that its copy is stale.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,
 }
 
-/// Copy of a domain's regions for one endpoint. A key that is invalidated is refused at once, but a
-/// new key is known only after [`View::refresh`].
+/// Copy of a domain's regions for one endpoint. An invalidated key is refused at once, but a new
+/// key is known only after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -201,7 +200,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions again if they have changed. The check is a single atomic load.
+    /// Copies the regions again if they have changed, which a single atomic load shows.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();

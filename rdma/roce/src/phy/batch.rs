@@ -1,10 +1,10 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
 //! A super-packet is a list of packets to one destination that the kernel receives in one call and
-//! splits into segments ("segmentation offload", udp(7)). All packets have equal length, except
-//! that the last may be shorter. The ICRC of a packet covers the IPv4 identification, in which the
-//! kernel numbers the segments from 0. Several queue pairs may share a super-packet;
-//! [`BatchPosition`] keeps the packets of each in order.
+//! splits into segments ("segmentation offload", udp(7)). All packets have equal length; only the
+//! last may be shorter. The ICRC covers the IPv4 identification, in which the kernel numbers the
+//! segments from 0. Several queue pairs may share a super-packet; [`BatchPosition`] keeps the
+//! packets of each in order.
 
 use std::net::SocketAddr;
 
@@ -20,16 +20,13 @@ pub(super) const PIECES: usize = 1024;
 /// Maximum number of packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
-/// Number of bytes after which complete super-packets are sent, while the CPU cache still contains
-/// them.
+/// Bytes after which complete super-packets are sent, while the CPU cache still contains them.
 const ENOUGH: usize = 60_000;
-/// Length of a RETH in bytes. A WRITE's first packet is longer than its other packets by this
-/// header.
+/// Length of a RETH in bytes, by which a WRITE's first packet is longer than its other packets.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must be
-/// sent after this position.
+/// Position of a queue pair's last packet in the batch, after which its later packets must be sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,
@@ -75,8 +72,7 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // 0 in a [`BatchPosition`] means that the queue pair has sent nothing, so the first
-            // number is 1.
+            // 0 in a [`BatchPosition`] means that the queue pair has sent nothing.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -104,10 +100,8 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds the first `length` bytes of [`Self::room`] and their ICRC to a super-packet. If `joins`
-    /// is `None`, or if no super-packet fits, the packet begins a new one.
-    ///
-    /// Returns false if the packet begins a super-packet.
+    /// Adds the first `length` bytes of [`Self::room`] and their ICRC to a super-packet. Returns
+    /// false if the packet begins a new one: `joins` is `None`, or no super-packet fits.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -133,9 +127,8 @@ impl Batch {
         is_joined
     }
 
-    /// Returns true if the complete super-packets should be sent before this packet is added.
-    /// Returns false if the packet is shorter than those of the last super-packet, because it may
-    /// still join it.
+    /// Returns true if the complete super-packets should be sent before this packet is added; false
+    /// for a packet shorter than those of the last super-packet, because it may still join it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -174,8 +167,8 @@ impl Batch {
         found.or_else(|| {
             let last = self.groups.last()?;
             // A shorter packet ends a super-packet. The packet is added only if other queue pairs
-            // lose nothing: if no other queue pair sends, or if the super-packet consists of first
-            // packets of WRITEs, whose length is unique.
+            // lose nothing: none sends, or the super-packet consists of first packets of WRITEs,
+            // whose length is unique.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

@@ -14,8 +14,7 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Difference in bytes between interface MTU and path MTU. rdma_rxe uses the same value, and both
-/// ends must use the same path MTU.
+/// Interface MTU minus path MTU in bytes, as in rdma_rxe: both ends must use the same path MTU.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]
@@ -33,8 +32,8 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs by local address. Entries are valid for one second. Without the cache, a
-/// lookup would take most of the time of a connection request.
+/// Cache of path MTUs by local address, valid for one second. Without it, a lookup would take most
+/// of the time of a connection request.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,
@@ -72,8 +71,7 @@ pub(crate) const fn mtu_of_code(code: u8) -> u32 {
 
 impl Interface {
     pub(crate) fn of(address: ScopedAddr) -> io::Result<Self> {
-        // The loopback interface lists only 127.0.0.1, although all addresses 127.x.y.z belong to
-        // it.
+        // The loopback interface has all addresses 127.x.y.z, but lists only 127.0.0.1.
         let wanted = match address.ip() {
             IpAddr::V4(v4) if v4.is_loopback() => IpAddr::from(Ipv4Addr::LOCALHOST).into(),
             _ => address,

@@ -37,9 +37,8 @@ pub enum Network {
     System,
     /// Packet sockets of the system: RoCE v1.
     Ethernet {
-        /// VID of the tag in frames, for an interface that is not a VLAN interface.
-        ///
-        /// On a VLAN interface the kernel writes the tag.
+        /// VID of the tag in frames, for an interface that is not a VLAN interface, where the
+        /// kernel writes the tag.
         vlan: Option<u16>,
     },
     /// Network in memory, for simulations.
@@ -83,7 +82,7 @@ pub(crate) enum Inlet {
 
 impl Network {
     /// Opens the first inlet of an address, for connection management. Like any inlet, it receives
-    /// packets by their queue pair number: this number, shifted right by `qpn_low_bits`, must be 0.
+    /// packets by their queue pair number: shifted right by `qpn_low_bits`, it must be 0.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
@@ -152,8 +151,8 @@ impl Network {
         }
     }
 
-    /// Returns this network if it has this RoCE version, otherwise the system's network of this
-    /// version. Injected faults are kept.
+    /// Returns this network if it has this RoCE version, otherwise the system's network of the
+    /// version with the same injected faults.
     #[must_use]
     pub fn with(&self, roce: Roce) -> Self {
         match (self, roce) {
@@ -190,8 +189,8 @@ impl Inlet {
         }
     }
 
-    /// Sets a kernel filter. It passes packets with a queue pair number in `numbers`, which is
-    /// sorted, and packets of `flows`. Returns false if the network has no filters.
+    /// Sets a kernel filter that passes packets with a queue pair number in `numbers` (sorted), and
+    /// packets of `flows`. Returns false if the network has no filters.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
             Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),
@@ -201,8 +200,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver each flow to the socket with the index in the pair. Other packets
-    /// are delivered by queue pair number.
+    /// Makes the kernel deliver each flow to the socket with the index in the pair, and other
+    /// packets by queue pair number.
     pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),

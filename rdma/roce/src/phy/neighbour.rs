@@ -1,8 +1,8 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
-//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has
-//! their MAC addresses. Lookups do not wait, so a frame is lost while the kernel resolves an
-//! unknown address.
+//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), with MAC addresses in the kernel's
+//! neighbour table. Lookups do not wait: a frame is lost while the kernel resolves an unknown
+//! address.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,8 +48,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer. Returns `None` if it is unknown; the kernel then resolves
-    /// it for a later call.
+    /// Returns the MAC address of a peer; `None` if unknown: the kernel then resolves it for a
+    /// later call.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -151,7 +151,7 @@ mod tests {
         attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
         let whole = answer.body.clone();
-        // The last two bytes may be missing, because they only pad the last attribute.
+        // The last two bytes may be missing: they only pad the last attribute.
         for length in 0..whole.len() - 2 {
             answer.body = whole[..length].to_vec();
             assert_eq!(parse_answer(&answer), None, "{length} bytes");

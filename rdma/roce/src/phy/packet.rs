@@ -49,11 +49,10 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives packets for `address`. If `vlan` is set, only frames with this
-    /// VLAN tag pass.
+    /// Binds a socket that receives packets for `address`, only with the VLAN tag `vlan` if set.
     ///
     /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
-    /// `turn`. If `turn` is 0, the socket claims the address.
+    /// `turn`. With `turn` 0, it claims the address.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -132,7 +131,7 @@ fn open() -> io::Result<OwnedFd> {
 }
 
 /// Claims an address for this process, because several packet sockets can receive for one address.
-/// The claim is the name of an abstract Unix socket, which only one socket can have.
+/// The claim is an abstract Unix socket, whose name is unique.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
@@ -192,8 +191,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet if a test fails. The statements appended by the
-/// caller run if all tests succeed.
+/// Returns filter statements that drop the packet if a test fails; otherwise, the statements
+/// appended by the caller run.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

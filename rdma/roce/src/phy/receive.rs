@@ -17,12 +17,11 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Maximum number of datagrams per call. The kernel may combine several packets of one flow into a
-/// datagram (GRO).
+/// Maximum datagrams per call, each with one or several packets of a flow (GRO).
 pub(crate) const BATCH: usize = 16;
 const BUFFER: usize = 65_536;
-/// Approximate maximum of bytes per call. These bytes fit in the CPU cache, and are acknowledged
-/// before the next call.
+/// Approximate maximum of bytes per call, which fit in the CPU cache, and are acknowledged before
+/// the next call.
 pub(crate) const ENOUGH: usize = 128 << 10;
 const ECN_CE: u8 = 3;
 
@@ -97,7 +96,7 @@ impl Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received<'a> {
     pub headers: &'a Headers,
-    /// Index of the packet in its datagram. Normally, the IPv4 identification is the same number.
+    /// Index of the packet in its datagram; normally, the IPv4 identification is equal.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],

@@ -36,15 +36,15 @@ pub(crate) struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
     pub traffic_class: u8,
-    /// True if the socket itself has this traffic class, from which Linux derives the priority.
-    /// Otherwise each message carries its traffic class.
+    /// True if the socket has this traffic class, from which Linux derives the priority; otherwise,
+    /// each message carries its class.
     pub is_of_class: bool,
     pub hop_limit: u8,
 }
 
 impl Flow {
-    /// Returns the same flow without ECN. The class of the socket has ECN bits, so each message
-    /// then carries its own class.
+    /// Returns the same flow without ECN. Each message then carries its own class, because the
+    /// socket's class has ECN bits.
     #[must_use]
     pub(crate) fn not_ecn_capable(&self) -> Self {
         Self {

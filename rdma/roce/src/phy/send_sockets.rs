@@ -6,7 +6,7 @@
 //! label, and sockets differ only by priority.
 //!
 //! A flow has one traffic class, because a VLAN interface derives the PCP from the socket's
-//! priority. If no new socket can be opened, queue pairs share a socket of another class. A wrong
+//! priority. If no new socket can be opened, queue pairs share a socket of another class: a wrong
 //! PCP is better than no connection.
 
 use std::collections::HashMap;

@@ -55,8 +55,8 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket. It is never connected, because Linux then sends IPv4 identification 0
-/// and the don't-fragment flag, which the ICRC covers.
+/// Non-blocking UDP socket, never connected: Linux would then send IPv4 identification 0 and the
+/// don't-fragment flag, which the ICRC covers.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -76,8 +76,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // RoCE over IPv6 uses UDP checksum 0 (annex A17.3). By default, Linux drops such
-            // packets.
+            // RoCE over IPv6 uses UDP checksum 0 (annex A17.3), and Linux drops such packets by
+            // default.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -126,15 +126,15 @@ impl Socket {
         Ok(())
     }
 
-    /// Permits further sockets of this process to bind to the address. The first bind must be
-    /// exclusive, so that no other process has the address.
+    /// Permits further sockets of this process at the address. The first bind must be exclusive, so
+    /// that no other process has the address.
     pub(crate) fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Makes the kernel distribute packets over the sockets of this address. The socket with index
-    /// `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by
-    /// `low_bits`, is `n`. It also receives the packets of flows paired with `n`.
+    /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
+    /// order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
+    /// is `n`, and packets of flows paired with `n`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
@@ -181,11 +181,11 @@ impl Socket {
     }
 }
 
-/// Returns the socket priority of a traffic class, which is its top three bits. The
-/// `egress-qos-map` of a VLAN interface converts the priority to a PCP.
+/// Returns the socket priority of a traffic class: its top three bits. The `egress-qos-map` of a
+/// VLAN interface converts the priority to a PCP.
 ///
-/// Linux would derive another priority from the class (ip(7), `rt_tos2priority`). Its rule uses
-/// bits that now belong to DSCP, and gives ToS 96 priority 0.
+/// Linux would derive the priority from bits that now belong to DSCP (ip(7), `rt_tos2priority`),
+/// such as 0 from ToS 96.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }

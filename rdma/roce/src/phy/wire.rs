@@ -1,7 +1,6 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! A sent packet arrives when the owner delivers it. A simulation can delay, duplicate, corrupt or
-//! lose it.
+//! A sent packet arrives when the owner delivers it, perhaps delayed, duplicated or corrupted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -92,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// Adds a socket at `address`. It receives packets whose queue pair number, shifted right by
+    /// Adds a socket at `address`, which receives packets whose queue pair number, shifted right by
     /// `qpn_low_bits`, equals the index of the socket.
     ///
     /// # Errors

@@ -23,8 +23,8 @@ use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 
-/// Maximum endpoints. The top bits of a queue pair number select the endpoint. Connection
-/// management needs one value of these bits too.
+/// Maximum endpoints. The top bits of a queue pair number select the endpoint, or connection
+/// management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
@@ -36,8 +36,8 @@ pub(super) struct SoftDevice {
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding. The kernel selects an inlet by its index, so
-    /// inlets are never removed.
+    /// Inlets of endpoints, in the order of binding. They are never removed, because the kernel
+    /// selects an inlet by its index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -183,8 +183,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns inlets on which messages for endpoint `own` may wait. The kernel can combine packets
-    /// for several endpoints on them (GRO), and their endpoints did not read them lately.
+    /// Returns inlets with possible messages for endpoint `own`: the kernel can combine packets for
+    /// several endpoints on them (GRO), and their endpoints did not read them lately.
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);

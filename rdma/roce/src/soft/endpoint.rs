@@ -94,7 +94,7 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // An earlier endpoint used this socket. Packets that arrived for it are discarded.
+        // Packets that arrived for an earlier endpoint with this socket are discarded.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -313,8 +313,7 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // While the owner must handle completions, acknowledgements wait, because its responses can
-        // carry them.
+        // While the owner handles completions, acknowledgements wait: its responses can carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }

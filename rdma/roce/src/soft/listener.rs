@@ -32,8 +32,8 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ does not contain the reason, because the reason
-    /// would help attackers.
+    /// Logs a request with a wrong P_Key. The REJ does not contain the reason, which would help
+    /// attackers.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());

@@ -40,8 +40,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum number of datagrams in the receive buffer. The kernel doubles the requested buffer size,
-/// and each datagram takes at least 512 bytes of it.
+/// Maximum datagrams in the receive buffer: the kernel doubles its requested size, and each
+/// datagram takes at least 512 bytes.
 pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
@@ -146,8 +146,8 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // A panic during these calls must leave the lock poisoned, so the poison is cleared
-            // later.
+            // The poison is cleared later, because a panic during these calls must leave the lock
+            // poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -259,8 +259,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread. The manager's own thread
-    /// passes new requests to the listeners.
+    /// Handles all messages that have arrived, on the calling thread. The manager's thread passes
+    /// new requests to the listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -335,7 +335,7 @@ pub(super) enum Rest {
 
 impl ManagerState {
     /// Replaces the state that a panic may have left inconsistent, and reports each connection as
-    /// lost. Owners and counters are kept, because each of their changes is a single step.
+    /// lost. Owners and counters stay: each of their changes is a single step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -376,8 +376,8 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Other packets are ignored, and so are packets
-    /// with another P_Key than the default, as in rdma_cm.
+    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Ignores other packets, and other P_Keys than
+    /// the default, as in rdma_cm.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self

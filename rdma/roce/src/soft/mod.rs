@@ -44,7 +44,7 @@ pub struct SoftOptions {
     pub congestion_control: bool,
     /// True if packets of a flow are sent as super-packets, which the system or the adapter splits.
     pub segmentation_offload: bool,
-    /// Network of the provider. A network in memory has no thread, so its owner must call
+    /// Network of the provider. For a network in memory, which has no thread, the owner must call
     /// [`Soft::step`].
     pub network: Network,
     /// Clock of timers.
@@ -92,7 +92,7 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless, because each change is a single step. Connection management also
+    // A poisoned lock is harmless: each change is a single step, and connection management also
     // replaces its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,8 +149,7 @@ impl Soft {
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // `turn` may drop the last reference to the device, so the manager needs its own
-            // reference.
+            // `turn` may drop the last reference to the device, so the manager needs its own.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -256,8 +255,8 @@ impl Provider for Soft {
         let roce = self.shared.options.network.roce();
         let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
-            // The scope is the interface of a link-local peer. The local address belongs to this
-            // interface too.
+            // The scope is the interface of a link-local peer, to which the local address belongs
+            // too.
             let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }

@@ -1,7 +1,7 @@
 //! Queues for packets that arrive at the socket of one endpoint and belong to another ([`Relays`]).
 //!
 //! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
-//! the first packet. An adapter may send packets of several queue pairs in one flow. To keep each
+//! the first one. An adapter may send packets of several queue pairs in one flow. To keep each
 //! queue pair's packets in order, a flow with packets for another endpoint is bound to one socket
 //! ([`Flows`]). If a queue is full, further packets are lost.
 
@@ -26,12 +26,11 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// If a socket was not read for this time, other endpoints read it too, because it may contain
-/// their connection messages.
+/// Time after which other endpoints read an unread socket too, for their connection messages.
 ///
-/// A reactor that has paused for 50 ms needs all its connection messages
-/// ([`cairn_rdma::Endpoint::drain_connections`]), so this time must be shorter. It is longer than
-/// the interval between two reads of an endpoint in use.
+/// The time is shorter than 50 ms: after such a pause, a reactor needs all its connection messages
+/// ([`cairn_rdma::Endpoint::drain_connections`]). It is longer than the interval between two reads
+/// of an endpoint in use.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

@@ -2,8 +2,7 @@
 //!
 //! The top bits of a queue pair number are the index of the endpoint, by which the kernel selects
 //! the socket. The other 18 bits are random, so that an attacker cannot guess them. The low 10 bits
-//! are an index into a table of slots, so they are unique among the current queue pairs of the
-//! endpoint.
+//! are an index into a table of slots, and thus unique among the endpoint's current queue pairs.
 
 use std::collections::VecDeque;
 
@@ -26,17 +25,17 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Number of queue pair numbers that are drawn together. The kernel's filter then changes only once
-/// for all of them.
+/// Queue pair numbers that are drawn together, so that the kernel's filter changes only once for
+/// all of them.
 const DRAWN: usize = 64;
-/// Maximum number of ended queue pairs whose packets the kernel's filter still passes. The kernel
-/// may have combined these packets with packets for other queue pairs (GRO).
+/// Maximum ended queue pairs whose packets the kernel's filter still passes, because they may be
+/// combined with packets for other queue pairs (GRO).
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by all endpoints that had this index.
 ///
-/// A number is repeated only after half of all numbers were used, or if no other number fits a free
-/// slot. Otherwise a peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// A number is repeated only after half of all numbers were used, or if no other fits a free slot.
+/// Otherwise a peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -97,8 +96,8 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// Slots of the queue pairs. A slot without an entry is not yet free: the owner has not polled
-    /// the event `Closed`.
+    /// Slots of the queue pairs. A slot without an entry is free when the owner has polled the
+    /// event `Closed`.
     slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
 }

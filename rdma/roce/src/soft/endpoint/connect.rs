@@ -194,8 +194,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow if they do not exist. The peer's queue pair must be
-    /// known.
+    /// Creates the queue pair and its flow if missing. The peer's queue pair must be known.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
