@@ -137,8 +137,8 @@ impl Namespace {
         host.run(self.deallocate_command(1), data).map(drop)
     }
 
-    /// Copies `sources` in their order to the blocks from `sdlba`, in the controller. After an error, a part may be
-    /// copied.
+    /// Copies `sources` in their order to the blocks from `sdlba`, in the controller. An error may
+    /// leave a part copied.
     ///
     /// # Panics
     /// If there are not 1 to 256 sources, or one does not have 1 to 65,536 blocks.

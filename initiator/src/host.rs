@@ -86,8 +86,8 @@ impl Host {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, the
-    /// controller counts as lost ([`Controller::give_up`]). This method then waits until the
+    /// After the timeout, the command ends in [`HostError::Timeout`]. With the command in flight,
+    /// the controller counts as lost ([`Controller::give_up`]), and this method waits until the
     /// connection is closed, so that the controller can no longer access the buffer.
     ///
     /// The timeout does not apply to a command that a live controller has not sent yet.

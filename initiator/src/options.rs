@@ -67,9 +67,9 @@ pub struct HostOptions {
     /// Delay after a connection closed, before unanswered writes are sent again. During the delay,
     /// other writes of the same blocks wait too.
     ///
-    /// With `None`, the delay ends when the lost target can no longer execute the old writes,
-    /// according to KATO and CQT. With zero, there is no delay, as in Linux. A target that was only
-    /// paused may then overwrite newer data with the old writes.
+    /// `None` ends the delay when the lost target can no longer execute the old writes, according
+    /// to KATO and CQT. Zero is no delay, as in Linux: a target that was only paused may then
+    /// overwrite newer data with the old writes.
     pub write_hold: Option<Duration>,
 }
 

@@ -1,7 +1,5 @@
-//! File access of the control plane. Each call runs on a thread and has a deadline.
-//!
-//! A call that exceeds its deadline is late. Until it returns, new calls for the same path fail.
-//! If [`LATE_MAX`] calls are late, all new calls fail.
+//! File access of the control plane. Each call runs on a thread and has a deadline. Until a late
+//! call returns, new calls for its path fail. With [`LATE_MAX`] late calls, all new calls fail.
 
 use std::fs::Metadata;
 use std::io;

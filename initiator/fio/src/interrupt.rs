@@ -4,7 +4,7 @@
 //! handlers of this module therefore set a flag and then call fio's handlers.
 //!
 //! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's
-//! handlers, which is allowed in a signal handler.
+//! handlers, as allowed in a signal handler.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

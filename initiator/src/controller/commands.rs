@@ -190,8 +190,8 @@ impl Controller {
 
     /// Ends a command beyond its owner's time limit.
     ///
-    /// A command not yet sent ends in [`HostError::Lost`] at once. If the command is in flight, the
-    /// controller counts as lost. The command ends when its connection is closed, and is not sent
+    /// A command not yet sent ends in [`HostError::Lost`] at once. With a command in flight, the
+    /// controller counts as lost; the command ends when its connection is closed, and is not sent
     /// again.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());

@@ -3,9 +3,8 @@
 //! An opened namespace is identified again after each reconnection and each report of changed
 //! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens it anew.
 //!
-//! The target may still execute a lost write
-//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)). Until that is
-//! impossible, other writes of the blocks wait.
+//! Other writes of the blocks of a lost write wait until the target can no longer execute it
+//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

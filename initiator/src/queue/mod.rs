@@ -265,8 +265,8 @@ impl Queue {
 
     /// Ends or parks all sent commands.
     ///
-    /// A caller's command that has a response ends with that response. If `park` is true, commands
-    /// that may be sent again are parked. Other commands of callers end with `loss`. Commands
+    /// A caller's command with a response ends with that response. If `park` is true, commands that
+    /// may be sent again are parked. Other commands of callers end with `loss`, and commands
     /// without a caller are dropped. `unanswered` is called for each I/O command that the
     /// controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {

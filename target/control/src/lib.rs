@@ -2,8 +2,8 @@
 //! configuration changes.
 //!
 //! A JSON value ends at its closing bracket, because SPDK's clients send neither a length nor a
-//! line end. Clients are untrusted. Therefore, request sizes, connections and waiting times are
-//! bounded, and no client waits for requests of another one.
+//! line end. Clients are untrusted: request sizes, connections and waiting times are bounded, and
+//! no client waits for requests of another one.
 
 mod budget;
 mod change;

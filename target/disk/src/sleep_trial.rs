@@ -1,9 +1,9 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! If the other program only computes, it keeps a yielded core for milliseconds. A sleeping
-//! reactor is better, because it gets the core back when work arrives. If the other thread
-//! produces work for the reactor, it soon returns the core. Sleeping then only costs time. No
-//! clock or counter distinguishes these programs, so the reactor tries both ways.
+//! A program that only computes keeps a yielded core for milliseconds: the reactor better sleeps,
+//! because it gets the core back when work arrives. A thread that produces work for the reactor
+//! soon returns the core: sleeping only costs time. No clock or counter distinguishes these
+//! programs, so the reactor tries both ways.
 
 use std::time::{Duration, Instant};
 

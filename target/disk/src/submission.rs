@@ -2,8 +2,8 @@
 //!
 //! io_uring tries each operation without blocking, then passes it to a kernel thread. Some file
 //! systems ignore the non-blocking flag and block the reactor: FUSE, and before Linux 6.12 any
-//! frozen file system. Their reads go to a kernel thread at once (IOSQE_ASYNC). Their writes go to
-//! workers, which first check leases (`Ring::set_lease`). The same applies to files on slow disks,
+//! frozen file system. Their reads go to a kernel thread at once (IOSQE_ASYNC), and their writes to
+//! workers, which first check leases (`Ring::set_lease`). Files on slow disks are treated alike,
 //! because a hanging commit of ext4's journal blocks the next write.
 
 use std::fs::File;

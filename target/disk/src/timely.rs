@@ -1,12 +1,12 @@
 //! System calls that are made shortly after the clock was read, or not at all. A thread that was
 //! stopped between the reading and the call would act on a stale decision.
 //!
-//! The time stamp counter is read before the clock and again before the call. If more than
-//! `TICKS_MAX` ticks have passed, the call is not made. From the second reading on, the thread is
-//! in a restartable sequence (rseq(2), Linux 4.18, glibc 2.35): if the thread is interrupted
-//! before the `syscall` instruction, it skips the call. Without rseq, a window of about ten
-//! nanoseconds remains. A pause by the hypervisor between the second reading and the call is not
-//! detected. Processors other than x86-64 always make the call.
+//! The time stamp counter is read before the clock and again before the call, which is not made if
+//! more than `TICKS_MAX` ticks have passed. From the second reading on, the thread is in a
+//! restartable sequence (rseq(2), Linux 4.18, glibc 2.35): if interrupted before the `syscall`
+//! instruction, it skips the call. Without rseq, a window of about ten nanoseconds remains. A pause
+//! by the hypervisor between the second reading and the call is not detected. Processors other than
+//! x86-64 always make the call.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

@@ -87,12 +87,11 @@ impl Image {
         })
     }
 
-    /// Opens the image with a new client, because the cluster blocklisted the old one. The
-    /// operations of the old client end on their own. Blocks until the cluster replies.
+    /// Opens the image with a new client, because the cluster blocklisted the old one, whose
+    /// operations end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// As for [`Self::open`]. Also fails if the name now belongs to another image. On failure, the
-    /// old client stays.
+    /// As for [`Self::open`], or the name now belongs to another image. The old client then stays.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
 //! A hanging disk blocks its flush and a thread, and hosts can repeat requests. A subsystem
-//! therefore runs one flush at a time. Requests that arrive during a flush share the next one.
-//! After a reload, flushes of new namespaces do not wait for flushes of former namespaces.
+//! therefore runs one flush at a time; requests that arrive meanwhile share the next one. After a
+//! reload, flushes of new namespaces do not wait for those of former ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration
 //! file. Each step can fail, so the text in force and every text that the file may contain are
-//! recorded. Any other text was written by another program.
+//! recorded; any other text is from another program.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -4,9 +4,9 @@
 //! appends it to the file in [`FILE_VARIABLE`]; `cargo xtask test` fails for skips that are not
 //! allowed.
 //!
-//! A test checks with a [`probe`] whether the machine meets a requirement. The probe's error
-//! becomes the reason of the skip. A probe must not use the code under test, because a failure of
-//! that code must not become a skip.
+//! A test checks with a [`probe`] whether the machine meets a requirement; the probe's error
+//! becomes the reason of the skip. A probe must not use the code under test, whose failure must not
+//! become a skip.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};

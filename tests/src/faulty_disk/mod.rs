@@ -4,8 +4,8 @@
 //! without caching. [`Nature`] selects whether held reads and writes block their callers. Mounting
 //! requires root.
 //!
-//! A target that stops waits for its I/O, so a test must release or fail held operations first. The
-//! test must declare the disk before the target, because variables are dropped in reverse order.
+//! A target that stops waits for its I/O, so a test must release or fail held operations first, and
+//! declare the disk before the target: variables are dropped in reverse order.
 
 mod faults;
 mod mounting;

@@ -1,9 +1,9 @@
 //! flock(2) lock of an exported file.
 //!
 //! The kernel holds a lock until the last reference to the locked file description is closed. Each
-//! disk writes through this description, and pending operations hold references to it. Therefore,
-//! if a process is killed, no other process can lock the file before the last write has ended. A
-//! replacement disk shares the lock.
+//! disk writes through this description, and pending operations hold references to it: even if a
+//! process is killed, no other one can lock the file before the last write has ended. A replacement
+//! disk shares the lock.
 
 use std::fs::File;
 use std::io;

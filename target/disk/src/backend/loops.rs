@@ -14,9 +14,9 @@ use super::lock::Lock;
 /// Maximum number of stacked devices that are followed down to a loop device.
 const LEVELS_MAX: usize = 8;
 
-/// Takes a shared lock of each file behind a device, unless this process cannot open the file. The
-/// locks are shared, because several loop devices can use parts of one file. If a file is locked
-/// exclusively, for example because it is exported itself, returns its path as the error.
+/// Takes a lock of each file behind a device, unless this process cannot open the file; a shared
+/// lock, because several loop devices can use parts of one file. The error is the path of a file
+/// that is locked exclusively, for example because it is exported itself.
 pub(super) fn lock(device: u64, claim: Claim) -> Result<Vec<Lock>, PathBuf> {
     let claim = Claim {
         shared: true,

@@ -57,9 +57,9 @@ pub(super) fn open(
 }
 
 /// Calls `open`, and repeats it while the disk is in use, for [`IN_USE_PATIENCE`] or until
-/// `trial_until` of the claim. After a process was killed, the kernel may use the disk until it has
-/// torn down the io_uring. If this target has removed the disk, the function first waits until the
-/// reactors have dropped it.
+/// `trial_until` of the claim: the kernel may use the disk of a killed process until it has torn
+/// down the io_uring. For a disk that this target has removed, first waits until the reactors have
+/// dropped it.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,

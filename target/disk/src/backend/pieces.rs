@@ -50,9 +50,9 @@ impl Pieces {
         self.count > 1
     }
 
-    /// Records the result of one piece. Returns the result of the step after its last piece. If
-    /// only a part of the step was done, the result is `EAGAIN`. The caller then repeats the
-    /// pieces one by one, to find the cause.
+    /// Records the result of one piece. Returns the result of the step after its last piece. The
+    /// result of a partly done step is `EAGAIN`: the caller repeats the pieces one by one, to find
+    /// the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);

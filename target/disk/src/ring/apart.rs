@@ -2,13 +2,13 @@
 //! kernel thread could execute a blocked write at any later time.
 //!
 //! A worker reads the clock directly before the system call, which is made soon or not at all
-//! ([`timely`]). Workers have at most [`WITH_WORKERS_MAX`] changes of a file. Further changes wait
-//! here, and are cancelled when their lease ends. After a gap ([`ROUND_GAP`]), changes that have
-//! not begun wait until the reactor has processed closed connections. On FUSE and NFS, a waiting
-//! worker may keep the file locked, so workers submit by AIO ([`Aio`]).
+//! ([`timely`]). Changes of a file beyond [`WITH_WORKERS_MAX`] wait here, and are cancelled when
+//! their lease ends. After a gap ([`ROUND_GAP`]), changes that have not begun wait until the
+//! reactor has processed closed connections. On FUSE and NFS, a waiting worker may keep the file
+//! locked, so workers submit by AIO ([`Aio`]).
 //!
-//! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory. Devices may
-//! write to this memory, so no reference to it may exist.
+//! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory to which devices
+//! may write, so no reference to it may exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;

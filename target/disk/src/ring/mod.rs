@@ -1,8 +1,8 @@
 //! io_uring of a reactor, for block I/O and for all sleeping.
 //!
-//! Why `unsafe` here: the kernel accesses buffers of submitted entries asynchronously. This is
-//! sound: the ring accepts only spans of its fixed buffers, no reference to their bytes exists
-//! ([`Mapping`]'s contract), and the kernel holds their pages until the last operation has ended.
+//! Why `unsafe` here: the kernel accesses buffers of submitted entries asynchronously. The ring
+//! accepts only spans of its fixed buffers, no reference to their bytes exists ([`Mapping`]'s
+//! contract), and the kernel holds their pages until the last operation has ended.
 
 mod aio;
 mod apart;

@@ -1,7 +1,7 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
 //! After the end of an association's lease, the host may write the same blocks through another
-//! path. Therefore the clock is read directly before submission, and again if the process was
+//! path. The clock is therefore read directly before submission, and again if the process was
 //! stopped since. Changes whose lease has ended are removed from the submission queue. After a gap
 //! ([`ROUND_GAP`]), in which hosts may have disconnected, changes wait until the reactor has
 //! processed closed connections.

@@ -22,8 +22,8 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 
 /// Checks a disk or directory against `[control] exports`.
 ///
-/// Requests at the control socket can name only listed paths. Links can change and lead elsewhere,
-/// so each opening checks the resolved object too. The configuration file may export any path.
+/// Requests at the control socket can name only listed paths. Each opening also checks the resolved
+/// object, because links can change. The configuration file may export any path.
 ///
 /// # Errors
 /// The path is listed, and leads to an unlisted object.

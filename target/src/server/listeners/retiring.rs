@@ -1,7 +1,7 @@
 //! Retirement of removed or drained listeners.
 //!
-//! All ANA groups become inaccessible at the listener. An event or a response reports this to
-//! hosts, which move to other paths. Commands in flight complete. An association ends once its I/O
+//! All ANA groups become inaccessible at the listener. Hosts are notified by an event or a
+//! response, and move to other paths. Commands in flight complete. An association ends once its I/O
 //! queues are idle for [`SILENCE`], or at the deadline.
 
 use cairn_base::Trid;

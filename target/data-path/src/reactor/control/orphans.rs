@@ -2,8 +2,8 @@
 //!
 //! The reactor's endpoints are closed first. Disks still write into its memory, so [`Orphans`]
 //! keeps ring and memory until the last command has ended. Until then its queues count as
-//! connected: changes of the host's next association wait ([`crate::order`]), and the CNTLID is not
-//! reused.
+//! connected: the host's next association waits with changes ([`crate::order`]), and the CNTLID is
+//! not reused.
 
 use std::io;
 use std::sync::Arc;

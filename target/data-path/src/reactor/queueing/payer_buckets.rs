@@ -1,8 +1,8 @@
 //! Token buckets for connections and non-I/O commands, one per [`Payer`]: a peer address, or a
 //! network of unknown addresses.
 //!
-//! Each command takes one token from the bucket of its payer. Buckets apply only while the reactor
-//! has I/O; payers with waiting work take turns. A connection is charged once its peer confirms it.
+//! Each command costs its payer one token, but only while the reactor has I/O; payers with waiting
+//! work take turns. A connection is charged once its peer confirms it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,9 +1,9 @@
 //! Admission of a fused Compare and Write: two requests that pass the gates as one.
 //!
-//! The first request pays the limits for both, and has one buffer for the data of both. Therefore a
-//! waiting pair holds no resource that another pair needs. While the first is at a gate, the second one waits
-//! ([`Stage::AwaitingPartner`](crate::request::Stage)). From the comparison until the write has
-//! ended, the pair excludes all changes and comparisons of its blocks ([`crate::order`]).
+//! The first request pays the limits for both, and has one buffer for the data of both, so that a
+//! waiting pair holds no resource that another pair needs. While the first is at a gate, the second
+//! one waits ([`Stage::AwaitingPartner`](crate::request::Stage)). From the comparison until the
+//! write has ended, the pair excludes all changes and comparisons of its blocks ([`crate::order`]).
 
 use nvme_proto::wire::Status;
 

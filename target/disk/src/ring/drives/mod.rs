@@ -8,8 +8,8 @@
 //! The rings of a drive therefore divide its tags, and further commands wait here. Leases are
 //! checked directly before submission ([`crate::timely`]).
 //!
-//! A drive's claim is its block device, opened with `O_EXCL`. The claim is a fixed file, so it
-//! lasts until the last command has ended, even if the process is killed.
+//! A drive's claim is its block device, opened with `O_EXCL`, as a fixed file: it lasts until the
+//! last command has ended, even if the process is killed.
 
 mod commands;
 mod entering;
