@@ -60,8 +60,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores in order of preference. Cores of the `near` nodes come first, one of
-/// each node in turn. Within a node, the highest core is first, because interrupts tend to use the
+/// Returns the allowed cores in order of preference: first those of the `near` nodes, one of each
+/// node in turn. Within a node, the highest core is first, because interrupts tend to use the
 /// lowest one.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cairn_config::{Draft, NewLimits};
 
-/// Effect of a control method. The server uses it to refuse changes on a read-only socket, to log
-/// changes, and to decide how much memory to reserve.
+/// Effect of a control method, by which the server refuses changes on a read-only socket, logs
+/// changes, and decides how much memory to reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Changes nothing.

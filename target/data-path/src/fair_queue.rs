@@ -221,8 +221,7 @@ impl<K: Key, T> FairQueue<K, T> {
     }
 
     /// Minimum use of a key that begins to wait. With claims, it is the largest use of a competing
-    /// waiting key minus `lag_max`. If no competing key waits, the smallest use of a waiting key
-    /// counts instead.
+    /// waiting key minus `lag_max`, or else the smallest use of a waiting key.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;

@@ -12,8 +12,8 @@ const TRIED: Duration = Duration::from_millis(100);
 /// Minimum factor by which sleeping must increase the command rate. A smaller gain may be chance.
 const WORTH: f64 = 1.1;
 
-/// Time for which the result of a trial applies. It starts at `KEPT_MIN`, and doubles up to
-/// `KEPT_MAX` each time a new trial has the same result.
+/// Time for which the result of a trial applies: at first `KEPT_MIN`, and doubled up to `KEPT_MAX`
+/// by each new trial with the same result.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 

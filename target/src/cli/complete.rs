@@ -14,8 +14,8 @@ use super::{PROGRAM, steer};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Bash function that asks the target for names first. Bash splits words at colons, which names
-/// contain. Therefore the function splits the line at spaces, and offers only the part of a name
-/// after its last colon.
+/// contain: the function splits the line at spaces, and offers only the part of a name after its
+/// last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()
@@ -36,8 +36,8 @@ _cairn_target_names() {
 complete -F _cairn_target_names -o bashdefault -o default cairn-target
 "#;
 
-/// Zsh function that asks the target for names first. If the target has no names, the function calls
-/// the generated function, which is renamed to `_cairn-target-words`.
+/// Zsh function that asks the target for names first. Without names, the function calls the
+/// generated one, which is renamed to `_cairn-target-words`.
 const NAMES_IN_ZSH: &str = r#"
 _cairn-target() {
     local -a names

@@ -225,9 +225,8 @@ fn marking_policy(
     }
 }
 
-/// Returns the VLAN priorities of packets from `local`. A RoCE v1 listener with a VLAN tag
-/// determines the priorities. For other listeners, the adapter determines them, or the kernel if
-/// the address belongs to a VLAN interface.
+/// Returns the VLAN priorities of packets from `local`, as determined by the VLAN tag of a RoCE v1
+/// listener, by the adapter, or by the kernel if the address belongs to a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,

@@ -110,8 +110,8 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// The blocks of the file are allocated before the test. Otherwise the kernel would pass a write
-/// to its own worker, which may execute the write after the pause.
+/// The blocks of the file are allocated before the test: otherwise the kernel would pass a write to
+/// its own worker, which may execute it after the pause.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);

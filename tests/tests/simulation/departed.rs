@@ -1,7 +1,7 @@
 //! Write of a host that disconnected while threads of the target were stopped.
 //!
-//! The host may have sent the write again on another path. Therefore the target must not execute
-//! it, in whichever order its threads resume.
+//! The host may have sent the write again on another path, so the target must not execute it, in
+//! whichever order its threads resume.
 
 use std::time::Duration;
 

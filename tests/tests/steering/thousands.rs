@@ -18,9 +18,8 @@ use crate::target::{NQN, Steered};
 
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem, so that both subsystems together have ten
-/// thousand. User-space RoCE has only 8,192 memory regions, so file and null disks must not use
-/// any.
+/// Number of namespaces in the second subsystem, so that both have ten thousand together. File and
+/// null disks must use no memory regions, of which user-space RoCE has only 8,192.
 const BESIDE: u32 = 5_499;
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;

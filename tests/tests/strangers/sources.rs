@@ -19,7 +19,7 @@ const FOLDERS: [&str; 10] = [
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
 const ABOVE: usize = 3;
 
-/// The macros `peer_line!` and `peer_detail!` need a `Line`, which the rate limit grants. Any
+/// The macros `peer_line!` and `peer_detail!` need a `LogLine`, which the rate limit grants. Any
 /// other log macro needs a comment that names a cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {

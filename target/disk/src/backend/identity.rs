@@ -115,8 +115,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of a disk has the same partition UUIDs. Therefore the name of a partition
-        // consists of the name of its disk and its first sector.
+        // A copy of a disk has the same partition UUIDs, so a partition's name consists of the name
+        // of its disk and its first sector.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()

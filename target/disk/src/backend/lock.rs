@@ -51,8 +51,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to the lock of a file. The lock is released with the last reference. The kernel must
-/// not have pending operations on the file at that time.
+/// Reference to the lock of a file. The lock is released with the last reference, when the kernel
+/// must not have pending operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,

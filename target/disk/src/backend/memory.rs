@@ -1,7 +1,7 @@
 //! Disk in memory.
 //!
-//! A lock protects the copy of each 4 KiB from or to a buffer. Accesses to blocks are therefore
-//! atomic (AWUN), and a lost connection leaves no partial block.
+//! A lock protects the copy of each 4 KiB from or to a buffer: accesses to blocks are atomic
+//! (AWUN), and a lost connection leaves no partial block.
 
 use std::hint;
 use std::io;

@@ -1,8 +1,7 @@
 //! Division of a transfer into pieces that the device accepts as single requests.
 //!
 //! The kernel splits large requests, except for non-blocking ones (`REQ_NOWAIT`). io_uring first
-//! tries each request without blocking. Without pieces, this try would always fail for a large
-//! request.
+//! tries each request without blocking, which would always fail for a large request without pieces.
 
 use std::fs::File;
 use std::path::Path;
@@ -85,8 +84,8 @@ impl Pieces {
     }
 }
 
-/// Maximum bytes of a passthrough command. The kernel does not split such commands, and maps a
-/// command in at most 256 segments. Unaligned data needs one more segment.
+/// Maximum bytes of a passthrough command. The kernel does not split such commands, and maps each
+/// in at most 256 segments; unaligned data needs one more segment.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

@@ -116,8 +116,8 @@ impl Outgoing {
     }
 
     /// Removes the first `room` changes, unless [`ROUND_GAP`] has passed since the start of the
-    /// round. Passes changes with a valid lease to `carry_out`, which returns their position in
-    /// the queue. Passes the tags of the other changes to `refuse`.
+    /// round. Passes changes with a valid lease to `carry_out`, which returns their position in the
+    /// queue, and the tags of the others to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,

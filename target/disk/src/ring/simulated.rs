@@ -21,7 +21,7 @@ impl Ring {
 
     /// Runs each worker up to its next step: before its job, between job and report, or after the
     /// report. Returns whether a worker moved. If `loses` is true, returned changes lose their
-    /// cancellations. The simulation must find this bug.
+    /// cancellations, a bug that the simulation must find.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)
     }

@@ -1,5 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py. The export works on a copy of the
-//! configuration, in which required names are added and settings unknown to SPDK are removed.
+//! Export of a configuration as requests for SPDK's rpc.py, from a copy in which required names are
+//! added and settings unknown to SPDK are removed.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

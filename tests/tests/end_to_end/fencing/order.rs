@@ -104,8 +104,8 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// The target has not received all capsules when the next association of the host begins. These
-/// capsules must execute before commands of the next association, or never.
+/// Capsules that the target has not received when the host's next association begins must execute
+/// before commands of that association, or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
     const CAPSULES: usize = 300;

@@ -15,8 +15,7 @@ impl BlockFile {
     }
 
     /// Returns whether acknowledged writes may be lost. The error of a durable `O_DIRECT` write
-    /// does not show whether the write or its sync failed. Therefore the error counts as a failed
-    /// sync.
+    /// counts as a failed sync: it does not show whether the write or its sync failed.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;
