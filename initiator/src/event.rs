@@ -26,7 +26,7 @@ pub enum Event {
     },
     /// `fast_io_fail_tmo` has expired. Commands now fail instead of waiting.
     FailFast,
-    /// The controller has ended. The error is `None` if the caller requested the end.
+    /// The controller has ended, with `None` if the caller requested the end.
     Gone(Option<HostError>),
     /// The controller reported an asynchronous event.
     Notice(Notice),

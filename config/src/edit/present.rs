@@ -14,7 +14,7 @@ use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid, text_of};
 use crate::size;
 
-/// Settings in force of an object, by key. They include defaults that the file does not contain.
+/// Settings in force of an object, by key, including defaults that the file does not contain.
 pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];

@@ -182,8 +182,8 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number. The map is empty unless all ports of the device share one
-/// PCI function, as in a ConnectX-3.
+/// Returns the netdevs by port number; none unless all ports of the device share one PCI function,
+/// as in a ConnectX-3.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

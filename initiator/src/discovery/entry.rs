@@ -34,7 +34,7 @@ impl Route {
     }
 }
 
-/// Removes padding. It should consist of spaces, but some targets send zeroes.
+/// Removes padding: spaces, and zeroes that some targets send.
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?;
     Some(text.trim_end_matches(['\0', ' ']))

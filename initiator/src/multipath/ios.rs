@@ -15,8 +15,8 @@ use crate::queue::{Ended, Response, Ticket};
 pub struct PathTicket(Key);
 
 impl PathTicket {
-    /// Slot, which can index a table. It is unique until the result is taken, and less than
-    /// [`MultipathOptions::depth`](super::MultipathOptions::depth).
+    /// Slot, unique until the result is taken, and less than
+    /// [`MultipathOptions::depth`](super::MultipathOptions::depth), so that it can index a table.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.0.index as u16

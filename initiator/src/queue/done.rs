@@ -1,5 +1,5 @@
-//! List of ended commands, oldest first. The links are in the command slots, so that any command
-//! can be removed in constant time.
+//! List of ended commands, oldest first, with links in the command slots, so that any command can
+//! be removed in constant time.
 
 use super::slot::Slot;
 

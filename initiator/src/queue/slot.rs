@@ -30,8 +30,8 @@ impl Ticket {
         self.qid
     }
 
-    /// CID, less than the queue's depth. It is unique until the result is taken, so it can index a
-    /// table.
+    /// CID, unique until the result is taken, and less than the queue's depth, so that it can index
+    /// a table.
     #[must_use]
     pub fn cid(&self) -> u16 {
         self.cid

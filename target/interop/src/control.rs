@@ -47,7 +47,7 @@ pub trait Snapshot {
 
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Returns the counts since the start. They are zero for a namespace that is not in use.
+    /// Returns the counts since the start; zero for a namespace that is not in use.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;

@@ -38,7 +38,7 @@ struct Row {
     name: String,
 }
 
-/// Identity of a file. It includes the name only if the file system has no creation times.
+/// Identity of a file, including the name only if the file system has no creation times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,

@@ -18,8 +18,8 @@ use cairn_data_path::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Length of a pause, as a multiple of the round before it. It limits the CPU cost of thousands of
-/// files.
+/// Length of a pause, as a multiple of the round before it, which limits the CPU cost of thousands
+/// of files.
 const PAUSES_PER_ROUND: u32 = 100;
 
 /// Time limit of a check, after which another thread checks the other file systems.

@@ -13,7 +13,7 @@ use crate::world::{self, Plan};
 use cairn_sim::network::Weather;
 use cairn_sim::seeds::is_replay;
 
-/// Time limit for the release of resources. It includes the keep alive and idle timeouts of a
+/// Time limit for the release of resources, including the keep alive and idle timeouts of a
 /// vanished host, and the end of its connections.
 const LETTING_GO: Duration = Duration::from_secs(300);
 const ATTEMPTS: u32 = 20;

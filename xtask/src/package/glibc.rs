@@ -63,8 +63,8 @@ fn path_with(folder: &Path) -> Result<OsString> {
 }
 
 /// Writes a linker script and returns its folder. The script links the programs and the fio engine
-/// with `libraries`, and other files with the system's `cc`. It is named `cc` too, because cargo
-/// compiles all crates again if the name of the linker changes.
+/// with `libraries`, and other files with the system's `cc`. Its name is `cc` too, because cargo
+/// compiles all crates again if the linker has another name.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;

@@ -9,8 +9,7 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes a failed FUSE mount an error. It is set for root, because only root can
-/// mount.
+/// Variable that makes a failed FUSE mount an error, set for root, because only root can mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";

@@ -1,5 +1,4 @@
-//! Tools for the steps. They are installed on the system, or in a cache folder (cargo-deny, SPDK's
-//! client).
+//! Tools for the steps, installed on the system, or in a cache folder (cargo-deny, SPDK's client).
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -27,7 +27,7 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// Log page 13h (NVMe-MI commands). It is empty, but log page 00h requires it.
+/// Log page 13h (NVMe-MI commands), which is empty, but required by log page 00h.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
 const NVM_PAGES: [LogPage; 10] = [

@@ -53,7 +53,7 @@ struct Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Headers {
     pub version: Version,
-    /// Source address. The port is 0 in RoCE v1.
+    /// Source address, with port 0 in RoCE v1.
     pub source: SocketAddr,
     pub local: IpAddr,
     pub traffic_class: u8,

@@ -14,7 +14,7 @@ use cairn_roce_proto::wire::{Bth, Header};
 pub struct Frame {
     /// Source address and UDP port.
     pub source: SocketAddr,
-    /// Destination address. The port is always RoCE's.
+    /// Destination address; the port is always RoCE's.
     pub destination: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,

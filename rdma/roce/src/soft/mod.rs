@@ -104,7 +104,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// Creates a provider. It opens devices when they are needed.
+    /// Creates a provider, which opens devices when they are needed.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {

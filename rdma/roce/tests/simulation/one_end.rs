@@ -1,4 +1,4 @@
-//! Tests of a single queue pair. The test itself is the peer. It omits or delays answers, uses
+//! Tests of a single queue pair. The test itself is the peer, which omits or delays answers, uses
 //! another partition, or attacks.
 
 use super::*;

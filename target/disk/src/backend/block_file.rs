@@ -1,4 +1,4 @@
-//! Files and block devices. They are accessed by io_uring, with `O_DIRECT` where possible.
+//! Files and block devices, accessed by io_uring, with `O_DIRECT` where possible.
 
 mod data;
 mod failures;

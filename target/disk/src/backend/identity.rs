@@ -12,8 +12,7 @@ use uuid::Uuid;
 
 const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 
-/// Extended attribute of a file. It contains the UUID, and the inode for which the UUID was
-/// created.
+/// Extended attribute of a file, with the UUID and the inode for which it was created.
 const ATTRIBUTE: &str = "user.cairn.uuid";
 
 /// Machines on which a disk's name is unique. Globally unique names need no scope.
