@@ -50,6 +50,7 @@ pub(crate) struct State {
     pub(crate) queue: usize,
     pub(crate) receives: usize,
     pub(super) context: usize,
+    pub(super) is_opened: bool,
 }
 
 impl State {

@@ -64,6 +64,16 @@ impl Fake {
     }
 }
 
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let state = state();
+        if !state.is_opened {
+            // SAFETY: nothing uses the context, because no device was opened with it.
+            unsafe { close_device(state.context as *mut sys::ibv_context) };
+        }
+    }
+}
+
 static ONE: u64 = 1;
 
 fn wait_acknowledged(object: usize) {
@@ -164,7 +174,9 @@ unsafe extern "C" fn reg_mr(
 }
 
 unsafe extern "C" fn open_device(_: *mut sys::ibv_device) -> *mut sys::ibv_context {
-    state().context as *mut sys::ibv_context
+    let mut state = state();
+    state.is_opened = true;
+    state.context as *mut sys::ibv_context
 }
 
 unsafe extern "C" fn close_device(context: *mut sys::ibv_context) -> c_int {
