@@ -266,11 +266,25 @@ fn a_name_in_a_remedy_is_one_word_of_a_shell() {
             "nqn.2024-01.com.example:$(id)",
             " 'nqn.2024-01.com.example:$(id)', or",
         ),
-        ("nqn.2024-01.com.example:b\u{1b}[2J", " NQN, or"),
     ] {
-        let mut options = target.options("x");
-        options.hostnqn = nqn(name);
-        assert!(Host::connect(&Soft::default(), options).is_err());
+        refuse_as(&target, name);
         assert_problem(&target, &[&format!("cairn-target host add {NQN}{word}")]);
     }
+    for name in [
+        "nqn.2024-01.com.example:b\u{1b}[2J",
+        "@databases",
+        "--quiet",
+    ] {
+        refuse_as(&target, name);
+        assert_problem(&target, &["correct the name at the host"]);
+        let remedies = problems(&target);
+        let adds = |one: &Value| one["remedy"].to_string().contains(&format!(" {name}"));
+        assert!(!remedies.iter().any(adds), "{name}: {remedies:#?}");
+    }
+}
+
+fn refuse_as(target: &Steered, name: &str) {
+    let mut options = target.options("x");
+    options.hostnqn = nqn(name);
+    assert!(Host::connect(&Soft::default(), options).is_err());
 }

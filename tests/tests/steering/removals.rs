@@ -23,7 +23,7 @@ fn host() -> String {
 }
 
 fn start() -> Steered {
-    Steered::start_after(|folder: &Path, _: Ipv4Addr| {
+    Steered::start_logged_after(|folder: &Path, _: Ipv4Addr| {
         let key = folder.join("a.key");
         fs::write(&key, secret().to_text().as_bytes()).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
@@ -92,6 +92,8 @@ fn no_removal_lets_a_host_in_without_its_key() {
 #[test]
 fn a_removal_by_spdk_logs_the_key_that_is_lost() {
     let target = start();
+    let of_group = json!({"name": "db", "hosts": [host()]});
+    target.done("cairn_host_group_remove", of_group);
     let params = json!({"nqn": KEYED, "host": host()});
     assert_eq!(target.done("nvmf_subsystem_remove_host", params), true);
     let log = target.log();
