@@ -137,22 +137,28 @@ impl Entries {
         NonZeroU64::new(self.arrivals)
     }
 
-    fn of(&mut self, ticket: Ticket) -> impl Iterator<Item = &mut Entry> {
-        self.list
-            .iter_mut()
-            .filter(move |entry| entry.ticket == ticket)
-    }
-
-    /// True for an exclusive command before all reactors have registered their changes.
-    fn must_wait_for_reactors(&mut self, ticket: Ticket) -> bool {
-        self.exclusive > 0
-            && !matches!(self.exclusion, Exclusion::On { .. })
-            && self.of(ticket).any(|entry| entry.exclusive)
-    }
-
-    fn must_queue(&self, ticket: Ticket) -> bool {
+    /// Lets a command begin after those that exclude it.
+    fn queue(&mut self, ticket: Ticket) -> Stage {
+        let own = |entry: &&mut Entry| entry.ticket == ticket;
+        let is_on = matches!(self.exclusion, Exclusion::On { .. });
+        if !is_on
+            && self
+                .list
+                .iter_mut()
+                .filter(own)
+                .any(|entry| entry.exclusive)
+        {
+            return Stage::Waiting;
+        }
+        let arrival = self.next_arrival();
+        for entry in self.list.iter_mut().filter(own) {
+            entry.arrival = entry.arrival.or(arrival);
+        }
         let mut own = self.list.iter().filter(|entry| entry.ticket == ticket);
-        self.exclusive > 0 && own.any(|own| self.is_excluded(own))
+        match own.any(|own| self.is_excluded(own)) {
+            true => Stage::Queued,
+            false => Stage::AtDisk,
+        }
     }
 
     fn is_excluded(&self, later: &Entry) -> bool {
@@ -310,22 +316,20 @@ impl DiskOrder {
                 }
             }
         }
-        if waits || entries.must_wait_for_reactors(ticket) {
-            entries
-                .of(ticket)
-                .for_each(|own| own.stage = Stage::Waiting);
-            return Arrival::Wait;
+        let (stage, arrival) = match waits {
+            true => (Stage::Waiting, None),
+            false if entries.exclusive == 0 => (Stage::AtDisk, entries.next_arrival()),
+            false => (entries.queue(ticket), None),
+        };
+        let own = |entry: &&mut Entry| entry.ticket == ticket;
+        for entry in entries.list.iter_mut().filter(own) {
+            entry.stage = stage;
+            entry.arrival = entry.arrival.or(arrival);
         }
-        let arrival = entries.next_arrival();
-        for own in entries.of(ticket) {
-            own.stage = Stage::AtDisk;
-            own.arrival = own.arrival.or(arrival);
+        match stage {
+            Stage::AtDisk => Arrival::Go,
+            _ => Arrival::Wait,
         }
-        if entries.must_queue(ticket) {
-            entries.of(ticket).for_each(|own| own.stage = Stage::Queued);
-            return Arrival::Wait;
-        }
-        Arrival::Go
     }
 
     /// Removes a completed change. Calls `wake` for each change that waits for it; each must call
