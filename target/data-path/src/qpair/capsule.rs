@@ -22,12 +22,12 @@ impl Capsule {
     }
 
     pub(crate) fn drop_data(&mut self) -> impl Iterator<Item = u32> + use<> {
-        let first = self.first.as_deref_mut().and_then(Self::drop_own_data);
-        self.drop_own_data().into_iter().chain(first)
-    }
-
-    fn drop_own_data(&mut self) -> Option<u32> {
-        (self.data_bytes > 0).then(|| self.slot.take()).flatten()
+        let slot = (self.data_bytes > 0).then(|| self.slot.take()).flatten();
+        let first = self.first.as_mut().and_then(|first| {
+            let has_data = first.data_bytes > 0;
+            has_data.then(|| first.slot.take()).flatten()
+        });
+        slot.into_iter().chain(first)
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + use<> {
