@@ -27,7 +27,7 @@ pub(super) enum Next {
 #[cold]
 pub(super) fn next(queues: &mut Queues, io: &mut Io, id: RequestId) -> Next {
     let mut bytes = [0; COPY_BYTES_MAX];
-    let data = ordering::copy_ranges(queues, io, id, &mut bytes);
+    let data = source_ranges(queues, io, id, &mut bytes);
     let Queues {
         requests, qpairs, ..
     } = queues;
@@ -91,6 +91,17 @@ pub(super) fn next(queues: &mut Queues, io: &mut Io, id: RequestId) -> Next {
     Next::Start(io.scratch_span(request).part(0, block.length as u32))
 }
 
+fn source_ranges<'a>(
+    queues: &Queues,
+    io: &Io,
+    id: RequestId,
+    bytes: &'a mut [u8; COPY_BYTES_MAX],
+) -> &'a [u8] {
+    let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
+    io.ring.peek(ordering::input_span(queues, io, id), data);
+    data
+}
+
 /// Queues a command for the rate limits. The number of bytes is only known after the source ranges have arrived.
 fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let share = queues.command(id).share();
@@ -122,7 +133,7 @@ pub(super) fn result_of_failure(queues: &Queues, io: &Io, id: RequestId) -> u64 
         return 0;
     };
     let mut bytes = [0; COPY_BYTES_MAX];
-    let data = ordering::copy_ranges(queues, io, id, &mut bytes);
+    let data = source_ranges(queues, io, id, &mut bytes);
     let (view, limits) = (
         io.disks[disk].view,
         queues.association(id).subsystem.io_limits(),

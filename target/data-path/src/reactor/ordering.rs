@@ -58,18 +58,6 @@ fn enter(
     request.ordered = Some(order.enter(from, waiter, entrance, ranges));
 }
 
-/// Enters all blocks of a command with one range.
-fn enter_blocks(
-    request: &mut Request,
-    id: RequestId,
-    association: &Association,
-    disks: &Disks,
-    entrance: Entrance,
-) {
-    let blocks = std::iter::once(bytes_of(request, disks));
-    enter(request, id, association, disks, entrance, blocks);
-}
-
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if !changes_blocks(request) {
@@ -80,7 +68,15 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     request.restrictions = request.restrictions.ordered();
-    enter_blocks(request, id, association, &io.disks, Entrance::Change);
+    let ranges = std::iter::once(bytes_of(request, &io.disks));
+    enter(
+        request,
+        id,
+        association,
+        &io.disks,
+        Entrance::Change,
+        ranges,
+    );
 }
 
 /// Makes a Compare, or a Compare and Write, exclude all other changes of its blocks.
@@ -90,7 +86,15 @@ pub(super) fn exclude(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     request.restrictions = request.restrictions.ordered();
-    enter_blocks(request, id, association, &io.disks, Entrance::Exclusive);
+    let ranges = std::iter::once(bytes_of(request, &io.disks));
+    enter(
+        request,
+        id,
+        association,
+        &io.disks,
+        Entrance::Exclusive,
+        ranges,
+    );
     let disk = request.disk.expect("a command with blocks has a disk");
     association
         .subsystem
@@ -135,7 +139,15 @@ pub(super) fn arrive_whole(queues: &mut Queues, io: &Io, id: RequestId) -> Arriv
             return Arrival::Go;
         }
         let (request, association) = of_association(queues, id);
-        enter_blocks(request, id, association, &io.disks, Entrance::Change);
+        let blocks = std::iter::once(bytes_of(request, &io.disks));
+        enter(
+            request,
+            id,
+            association,
+            &io.disks,
+            Entrance::Change,
+            blocks,
+        );
     }
     arrive(queues, io, id, false)
 }
@@ -215,7 +227,8 @@ fn enter_at_disk(
         if !is_copy {
             request.restrictions = request.restrictions.ordered();
         }
-        enter_blocks(request, id, association, disks, Entrance::AtDisk);
+        let ranges = std::iter::once(bytes_of(request, disks));
+        enter(request, id, association, disks, Entrance::AtDisk, ranges);
     }
 }
 
@@ -231,19 +244,6 @@ pub(super) fn enter_lost(
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, Entrance::AtDisk, ranges);
     }
-}
-
-/// Copies the host's data, which are ranges of blocks, to `bytes`.
-#[inline(never)]
-pub(super) fn copy_ranges<'a>(
-    queues: &Queues,
-    io: &Io,
-    id: RequestId,
-    bytes: &'a mut [u8],
-) -> &'a [u8] {
-    let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
-    io.ring.peek(input_span(queues, io, id), data);
-    data
 }
 
 pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {

@@ -113,7 +113,7 @@ fn compared(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let Fused::First { second, .. } = queues.requests[id].fused else {
         return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
     };
-    // The Write keeps the place of the pair in the order until the disk has executed the Write.
+    // The Write takes over the place in the order, which lasts as long as it is at the disk.
     let [_, span] = io.pair_spans(&queues.requests[id]);
     let requests = &mut queues.requests;
     requests[second].ordered = requests[id].ordered.take();
@@ -349,10 +349,22 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     }
 }
 
+#[inline(never)]
+fn copy_ranges<'a>(
+    queues: &Queues,
+    io: &Io,
+    id: RequestId,
+    bytes: &'a mut [u8; DATASET_RANGES_MAX * DATASET_RANGE_BYTES],
+) -> &'a [u8] {
+    let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
+    io.ring.peek(ordering::input_span(queues, io, id), data);
+    data
+}
+
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
-    let data = ordering::copy_ranges(queues, io, id, &mut bytes);
+    let data = copy_ranges(queues, io, id, &mut bytes);
     let disk = queues.requests[id].disk;
     let view = io.disks[disk.expect("a command with ranges has a disk")].view;
     let ranges = match DatasetRanges::parse(data, &view) {
@@ -408,7 +420,7 @@ fn copy(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
 #[cold]
 fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
-    let data = ordering::copy_ranges(queues, io, id, &mut bytes);
+    let data = copy_ranges(queues, io, id, &mut bytes);
     let length = data.len() as u64;
     let disk = queues.requests[id].disk;
     let disk = &io.disks[disk.expect("a command with ranges has a disk")];
