@@ -138,6 +138,7 @@ impl Entries {
     }
 
     /// Lets a command begin after those that exclude it.
+    #[cold]
     fn queue(&mut self, ticket: Ticket) -> Stage {
         let own = |entry: &&mut Entry| entry.ticket == ticket;
         let is_on = matches!(self.exclusion, Exclusion::On { .. });

@@ -6,7 +6,7 @@ use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 /// Maximum additional instructions for each write after another association has ended.
 const ALONE_INSTRUCTIONS: f64 = 2.0;
 /// Maximum additional instructions for each write with two associations and queue depth 32.
-const PATHS_INSTRUCTIONS: f64 = 1000.0;
+const PATHS_INSTRUCTIONS: f64 = 1030.0;
 /// Maximum additional atomic operations: three acquisitions of the disk's ordering lock.
 const PATHS_LOCKED: f64 = 6.1;
 
