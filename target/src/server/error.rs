@@ -246,7 +246,7 @@ fn word(path: &Path) -> String {
 
 fn of_another_user(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => ": make the target's user its owner (chown cairn)",
+        io::ErrorKind::PermissionDenied => ": the target's user has to own its key files",
         _ => "",
     }
 }

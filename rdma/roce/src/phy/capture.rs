@@ -167,7 +167,7 @@ fn own_file(path: &Path) -> io::Result<File> {
     let user = unsafe { libc::geteuid() };
     if !found.is_file() || found.uid() != user || found.nlink() != 1 {
         return Err(io::Error::other(
-            "something is there that is not a file of this user alone: remove it, or name another",
+            "something is there that is not a file of this user alone: name another",
         ));
     }
     if found.len() != 0 && !is_capture(&file)? {

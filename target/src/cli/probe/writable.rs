@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+use cairn_base::shell::shell_word;
 use cairn_config::{Audit, Config};
 use rustix::fs::{Access, AtFlags, CWD, OFlags};
 
@@ -54,7 +55,9 @@ fn file(path: &Path) -> Result<(), String> {
         Some(found) if found.is_symlink() => Err(format!(
             "{shown} is a symbolic link, and the target follows none there: name the file itself"
         )),
-        Some(found) if !found.is_file() => Err(format!("{shown} is not a regular file: remove it")),
+        Some(found) if !found.is_file() => {
+            Err(format!("{shown} is not a regular file: name another"))
+        }
         Some(_) => {
             may(path, Access::READ_OK | Access::WRITE_OK)?;
             content(path).map_err(|error| format!("{shown}: {error}"))
@@ -80,8 +83,9 @@ fn folder_of(path: &Path) -> Result<(), String> {
     match kind(folder)? {
         Some(_) => may(folder, Access::WRITE_OK | Access::EXEC_OK),
         None => {
+            let word = shell_word(&folder.to_string_lossy(), "DIR");
             let folder = folder.display();
-            Err(format!("{folder} does not exist: `mkdir -p {folder}`"))
+            Err(format!("{folder} does not exist: `mkdir -p {word}`"))
         }
     }
 }
