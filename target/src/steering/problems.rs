@@ -262,7 +262,7 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             format!("copy the data from a host, before the target ends; it was {path}"),
         );
         let moved = of(
-            backend.is_moved() && !backend.is_deleted(),
+            backend.is_moved(),
             "the path no longer leads to the file: the next start does not find its data",
             format!(
                 "move the file back to {path}, or name its new path: cairn-target namespace set"

@@ -43,7 +43,7 @@ impl Health {
     }
 
     pub(super) fn is_moved(&self) -> bool {
-        self.moved.load(Ordering::Relaxed)
+        self.moved.load(Ordering::Relaxed) && !self.is_deleted()
     }
 
     pub(super) fn must_verify(&self) -> bool {

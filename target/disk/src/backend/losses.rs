@@ -32,7 +32,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether the path of the disk no longer leads to its file.
+    /// Returns whether the path of the disk no longer leads to its file, which has another name.
     pub fn is_moved(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_moved(),

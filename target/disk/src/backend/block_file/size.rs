@@ -34,7 +34,9 @@ impl BlockFile {
         match rustix::fs::statx(&*self.file, c"", AtFlags::EMPTY_PATH, wanted) {
             Ok(found) => {
                 self.health.count_names(&self.path, found.stx_nlink.into());
-                self.look_at_path();
+                if found.stx_nlink > 0 {
+                    self.look_at_path();
+                }
                 self.compare_size(found.stx_size)
             }
             // A file server returns this error for a deleted file.
