@@ -166,7 +166,7 @@ fn shown(params: &Params) -> String {
     text
 }
 
-fn effect(method: &str) -> Option<Effect> {
+pub(crate) fn effect(method: &str) -> Option<Effect> {
     let of = |all: Declared| {
         let at = all.binary_search_by_key(&method, |(name, _)| name).ok()?;
         Some(all[at].1)

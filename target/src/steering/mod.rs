@@ -35,6 +35,7 @@ use cairn_config::ControlSocket;
 use cairn_control::{BindError, Bound, Handler, Patience, Plan};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use methods::effect;
 pub(crate) use problems::{OddHost, odd_hosts};
 pub(crate) use source::Source;
 

@@ -12,12 +12,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cairn_config::Trid;
-use cairn_control::{CallError, Client, chosen_path};
+use cairn_control::{CallError, Client, Effect, chosen_path};
 use cairn_doctor::cli::{Format, OutputArgs, print_message};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
+use crate::steering::effect;
 use actions::{
     ConfigAction, ConnectionAction, HostAction, LimitAction, ListenerAction, NamespaceAction,
     NamespaceSet, ReferralAction, SubsystemAction, parse_place,
@@ -164,16 +165,6 @@ enum View {
     Json,
 }
 
-impl View {
-    /// True for the answers of requests that change nothing.
-    fn is_read(&self) -> bool {
-        matches!(
-            self,
-            Self::Rows(_) | Self::Status | Self::Hosts | Self::Registrations | Self::Config
-        )
-    }
-}
-
 const SUBSYSTEMS: View = View::Rows(&[
     ("NQN", "nqn"),
     ("NAMESPACES", "namespaces"),
@@ -270,7 +261,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         Steer::Drain { timeout, .. } => {
             PATIENCE + Duration::from_secs(timeout.unwrap_or(60).into())
         }
-        _ if asked.view.is_read() => PATIENCE_OF_READS,
+        _ if effect(asked.method) == Some(Effect::Reads) => PATIENCE_OF_READS,
         _ => PATIENCE,
     };
     let mut client = asked.at.connect(patience).map_err(failed)?;
