@@ -154,7 +154,7 @@ pub(super) fn ascii(field: &[u8]) -> String {
     text.trim_end_matches(['\0', ' ']).to_owned()
 }
 
-/// Ends that proved their identity.
+/// Returns which ends proved their identity.
 fn authenticated(host: &Host) -> &'static str {
     let secrets = host.options().authentication.as_ref();
     match secrets {
