@@ -68,6 +68,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for skip in &skipped.untested {
         println!("not tested here: {skip}");
     }
+    // The end of the output names the failures, because long logs are often cut in the middle.
+    for step in done.iter().filter(|step| !step.outcome.success) {
+        step.outcome.failures.print(step.name);
+    }
     let success = skipped.unknown == 0 && done.iter().all(|step| step.outcome.success);
     Ok(if success {
         ExitCode::SUCCESS
@@ -89,10 +93,6 @@ fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
         let seconds = step.took.as_secs_f32();
         println!("{word}  {:<15} {seconds:>7.1}   {tests}", step.name);
         sum = sum + step.outcome.counted();
-    }
-    for step in done.iter().filter(|step| !step.outcome.success) {
-        println!();
-        step.outcome.failures.print(step.name);
     }
     sum.passed = sum.passed.saturating_sub(recorded_skips);
     sum.skipped += recorded_skips;

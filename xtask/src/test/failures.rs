@@ -14,11 +14,14 @@ impl Failures {
     }
 
     pub(super) fn print(&self, step: &str) {
+        if self.lines.is_empty() {
+            println!("failed: {step}: its output above has the reason");
+        }
         for line in self.lines.iter().take(LINES_MAX) {
-            println!("{step}: {line}");
+            println!("failed: {step}: {line}");
         }
         if let Some(more) = self.lines.len().checked_sub(LINES_MAX + 1) {
-            println!("{step}: and {} more", more + 1);
+            println!("failed: {step}: and {} more", more + 1);
         }
     }
 }

@@ -197,7 +197,7 @@ impl Skips {
                 None if extent == Extent::Quick => println!("skipped: {skip}"),
                 None => {
                     unknown += 1;
-                    println!("SKIPPED, and must not be: {skip}");
+                    println!("failed: skipped, and must not be: {skip}");
                 }
             }
         }

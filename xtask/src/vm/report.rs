@@ -80,13 +80,14 @@ impl Report {
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         println!();
         for (name, verdict, took) in &self.rows {
-            let (word, count) = match verdict {
-                Verdict::Pass => ("PASS", &mut passed),
-                Verdict::Fail(_) => ("FAIL", &mut failed),
-                Verdict::Skipped => ("skip", &mut skipped),
+            let (word, count, why) = match verdict {
+                Verdict::Pass => ("PASS", &mut passed, ""),
+                Verdict::Fail(why) => ("FAIL", &mut failed, why.as_str()),
+                Verdict::Skipped => ("skip", &mut skipped, ""),
             };
             *count += 1;
-            println!("{word}  {name:<14} {:>7.1} s", took.as_secs_f32());
+            let line = format!("{word}  {name:<14} {:>7.1} s  {why}", took.as_secs_f32());
+            println!("{}", line.trim_end());
         }
         println!();
         let also = if skipped == 0 {
