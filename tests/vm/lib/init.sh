@@ -2,8 +2,8 @@
 # Process 1 of the guest: prepares the system, runs one scenario (or a shell) and powers off, or starts systemd,
 # which runs the scenario as a service.
 #
-# The file `settings` sets CAIRN_SCENARIO (empty for a shell), CAIRN_PROGRAMS, CAIRN_TIMEOUT_S and CAIRN_INIT. The
-# shared folders are already mounted: /cairn/tests, /cairn/programs, /cairn/out.
+# The file `settings` sets CAIRN_SCENARIO (empty for a shell), CAIRN_PROGRAMS and CAIRN_INIT. The shared folders are
+# already mounted: /cairn/tests, /cairn/programs, /cairn/out.
 
 export PATH=/cairn/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}

@@ -11,6 +11,7 @@ mod kernel;
 mod lab;
 mod lan;
 mod machine;
+mod patience;
 pub(crate) mod process;
 mod qemu;
 mod report;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 
 use super::lab::Lab;
 use super::machine::{self, Shares};
+use super::patience::Patience;
 use super::scenario::{Network, Options, Variable};
 use super::tree::Tree;
 use super::{booted, lan};
@@ -22,8 +23,13 @@ pub(crate) const QEMU_LOG: &str = "qemu.log";
 
 const SETTINGS: &str = "settings";
 
-/// Seconds for boot and collection of logs, added to the scenario's time limit.
-const GRACE_S: u64 = 60;
+/// Time that the guest has, after its limit, to end the scenario and to store its logs.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// File in the folder of results that tells the guest to end the scenario.
+const TIME_IS_UP: &str = "time-is-up";
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Boot<'a> {
     /// Scenario; empty for a shell at the console.
@@ -38,8 +44,8 @@ pub(crate) struct Boot<'a> {
 impl Boot<'_> {
     fn leave_settings(&self) -> Result<()> {
         let mut settings = format!(
-            "CAIRN_SCENARIO='{}'\nCAIRN_PROGRAMS='{}'\nCAIRN_TIMEOUT_S='{}'\n",
-            self.scenario, self.programs, self.timeout_s
+            "CAIRN_SCENARIO='{}'\nCAIRN_PROGRAMS='{}'\n",
+            self.scenario, self.programs
         );
         if self.options.systemd {
             settings += "CAIRN_INIT='systemd'\n";
@@ -114,19 +120,17 @@ fn watch_by_person(qemu: &mut Command) -> Result<End> {
 }
 
 fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result<End> {
+    // An earlier boot of the same scenario may have left this file.
+    let _ = fs::remove_file(boot.out_dir.join(TIME_IS_UP));
     qemu.args(["-serial", "stdio"]).stdout(Stdio::piped());
     qemu.stderr(File::create(boot.out_dir.join(QEMU_LOG))?);
     let mut child = qemu.spawn().context("cannot run qemu")?;
     if let Some(input) = child.stdin.take() {
         booted::release(input, &boot.out_dir);
     }
-    let patience = Duration::from_secs(boot.timeout_s.saturating_add(GRACE_S));
-    let end = follow_console(
-        &mut child,
-        &boot.out_dir.join(CONSOLE_LOG),
-        console,
-        patience,
-    )?;
+    let patience = Patience::new(child.id());
+    let ended = follow_console(&mut child, &boot.out_dir.join(CONSOLE_LOG), console)?;
+    let end = wait_for_end(&ended, &patience, boot)?;
     if end == End::TimedOut {
         child.kill().context("cannot stop qemu")?;
     }
@@ -134,12 +138,8 @@ fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result
     Ok(end)
 }
 
-fn follow_console(
-    qemu: &mut Child,
-    log: &Path,
-    console: Console,
-    patience: Duration,
-) -> Result<End> {
+/// Returns a channel that closes or sends when the guest's console ends.
+fn follow_console(qemu: &mut Child, log: &Path, console: Console) -> Result<Receiver<()>> {
     let mut from = qemu.stdout.take().expect("qemu was started with a pipe");
     let mut log = File::create(log)?;
     let (done, ended) = mpsc::channel();
@@ -160,8 +160,22 @@ fn follow_console(
         }
         let _ = done.send(());
     });
-    Ok(match ended.recv_timeout(patience) {
-        Err(RecvTimeoutError::Timeout) => End::TimedOut,
-        _ => End::PoweredOff,
-    })
+    Ok(ended)
+}
+
+fn wait_for_end(ended: &Receiver<()>, patience: &Patience, boot: &Boot<'_>) -> Result<End> {
+    let limit = Duration::from_secs(boot.timeout_s);
+    let time_is_up = boot.out_dir.join(TIME_IS_UP);
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK_EVERY) {
+        if !patience.is_beyond(limit) {
+            continue;
+        }
+        if !time_is_up.exists() {
+            File::create(&time_is_up).context("cannot tell the guest that its time is up")?;
+        }
+        if patience.is_beyond(limit + GRACE) {
+            return Ok(End::TimedOut);
+        }
+    }
+    Ok(End::PoweredOff)
 }
