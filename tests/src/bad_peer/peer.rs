@@ -295,7 +295,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Arming sends acknowledgements. The case may not poll again soon.
+                // A call of `arm` sends the outstanding acknowledgements.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }
