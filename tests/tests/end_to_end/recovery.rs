@@ -1,6 +1,7 @@
-//! Reset, hang, end and return of controllers under verified I/O, on a simulated clock.
+//! Hosts under verified I/O whose controllers are reset, hang, end and return. The clock is
+//! simulated.
 //!
-//! Each command must complete exactly once, without loss of data.
+//! Each command must complete exactly once, and no data may be lost.
 
 use std::net::IpAddr;
 use std::sync::Arc;

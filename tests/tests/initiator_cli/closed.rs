@@ -225,7 +225,7 @@ pub(crate) fn commands() -> Result<(), Failed> {
         let usual = bench.run(&line);
         let output = unread(&bench, &line, false);
         let (_, stderr) = texts(&output);
-        // Only `read` must fail, because its data was lost.
+        // Only `read` must fail, because it could not write its data to stdout.
         let is_lost = command.get_name() == "read";
         assert_eq!(
             output.status.code() == usual.status.code(),

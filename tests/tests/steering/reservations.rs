@@ -197,7 +197,6 @@ fn a_clear_ends_the_reservation_and_notifies_all_registrants() {
     });
 }
 
-/// Hosts change registrations and reservation all the time.
 #[test]
 fn clears_and_commands_of_hosts_take_effect_one_after_the_other() {
     let target = Steered::start();
@@ -211,7 +210,6 @@ fn clears_and_commands_of_hosts_take_effect_one_after_the_other() {
                     member.register(0).unwrap();
                     match member.acquire(Type::WriteExclusive) {
                         Ok(()) => {}
-                        // A clear, or the other host, was faster.
                         Err(HostError::Status { status, .. })
                             if status.code() == Status::RESERVATION_CONFLICT => {}
                         Err(error) => panic!("{error}"),
@@ -316,7 +314,8 @@ fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
     (keys[0], keys[8]) = (1, 2);
     let data = Data::InCapsule(&keys);
     let preempting = winner.host.submit(preempt, data).unwrap();
-    // The target begins the commands of a queue in order.
+    // The response to this read proves that the target has also received the preemption, because it
+    // processes the commands of a queue in order.
     let mut buffer = winner.host.buffer(512).unwrap();
     let read = command::read(2, 0, 1);
     winner.host.run(read, Data::whole(&mut buffer)).unwrap();
