@@ -1,8 +1,7 @@
 //! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
 //!
-//! Well-written Rust projects have 6 to 11.
-//!
-//! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
+//! Well-written Rust projects have 6 to 11. `cargo nextest run -p xtask --test prose --no-capture`
+//! prints the counts and the worst files.
 
 mod common;
 

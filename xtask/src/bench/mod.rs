@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: performance of target and host on this machine (docs/performance.md).
 //!
-//! The cells are measured in rounds, so that a slow phase of the machine affects all cells equally.
+//! All cells are measured in each round, so that a slow phase of the machine affects all cells
+//! equally.
 
 mod against;
 mod beside;
