@@ -18,7 +18,7 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Environment variable: "soft" selects user-space RoCE instead of the loopback provider.
+/// Environment variable. If it is "soft", targets use user-space RoCE instead of loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -219,7 +219,7 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
     }
 
-    /// Stops the target.
+    /// Stops the target, and returns its error.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }

@@ -37,7 +37,7 @@ pub struct Setting {
     pub provider: Arc<dyn Provider>,
     /// Address of the target.
     pub remote: SocketAddr,
-    /// SUBNQN.
+    /// NQN of the subsystem.
     pub subnqn: Nqn,
     /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
     pub nsid: u32,

@@ -11,7 +11,7 @@ pub enum Nature {
     FileSystem,
 }
 
-/// Type of operation, for rules.
+/// Type of an operation on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// open(2).

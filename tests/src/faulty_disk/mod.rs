@@ -27,7 +27,7 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Environment variable: "required" makes a failed mount panic.
+/// Environment variable. If it is "required", a failed mount causes a panic.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Rate limits, checked exactly on a simulated clock.
+//! Rate limits. The clock is simulated, so that results are exact.
 
 use std::collections::VecDeque;
 use std::time::Duration;

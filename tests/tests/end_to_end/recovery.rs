@@ -1,5 +1,4 @@
-//! Hosts under verified I/O whose controllers are reset, hang, end and return. The clock is
-//! simulated.
+//! Controllers that are reset, hang, end or return during verified I/O. The clock is simulated.
 //!
 //! Each command must complete exactly once, and no data may be lost.
 

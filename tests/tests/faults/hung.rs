@@ -193,8 +193,6 @@ impl Drop for Layered {
     }
 }
 
-/// Each write to a file updates a timestamp in the journal of the file system, and the disk with
-/// this journal hangs.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {

@@ -1,4 +1,4 @@
-//! Rules of docs/cli.md, on every command of both programs.
+//! Checks every command of both programs against the rules of docs/cli.md.
 
 use std::collections::BTreeMap;
 use std::process::{Command as Process, Output};

@@ -82,7 +82,6 @@ fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
             }
             continues = part.ends_with('\\');
         } else {
-            // A `|` in a table is written as `\|`.
             let spans = line.split('`').skip(1).step_by(2);
             all.extend(spans.map(|span| (number, span.replace("\\|", "|"), false)));
         }

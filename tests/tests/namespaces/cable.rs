@@ -52,7 +52,6 @@ pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
 pub(crate) const TOS: u8 = 26 << 2;
-/// Expected priority in VLAN tags.
 pub(crate) const PCP: u8 = TOS >> 5;
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
@@ -73,8 +72,8 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of `end` in the syntax of host `near`. If the address is link-local, it
-    /// includes the interface at `near`.
+    /// Returns the address of `end` for use by the host at `near`. A link-local address includes
+    /// the interface at `near`.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];
         let text = match self.is_link_local() {

@@ -92,7 +92,6 @@ enum Trial {
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// Both interfaces are deleted and created again.
     Replaced,
 }
 

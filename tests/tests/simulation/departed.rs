@@ -37,7 +37,6 @@ const ALL: Stopped = Stopped {
     workers: true,
 };
 
-/// Returns all orders in which the threads can resume. Workers occur twice in each order.
 fn orders() -> Vec<Vec<Resumes>> {
     use Resumes::{Manager, Target, Workers};
     let mut orders = vec![Vec::new()];

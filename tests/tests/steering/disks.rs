@@ -162,7 +162,6 @@ fn a_disk_that_goes_can_come_again_at_once() {
     assert!(since.elapsed() < Duration::from_secs(4));
 }
 
-/// An NGUID is optional, because Linux would treat a disk that gets an NGUID later as another disk.
 #[test]
 fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     let target = Steered::start();

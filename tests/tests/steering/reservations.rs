@@ -60,7 +60,6 @@ impl Member {
         }
     }
 
-    /// Reads the type and the NSID of the oldest notification.
     fn told(&mut self) -> (u8, u32) {
         let mut buffer = self.host.buffer(64).unwrap();
         let get = command::get_log_page(LogPage::RESERVATION_NOTIFICATION, 0, 0, 64, false);
@@ -301,7 +300,6 @@ fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
         disk.wait_until_waiting(Op::Write, 1);
     };
     hang();
-    // A clear permits all commands, so it does not wait for the disk.
     target.done("cairn_reservation_clear", of(2));
     disk.heal();
     hang();
@@ -314,8 +312,6 @@ fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
     (keys[0], keys[8]) = (1, 2);
     let data = Data::InCapsule(&keys);
     let preempting = winner.host.submit(preempt, data).unwrap();
-    // The response to this read proves that the target has also received the preemption, because it
-    // processes the commands of a queue in order.
     let mut buffer = winner.host.buffer(512).unwrap();
     let read = command::read(2, 0, 1);
     winner.host.run(read, Data::whole(&mut buffer)).unwrap();

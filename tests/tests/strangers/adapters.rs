@@ -193,8 +193,6 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// If a notification were ECN-capable, routers could mark it, and peers would answer it with
-/// further notifications.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

@@ -106,8 +106,7 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Limits on controllers count per host NQN and address. A peer that uses the host's NQN at another
-/// address therefore uses none of the host's controllers.
+/// The limit on controllers applies to each combination of host NQN and address.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());

@@ -77,7 +77,6 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     let mut buffer = memory(host, 64 << 10);
     buffer.write(0, &bytes);
     let far = Data::whole(buffer);
-    // The data must fit into one packet, because tshark 4.0 cannot decode a capsule in two packets.
     let near = Data::InCapsule(&bytes[..3584]);
     let (mut commands, _) = run_together(
         host,

@@ -31,7 +31,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Each queue reads the data written on the other queue.
+/// Writes data on each of two queues, and reads it back on the other queue.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

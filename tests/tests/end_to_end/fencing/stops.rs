@@ -26,8 +26,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects a host whose writes the disk holds. Before it, connects `neighbours` other hosts,
-/// because their number determines the reactors of the host's queues.
+/// Connects `neighbours` hosts, and then a host whose writes the disk holds.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];

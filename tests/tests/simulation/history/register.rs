@@ -6,7 +6,8 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Whether a later operation is a crash. Without a crash, durability has no effect.
+    /// Whether the remaining history contains a crash. Otherwise, it does not matter which writes
+    /// are durable.
     pub(super) crash_ahead: bool,
 }
 
@@ -60,7 +61,6 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Removes a mark. If `durable` is true, a crash can no longer restore earlier values.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
