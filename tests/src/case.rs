@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Outcome of a successful case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All assertions succeeded.
+    /// The case has succeeded.
     Passed,
     /// The case was skipped for this reason.
     Skipped(String),

@@ -208,8 +208,6 @@ fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the crate in `libserde_json-0123456789abcdef.rlib`, or the package in
-/// `serde-json-0123456789abcdef`.
 fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;

@@ -134,7 +134,6 @@ fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;
     let answer = cairn_skips::probe(Command::new("gcc").arg("-print-file-name=libasan.so"))?;
     let path = answer.trim();
-    // If the library is missing, gcc prints its name without a folder.
     match Path::new(path).is_absolute() {
         true => Ok(path.to_owned()),
         false => Err(format!("gcc names no file for its library {path}")),

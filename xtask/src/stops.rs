@@ -20,7 +20,6 @@ use crate::test::step::Step;
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 
-/// Maximum length of short stops in ms. Long stops are rare, and exceed a KATO of one second.
 const SHORT_STOP_MS: u64 = 250;
 const LONG_STOP_MS: u64 = 3000;
 const LONG_STOPS: u8 = 8;

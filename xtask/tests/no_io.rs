@@ -80,8 +80,6 @@ struct Symbol {
     defined: bool,
 }
 
-/// Returns the symbols of an archive. readelf is used, because nm would read the embedded bitcode
-/// instead.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])

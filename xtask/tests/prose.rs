@@ -17,7 +17,6 @@ const TREE_MAX: f64 = 4.0;
 /// Maximum number of matches per 10,000 words of a file. A short file may have one match.
 const FILE_MAX: f64 = 30.0;
 const FILES_MAX: usize = 6;
-/// Maximum number of words in comments and pages.
 const WORDS_MAX: usize = 150_000;
 
 struct Block {

@@ -40,7 +40,6 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Returns an error if mmdebstrap cannot reach Debian's server.
 fn can_fetch_debian_11() -> Result<(), String> {
     let mut probe = Command::new("mmdebstrap");
     probe.args(["--simulate", "--variant=extract", "bullseye", "/dev/null"]);

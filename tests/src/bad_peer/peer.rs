@@ -295,7 +295,6 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // A call of `arm` sends the outstanding acknowledgements.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }

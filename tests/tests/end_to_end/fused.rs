@@ -307,7 +307,6 @@ impl Tally {
     }
 }
 
-/// Host with several workers. Each worker uses a separate queue.
 struct Incrementer<'a> {
     target: &'a TestTarget,
     name: &'static str,

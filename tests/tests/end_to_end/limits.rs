@@ -347,7 +347,6 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
         host.submit(command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
-    // The response to Keep Alive proves that the target has also received the reads.
     host.run_admin(command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {

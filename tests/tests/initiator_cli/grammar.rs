@@ -246,7 +246,6 @@ fn options_of_one_name_are_alike() {
         if is_foreign || AMBIGUOUS.contains(&long) {
             return;
         }
-        // An option that is a switch in `add` has the value `on` or `off` in `set`.
         let value = match value_name(argument) {
             name if name == "on|off" => String::new(),
             name => name,
@@ -321,7 +320,6 @@ fn documented_codes() -> Vec<i32> {
     cells.map(|code| code.parse().unwrap()).collect()
 }
 
-/// Configuration that can be exported to nvmet only in part, because nvmet cannot export memory.
 const PARTIAL: &str = "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\n\
                        nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
                        [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n";

@@ -31,7 +31,6 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Writes data on each of two queues, and reads it back on the other queue.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

@@ -3,8 +3,8 @@
 //!
 //! The library has its own panic handler, so it does not compile if a crate uses `std`. Without
 //! `std`, code can call an operating system only through undefined symbols of the archive.
-//! `tests/no_io.rs` checks these symbols. The allocator, which always fails, is the only unsafe
-//! code.
+//! The test `tests/no_io.rs` checks these symbols. The allocator, which always fails, is the only
+//! unsafe code.
 
 #![no_std]
 

@@ -122,8 +122,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the files for the linker to a new folder and returns it. The folder is needed, because
-/// the root has symbolic links with absolute paths.
+/// Copies the files for the linker to a new folder, and returns it.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

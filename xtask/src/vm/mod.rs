@@ -68,8 +68,8 @@ pub(crate) struct Args {
     /// Variable for the scenarios; the header of each scenario lists its variables
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
     variables: Vec<scenario::Variable>,
-    /// Count the machines' time in instructions, on one processor: rates then show the cost of a
-    /// command, independent of the load of this machine
+    /// Let the clocks of machines count instructions, on one processor; rates are then independent
+    /// of the load of this machine
     #[arg(long)]
     counted: bool,
     /// SPDK build tree for the guest's processor: `bench` also measures its RDMA target

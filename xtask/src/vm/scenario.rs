@@ -296,8 +296,6 @@ impl Profile {
         }
     }
 
-    /// Returns the arguments for cargo. The build includes a test in the profile `dev`, so that it
-    /// can reuse dependencies compiled for tests.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

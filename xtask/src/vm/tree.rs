@@ -102,8 +102,6 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds the unit tests of all libraries, because this reuses dependencies compiled for other
-    /// builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());

@@ -100,7 +100,6 @@ impl Spdk {
 
     fn serve(&self, target_core: usize, host_core: usize, folder: &Path) -> Result<Target> {
         let target = self.start(target_core, folder)?;
-        // The disk is written first, because all unwritten blocks may share one page.
         let fill = Job {
             rw: "write".to_owned(),
             bytes: 1 << 20,
