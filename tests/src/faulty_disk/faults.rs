@@ -4,7 +4,7 @@ use std::time::Duration;
 /// Effect of a held read or write on the thread that called it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
-    /// The thread continues, because a disk has a queue.
+    /// The thread continues, because the disk queues the operation.
     Disk,
     /// The thread (an io_uring worker) is blocked, as in a frozen file system. A held write also keeps the lock of the
     /// file, so fsync is blocked too.
