@@ -1,1 +1,1 @@
-//! Micro-benchmarks (`cargo bench -p cairn-benches`) and programs for `cargo xtask bench`.
+//! Micro-benchmarks (`cargo bench -p cairn-benches`), and programs for `cargo xtask bench`.

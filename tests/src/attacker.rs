@@ -1,6 +1,6 @@
 //! Attackers, which must not affect other hosts.
 //!
-//! [`Attacker::turn`] never blocks, so its thread can also run the target.
+//! [`Attacker::turn`] never blocks, so one thread can run both an attacker and the target.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -59,7 +59,7 @@ pub enum Attack {
 
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
-/// Creates a file with a key for [`tables`].
+/// Creates a file with the key for the second subsystem of [`tables`].
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -70,8 +70,8 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Returns TOML to append to a subsystem. It limits the attacking host in this subsystem, and adds
-/// another subsystem that requires a key.
+/// Returns TOML to append to the table of a subsystem. The TOML limits the attacking host in this
+/// subsystem, and adds a second subsystem that requires a key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());
@@ -94,7 +94,7 @@ pub struct Attacker {
     events: Vec<Event>,
     /// Connections, commands or datagrams started so far.
     pub begun: u64,
-    /// Operations answered, rejected or ended so far.
+    /// Operations that have ended so far, including rejected ones.
     pub ended: u64,
 }
 
@@ -135,8 +135,8 @@ impl Attacker {
         }
     }
 
-    /// Returns whether the attack has begun: an operation has ended or, in attacks without
-    /// responses, has started.
+    /// Returns whether the attack has begun. In most attacks, an operation must have ended. In
+    /// attacks without responses, it is sufficient that an operation has started.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -145,7 +145,7 @@ impl Attacker {
         }
     }
 
-    /// Takes a step; never blocks.
+    /// Performs one step of the attack without blocking.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),
@@ -153,8 +153,8 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // The authentication thread of the target is not simulated, and needs the
-                // processor.
+                // The thread sleeps, because a thread of the target must compute the authentication
+                // meanwhile.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, None, IDENTIFY_BYTES as u32),
@@ -217,8 +217,7 @@ impl Attacker {
         }
     }
 
-    /// Keeps an I/O queue of each controller full. If `queue` is `None`, keeps the admin queues
-    /// full.
+    /// Keeps the given I/O queue of each controller full, or the admin queues if `queue` is `None`.
     fn fill(&mut self, now: Instant, queue: Option<IoQueue>, bytes: u32) {
         if self.controllers.len() < CONTROLLERS {
             self.begin(now);

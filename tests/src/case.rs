@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 /// Outcome of a successful case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every assertion held.
+    /// The case has succeeded.
     Passed,
-    /// The case cannot run here, for this reason.
+    /// The case was skipped for this reason.
     Skipped(String),
 }
 
@@ -35,7 +35,8 @@ pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     }
 }
 
-/// Returns the named cases in suite order; all if `wanted` is empty.
+/// Returns the cases with the given names in the order of the suite. If `wanted` is empty, returns
+/// all cases.
 pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Vec<&'a Case<C>>> {
     for name in wanted {
         anyhow::ensure!(
@@ -49,7 +50,7 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs the cases and prints a line for each; returns true if no case failed.
+/// Runs the cases and prints a line for each. Returns true if no case failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {

@@ -118,7 +118,7 @@ impl Exposition {
             .reduce(|sum, value| sum + value)
     }
 
-    /// Returns the sum of [`get`](Self::get) as an integer, or 0 without samples.
+    /// Returns the sum of [`get`](Self::get) as an integer, or 0 if there are no samples.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);
@@ -126,7 +126,7 @@ impl Exposition {
         value as u64
     }
 
-    /// Returns the values of a label.
+    /// Returns the values of a label in all samples.
     #[must_use]
     pub fn values(&self, label: &str) -> BTreeSet<&str> {
         let samples = self.samples.iter();

@@ -1,4 +1,4 @@
-//! Target in this process, with its network and hosts.
+//! Fixtures for tests with a target in the same process.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Environment variable: "soft" selects user-space RoCE instead of the loopback provider.
+/// Environment variable. If it is "soft", targets use user-space RoCE instead of loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -26,7 +26,7 @@ const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 /// NQN of the subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
 
-/// Configuration of a metrics server, for [`TestTarget::scrape`].
+/// TOML that enables the metrics server, which [`TestTarget::scrape`] requires.
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
 /// Running target with a listener.
@@ -134,12 +134,13 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Reloads the configuration.
+    /// Reloads the configuration with additional TOML lines for the listener. Returns the error of
+    /// the target.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
 
-    /// Reloads the configuration while polling `host`.
+    /// Reloads the configuration, and polls `host` until the reload has ended.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -218,7 +219,7 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
     }
 
-    /// Stops the target.
+    /// Stops the target, and returns its error.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
@@ -273,7 +274,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Returns the export for [`namespace`].
+    /// Returns the export of this file, as an argument of [`namespace`].
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         format!("{} block_size = {block_size}", self.0.display())

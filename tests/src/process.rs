@@ -34,7 +34,7 @@ pub fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("the process is there until it is waited for");
 }
 
-/// Child process with cairn-target over user-space RoCE.
+/// Child process that runs cairn-target over user-space RoCE.
 #[derive(Debug)]
 pub struct TargetProcess {
     address: Ipv4Addr,
@@ -50,7 +50,7 @@ impl TargetProcess {
     /// Starts one of several targets of the subsystem [`NQN`]. Each port ID has its own range of
     /// CNTLIDs.
     ///
-    /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
+    /// `namespaces` is TOML from [`namespace`](crate::harness::namespace).
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
@@ -63,7 +63,7 @@ impl TargetProcess {
         Self::start_with("", namespaces)
     }
 
-    /// Like [`Self::start_alone`], with keys of the table `[target]`.
+    /// Starts a single target. `keys` are additional TOML lines for the table `[target]`.
     #[must_use]
     pub fn start_with(keys: &str, namespaces: &str) -> Self {
         Self::start_as(keys, 1, None, namespaces)
@@ -156,14 +156,14 @@ impl TargetProcess {
         signal(self.child(), Signal::HUP);
     }
 
-    /// Sends SIGKILL and waits for the end.
+    /// Kills the process with SIGKILL, and waits until it has ended.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
         child.wait().expect("it was not waited for");
     }
 
-    /// Sends SIGSTOP.
+    /// Stops the process with SIGSTOP.
     pub fn pause(&self) {
         signal(self.child(), Signal::STOP);
     }
@@ -183,12 +183,13 @@ impl TargetProcess {
         })
     }
 
-    /// Sends SIGCONT.
+    /// Continues the process with SIGCONT.
     pub fn go_on(&self) {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM. Returns the exit status, or `None` after `patience`.
+    /// Sends SIGTERM, and waits for the end of the process. Returns `None` if it still runs after
+    /// `patience`.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;

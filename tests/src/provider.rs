@@ -1,4 +1,4 @@
-//! Providers of test programs: selection by name, listeners, and requirements.
+//! Providers of test programs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,10 +58,11 @@ pub fn listen(
     Ok((provider.listen(&options, sink)?, requests))
 }
 
-/// True if this process may open packet sockets, which RoCE v1 needs; otherwise records a skip.
+/// Returns whether this process may open packet sockets, which RoCE v1 needs. If it may not,
+/// records a skip.
 ///
 /// # Panics
-/// Packet sockets fail for another reason than a missing `CAP_NET_RAW`.
+/// The socket cannot be opened for another reason than a missing `CAP_NET_RAW`.
 #[must_use]
 #[track_caller]
 pub fn can_open_packet_sockets() -> bool {

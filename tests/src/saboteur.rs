@@ -19,7 +19,7 @@ use cairn_rdma::{
 /// Panic message.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider for the target, with injected panics. Hosts use the wrapped provider.
+/// Provider that causes panics in a target. Hosts use the wrapped provider.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
@@ -45,8 +45,7 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// Handles the response of a read with the chosen length. Panics if the saboteur is armed.
-    /// Returns true if the device must refuse the response.
+    /// Returns whether the device must refuse the work. Panics if reads must panic.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length

@@ -19,7 +19,8 @@ use nvme_proto::wire::cm::RequestData;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
 
-/// Socket mode without IP fragments and with IP identification 0 (ip(7)).
+/// Value of the socket option `IP_MTU_DISCOVER`. Linux then sends packets with IP identification 0, and without
+/// fragmentation.
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
 /// Fields of a received packet.
@@ -73,7 +74,7 @@ impl Stranger {
         }
     }
 
-    /// Changes the source port, but not the receiving port.
+    /// Changes the source port of sent packets. The socket for received packets remains the same.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
@@ -97,8 +98,8 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length in one buffer. The receiver gets them in one buffer too, as
-    /// from receive offload (GRO).
+    /// Sends packets of equal length in one buffer. The receiver also gets them in one buffer, as with receive offload
+    /// (GRO).
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -239,7 +240,8 @@ impl Stranger {
 
     /// Waits for a response.
     ///
-    /// Prepares the reaction required by the protocol: [`Self::say`] sends it, [`Self::say_nothing`] drops it.
+    /// Also prepares the reply required by the protocol. [`Self::say`] sends the reply, and [`Self::say_nothing`] drops
+    /// it.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

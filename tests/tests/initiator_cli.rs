@@ -1,7 +1,6 @@
 //! `cairn-initiator` on the command line: examples, commands of the guide, and errors.
 //!
-//! The environment variable [`PROGRAM`] makes this executable the initiator or the target, so that documented command
-//! lines run as processes.
+//! If the environment variable [`PROGRAM`] is set, this executable runs as the initiator or the target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

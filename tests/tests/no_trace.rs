@@ -1,6 +1,6 @@
-//! Resources of a process must return to their former level after many hosts.
+//! After many hosts have disconnected, the process must use as many resources as before.
 //!
-//! This test is a separate executable, because it measures the process.
+//! This test is a separate executable, because it measures the whole process.
 
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;

@@ -1,7 +1,7 @@
 //! Cost of a target with many queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! This test is a separate executable, because it counts allocations of the process. The bounds
-//! hold on a busy machine; `cargo xtask bench scale` measures precisely.
+//! This test is a separate executable, because it counts the allocations of the whole process.
+//! `cargo xtask bench scale` measures the same costs more precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,8 +19,8 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 struct Counting;
 
 thread_local! {
-    /// True on the threads of the test. Their allocations are not counted, because they belong to
-    /// hosts.
+    /// True on threads of the test. Allocations of these threads belong to hosts and are not
+    /// counted.
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -61,7 +61,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum bytes of an idle queue pair, and of a controller with its admin queue.
+/// Maximum memory in bytes of an idle queue pair, and of a controller with its admin queue.
 const BYTES_MAX: i64 = 64 << 10;
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -117,7 +117,6 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
-    // The first connection also allocates fixed memory, so it comes before the measurement.
     let mut hosts = connect(&target, 0..1, 1);
     let mut grown_by = |names, io_queues| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -156,8 +155,6 @@ fn a_thousand_queue_pairs_connect() {
         host.run_on(last, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // If the time grew with the number of queue pairs, the sixth host would need six times as long
-    // as the first. The fastest connects are compared, because other load delays them least.
     let fastest = |of: &[Duration]| *of.iter().min().expect("there are hosts");
     let (early, late) = took.split_at(took.len() / 2);
     assert!(fastest(late) < fastest(early) * 3, "{took:?}");

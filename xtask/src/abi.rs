@@ -13,7 +13,6 @@ use crate::cache;
 
 const BINDINGS: &str = include_str!("../../rdma/verbs/src/sys/bindings.rs");
 const PACKAGES: [&str; 2] = ["libibverbs-dev", "librdmacm-dev"];
-/// Part of the name that bindgen invents for an anonymous C type.
 const ANONYMOUS: &str = "__bindgen_";
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -43,8 +42,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder of rdma-core's headers. If they are not installed, they are unpacked into
-/// the cache.
+/// Returns the folder of rdma-core's headers. If they are not installed, unpacks them into the cache.
 fn headers() -> Result<PathBuf> {
     ensure!(
         cfg!(target_arch = "x86_64"),

@@ -43,9 +43,9 @@ pub(crate) fn run() -> Result<()> {
         bindgen.args(["--allowlist-function", function]);
     }
     bindgen.args(["--allowlist-type", TYPES, "--allowlist-var", VARIABLES]);
-    // Locks inside C objects stay opaque, because libc declares them.
+    // Types with locks are opaque, because libc declares the locks.
     bindgen.args(["--opaque-type", "pthread_(mutex|cond)_t"]);
-    // Enums become integers, because C may return values that the headers lack.
+    // Enums become integers, because C may return values that the headers do not define.
     bindgen.args(["--default-enum-style", "consts", "--no-prepend-enum-name"]);
     bindgen.args([
         "--no-doc-comments",
@@ -70,7 +70,6 @@ pub(crate) fn run() -> Result<()> {
     }
     let path = root.join(OUTPUT);
     let text = std::fs::read_to_string(&path)?;
-    // Locks inside C objects have other sizes on other processors.
     let text = text.replace(
         "#[allow(clippy::unnecessary_operation, clippy::identity_op)]\nconst _",
         "#[cfg(target_arch = \"x86_64\")]\nconst _",

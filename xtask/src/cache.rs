@@ -1,4 +1,4 @@
-//! Cache of tools built on demand, shared by all clones.
+//! Cache of tools that xtask builds, shared by all clones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +21,8 @@ pub(crate) fn folder() -> Result<PathBuf> {
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Dependencies to optimise. For all others, optimising would take longer than it saves.
+    /// Dependencies that are compiled with optimisation, because the tool spends most of its time
+    /// in them.
     pub(crate) busy: &'static [&'static str],
 }
 
@@ -58,7 +59,8 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // Outside the workspace, its settings do not apply to the tool.
+        // cargo runs outside the workspace, so that the settings of the workspace do not apply to
+        // the tool.
         .current_dir(Path::new("/"));
     let installed = cairn_skips::probe(&mut install);
     let _ = std::fs::remove_dir_all(&building);
@@ -69,7 +71,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
 }
 
 /// Downloads a Debian package and unpacks one path of it below `root`. The package is not
-/// installed, because an installation could start its services.
+/// installed, because its services might start.
 pub(crate) fn unpack_package(package: &str, path: &str, root: &Path) -> Result<()> {
     let archives = tempfile::tempdir()?;
     let unpack = "apt-get -o APT::Sandbox::User=root download \"$1\" && mkdir -p \"$0\" \
@@ -89,8 +91,6 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Returns a hash of the recipe (FNV-1a). Unlike the hashers of std, it is the same with every
-/// compiler.
 pub(crate) fn fingerprint(recipe: &[&str]) -> u64 {
     let bytes = recipe.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,6 +1,6 @@
-//! `cargo xtask compiled`: cache of compiled dependencies across clones, for CI.
+//! `cargo xtask compiled`: shares compiled dependencies between clones, for CI.
 //!
-//! Each run still compiles the workspace's packages.
+//! Each clone still compiles the packages of the workspace.
 
 use std::collections::HashSet;
 use std::fs;
@@ -24,13 +24,13 @@ const RECIPE: [&str; 5] = [
 
 const NOTES: &str = ".fingerprint";
 
-/// Folders of compiled output. Fingerprints are extracted last, because cargo ignores output
-/// without them, as after an interrupted extraction.
+/// Folders of compiled output, in the order of extraction. The fingerprints are last: after an
+/// interrupted extraction, cargo ignores output that has no fingerprint.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
 
-/// Largest archive of other versions that is taken, in bytes.
+/// Maximum size in bytes of an archive for other versions. Larger archives are ignored.
 const OTHER_VERSIONS_MAX: u64 = 6 << 30;
 
 #[derive(clap::Args)]
@@ -75,8 +75,8 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     Ok(folder()?.join(format!("compiled/{:016x}.tar", fingerprint(&recipe))))
 }
 
-/// Returns the archive of these versions, or else the newest of other versions: cargo compiles the
-/// crates that differ. Archives with the crates of many versions are not taken.
+/// Returns the archive for exactly these versions if it exists. Otherwise, returns the newest
+/// archive for other versions, because cargo can use a part of it.
 fn closest(exact: PathBuf) -> Result<Option<PathBuf>> {
     if exact.exists() {
         return Ok(Some(exact));
@@ -105,8 +105,8 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the compiled dependencies into the cache, unless its archive already has about as many
-/// bytes. Prints nothing, because the output of CI must end with the total of the tests.
+/// Copies the compiled dependencies into the cache, unless the archive in the cache is almost as
+/// large or larger. Prints nothing, because the output of CI must end with the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
@@ -208,8 +208,6 @@ fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the crate in `libserde_json-0123456789abcdef.rlib`, or the package in
-/// `serde-json-0123456789abcdef`.
 fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;

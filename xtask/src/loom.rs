@@ -1,7 +1,7 @@
 //! `cargo xtask loom`: model checking of thread interleavings.
 //!
-//! `--cfg cairn_loom` replaces locks, atomics and wake-ups by loom's, which reports a lost wake-up
-//! as a deadlock.
+//! `--cfg cairn_loom` replaces locks, atomics and wake-ups by those of loom. If a wake-up is lost,
+//! loom reports a deadlock.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! The tests cover unsafe code and parsers of peer input. Each crate has a list of tests, because
-//! Miri is hundreds of times slower and supports few system calls.
+//! Miri is hundreds of times slower than a processor, and supports few system calls. Only tests of
+//! unsafe code and of parsers of peer input run.
 
 use std::process::ExitCode;
 
@@ -34,14 +34,12 @@ const PARTS: [Part; 4] = [
     Part {
         package: "cairn-roce-proto",
         programs: "--lib --test arbitrary",
-        // Skipped tests simulate hundreds of peers, or compute checksums of every bit.
         tests: "--skip a_flood --skip of_many_networks --skip a_claimed_address --skip debts_and_debtors \
                 --skip proven_addresses --skip the_longest_ago --skip qp::congestion:: --skip wire::icrc::tests::a",
     },
     Part {
         package: "nvme-proto",
         programs: "--lib",
-        // Skipped tests try every length at every offset, every code, or thousands of combinations.
         tests: "--skip any_window_shows --skip field_keeps_every_bit \
                 --skip the_choice_is_always --skip planted",
     },

@@ -1,5 +1,5 @@
-//! `cargo xtask msrv`: check of libraries, programs and examples with the minimum Rust version of
-//! Cargo.toml.
+//! `cargo xtask msrv`: compiles libraries, programs and examples with the minimum Rust version of
+//! Cargo.toml. Tests are not compiled, because developers run them with the newest Rust.
 
 use std::process::{Command, ExitCode};
 
@@ -10,7 +10,6 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/msrv";
 
-/// Checks the workspace without tests, because developers run tests with the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if let Err(reason) = require(&version) {

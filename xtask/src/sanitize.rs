@@ -1,5 +1,5 @@
 //! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer (accesses
-//! out of bounds). Without nightly Rust, the tests are skipped.
+//! out of bounds). They are skipped without nightly Rust.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Explicit target platform. Without it, cargo would sanitize procedural macros too.
+/// Explicit target platform. Without this option, cargo would also sanitize procedural macros.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 const ENGINE: &str = concat!(
@@ -83,8 +83,8 @@ impl Sanitizer {
     }
 }
 
-/// Tests with a sanitized standard library, because the sanitizer does not recognise the
-/// synchronisation in the precompiled one.
+/// Runs tests with a sanitized standard library. With the precompiled library, ThreadSanitizer
+/// would report false data races.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
     let quickly =
@@ -100,7 +100,7 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio, with the sanitizer's library preloaded, because fio is not sanitized.
+/// Tests the engine in fio. Because fio is not sanitized, it preloads the library of the sanitizer.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,
@@ -115,7 +115,6 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // The skipped test loads the engine without fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",
@@ -128,13 +127,13 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// Returns the path of gcc's sanitizer library, because Rust links its own one only into programs.
+/// Returns the path of gcc's sanitizer library. Rust's own library can only be linked into
+/// programs, not into the engine.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;
     let answer = cairn_skips::probe(Command::new("gcc").arg("-print-file-name=libasan.so"))?;
     let path = answer.trim();
-    // gcc prints the bare name of a missing library.
     match Path::new(path).is_absolute() {
         true => Ok(path.to_owned()),
         false => Err(format!("gcc names no file for its library {path}")),

@@ -1,4 +1,4 @@
-//! `cargo xtask semver`: check of the libraries' public items against an earlier commit, with
+//! `cargo xtask semver`: compares the libraries' public items with an earlier commit, by
 //! cargo-semver-checks.
 
 use std::process::{Command, ExitCode};

@@ -38,7 +38,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder for `PYTHONPATH`, downloaded at first use.
 pub(crate) fn fetch() -> Result<PathBuf> {
     let folder = cache::folder()?.join(format!("tools/spdk-client-{}", versions()));
     if folder.join(CLIENT).is_file() {

@@ -1,9 +1,9 @@
-//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find tests that pass only on a fast
+//! `cargo xtask stops`: stops and continues test processes, to find tests that pass only on a fast
 //! machine.
 //!
-//! Each test process is stopped for 60 ms and continued for 20 ms until it ends. This program is
-//! cargo's and nextest's runner ([`run_stopped`]), and with `--tree` stops random processes for the
-//! soak test.
+//! Each test process is stopped for 60 ms and continued for 20 ms until it ends. cargo and nextest
+//! start this program as runner of their tests ([`run_stopped`]). The soak test uses it with
+//! `--tree`, which stops random processes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,11 +16,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::test::step::Step;
 
-/// Time for which a process is stopped. A reactor handles a gap of more than 50 ms as a stop.
+/// Time for which a process is stopped. A reactor detects a stop of more than 50 ms.
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 
-/// Maximum length of short stops. The rare long stops exceed a KATO of one second.
 const SHORT_STOP_MS: u64 = 250;
 const LONG_STOP_MS: u64 = 3000;
 const LONG_STOPS: u8 = 8;

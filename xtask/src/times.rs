@@ -1,14 +1,12 @@
-//! Durations of earlier steps and scenarios, which estimate the remaining time.
+//! Durations of earlier steps and scenarios. They are used to estimate the remaining time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Seconds assumed for a step that never ran and is not in `FRESH_S`.
 const UNKNOWN_S: f32 = 60.0;
 
-/// Seconds assumed for long steps that never ran, measured on a machine with two cores and a fresh
-/// clone.
+/// Seconds assumed for long steps that never ran. They were measured in a fresh clone on two cores.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
 pub(crate) struct Times {
@@ -42,8 +40,8 @@ impl Times {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }
 
-    /// Merges the durations into the file, because another process may have changed it. Ignores
-    /// errors.
+    /// Merges the durations into the file, because another process may have changed the file.
+    /// Ignores errors.
     pub(crate) fn save(&self) {
         let mut kept = read(&self.path);
         kept.extend(self.measured.clone());

@@ -1,4 +1,4 @@
-//! Dependencies of library users.
+//! Crates on which users of the libraries depend.
 
 use std::process::Command;
 
@@ -109,7 +109,6 @@ fn the_protocol_stands_alone() {
     }
 }
 
-/// Without the feature "raw", a command cannot contain an NSID, but names a block device.
 #[test]
 fn no_program_sends_bare_commands() {
     for program in ["cairn-initiator-cli", "cairn-fio", "cairn-bench"] {

@@ -1,4 +1,4 @@
-//! References in the README and the documents must exist.
+//! Files and names in the README and the documents must exist.
 
 use std::path::Path;
 

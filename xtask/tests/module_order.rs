@@ -1,7 +1,7 @@
 //! Module dependencies of each crate must be acyclic.
 //!
-//! docs/architecture.md lists the modules of a crate in an order in which each module uses only
-//! earlier ones. This test compares the order with the sources.
+//! docs/architecture.md lists the modules of each crate. A module may use only modules that are
+//! listed before it.
 
 mod common;
 

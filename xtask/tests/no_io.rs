@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Symbols that `core` and `alloc` always require: memory functions and the unwinder. With panic =
-/// "abort", the unwinder is never called.
+/// Symbols that `core` and `alloc` always require: memory functions and the unwinder. The unwinder
+/// is never called, because panics abort.
 const ALLOWED: [&str; 8] = [
     "memcpy",
     "memmove",
@@ -80,7 +80,6 @@ struct Symbol {
     defined: bool,
 }
 
-/// nm would read the embedded bitcode, so readelf is used.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])

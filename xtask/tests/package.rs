@@ -106,7 +106,7 @@ fn installs(deb: &Path, root: &Path) {
     fs::copy(deb, root.join("cairn.deb")).unwrap();
     let chroot = |args: &[&str]| run(Command::new("chroot").arg(root).args(args));
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes"];
-    // Nothing is downloaded, because the root has the required packages, and apt no package lists.
+    // apt downloads nothing, because the root already contains all required packages.
     chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
     fs::remove_file(root.join("cairn.deb")).unwrap();
     for program in ["cairn-target", "cairn-initiator"] {
@@ -210,8 +210,7 @@ fn a_purge_removes_each_folder_that_the_unit_has_systemd_make_but_keeps_its_data
         for name in values.flat_map(str::split_whitespace) {
             let folder = format!("{above}/{name}");
             let is_removed = removed.split_whitespace().any(|word| word == folder);
-            // A state folder is removed only if it is empty, because it may contain data of the
-            // administrator.
+            // State folders must remain if they contain data of the administrator.
             let is_state = key == "StateDirectory=";
             assert_eq!(is_removed, !is_state, "{key}{name}: {folder}");
             let is_emptied = script.contains(&format!("rmdir {folder}"));
@@ -232,8 +231,7 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // The unit permits these calls by name, because it forbids the groups @resources and
-    // @privileged.
+    // The unit must permit these calls by name, because it forbids the groups that contain them.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }
@@ -256,8 +254,8 @@ struct Release {
 }
 
 impl Release {
-    /// Returns the first release whose packages mmdebstrap can fetch: Debian stable, or the
-    /// release of this machine.
+    /// Returns the first release whose packages mmdebstrap can fetch. Debian stable is tried before
+    /// the release of this machine.
     fn choose() -> Result<Self, String> {
         let stable = Self {
             name: "stable".to_owned(),

@@ -1,8 +1,7 @@
 //! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
 //!
-//! Well-written Rust projects have 6 to 11.
-//!
-//! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
+//! Well-written Rust projects have 6 to 11. `cargo nextest run -p xtask --test prose --no-capture`
+//! prints the counts and the worst files.
 
 mod common;
 
@@ -18,7 +17,6 @@ const TREE_MAX: f64 = 4.0;
 /// Maximum number of matches per 10,000 words of a file. A short file may have one match.
 const FILE_MAX: f64 = 30.0;
 const FILES_MAX: usize = 6;
-/// Maximum number of words in comments and pages.
 const WORDS_MAX: usize = 150_000;
 
 struct Block {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
-/// Latest glibc version that the programs may require: that of Debian 11.
+/// Latest glibc version that programs may require, which is the version of Debian 11.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
 
 #[test]
@@ -40,8 +40,6 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Returns the error of mmdebstrap if it cannot reach Debian's server. A build with the glibc of
-/// Debian 11 does not call this check, because a filled cache needs no server.
 fn can_fetch_debian_11() -> Result<(), String> {
     let mut probe = Command::new("mmdebstrap");
     probe.args(["--simulate", "--variant=extract", "bullseye", "/dev/null"]);
@@ -136,7 +134,7 @@ fn configure(bundle: &Path, arguments: &[&str]) {
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config["process"]["args"] = arguments.into();
     config["process"]["terminal"] = false.into();
-    // The container uses the network of the machine, because it serves other hosts.
+    // The container uses the network of the machine, because hosts must reach the target.
     let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
     namespaces.retain(|namespace| namespace["type"] != "network");
     fs::write(&path, config.to_string()).unwrap();

@@ -1,4 +1,4 @@
-//! References of docs/walk.md and docs/roce/walk.md to files and functions must exist.
+//! Files and functions in docs/walk.md and docs/roce/walk.md must exist.
 //!
 //! Each walk follows the I/O path and never returns to an earlier file.
 

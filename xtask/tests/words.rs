@@ -1,7 +1,7 @@
 //! Words to avoid in pages, help texts, log lines, errors and comments.
 //!
-//! CONTRIBUTING.md has the rules, and docs/architecture.md a glossary of preferred words. Text in
-//! backticks or double quotes is ignored.
+//! CONTRIBUTING.md explains the rules, and docs/architecture.md has a glossary of preferred words.
+//! Text in backticks or double quotes is ignored.
 
 mod common;
 
@@ -70,7 +70,7 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Returns the lines of text that programs print, with line numbers. They are string literals, and
+/// Returns the text that programs print, with line numbers. It consists of string literals, and of
 /// doc comments that clap prints as help.
 fn printed(source: &str) -> Vec<(usize, String)> {
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();

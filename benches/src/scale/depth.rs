@@ -1,4 +1,4 @@
-//! Throughput at a fixed total queue depth, by queue pairs.
+//! Throughput by number of queue pairs, at a fixed total queue depth.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Hosts in this process, each with an endpoint.
+//! Hosts in this process, each with a separate endpoint.
 
 use cairn_initiator::{Host, HostOptions, Identity, Recovery};
 use cairn_roce::Soft;

@@ -1,7 +1,7 @@
-//! Cost of a target by queue pairs and hosts, and while idle (`cargo xtask bench scale`).
+//! Cost of queue pairs and hosts at a target, also while they are idle (`cargo xtask bench scale`).
 //!
-//! `cairn-target` is a child process; all hosts are in this process, over user-space RoCE on
-//! loopback.
+//! `cairn-target` is a child process. All hosts are in this process, and use user-space RoCE over
+//! loopback addresses.
 
 mod depth;
 mod growth;

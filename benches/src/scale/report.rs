@@ -18,7 +18,7 @@ pub(crate) struct Start {
     pub(crate) listening_in: Duration,
     pub(crate) memory: u64,
     pub(crate) memory_connected: u64,
-    /// Pinned bytes of rings and devices, part of `memory`.
+    /// Pinned bytes of rings and devices, which `memory` includes.
     pub(crate) pinned: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct DepthRow {
     pub(crate) depth: u16,
     pub(crate) iops: f64,
     pub(crate) packets: f64,
-    /// Processor time of the target per command in microseconds, polling included.
+    /// Processor time of the target for each command in microseconds, including polling.
     pub(crate) target_cpu_us: f64,
     pub(crate) host_cpu_us: f64,
 }

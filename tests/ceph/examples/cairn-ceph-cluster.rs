@@ -1,6 +1,7 @@
 //! Program that runs a Ceph cluster in the given folder until standard input ends.
 //!
-//! Input lines are `kill-osd` or `start-osd`; an output line confirms each.
+//! The program reads the commands `kill-osd` and `start-osd` from standard input. It prints a line
+//! after each completed command.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

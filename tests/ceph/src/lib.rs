@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Pool of the images.
+/// Name of the Ceph pool that contains the images.
 pub const POOL: &str = "rbd";
 
 /// Running cluster.
@@ -48,7 +48,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Returns an error message if a program is missing.
+/// Returns an error message if a program of Ceph is not installed.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -90,7 +90,7 @@ impl Cluster {
         self.folder.join("ceph.conf")
     }
 
-    /// Creates an image; `size` is an argument of `rbd --size`, such as 64M.
+    /// Creates an image of the given size, such as 64M.
     pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
@@ -116,7 +116,7 @@ impl Cluster {
         self.wait_for_osd()
     }
 
-    /// Kills the only monitor with SIGKILL, which ends the quorum.
+    /// Kills the only monitor with SIGKILL, so that the cluster has no quorum.
     pub fn kill_monitor(&mut self) -> io::Result<()> {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }
@@ -167,7 +167,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // `timeout` ends the command, because Ceph clients wait for an OSD without limit.
+        // The command runs under `timeout`, because a Ceph client waits for a missing OSD without limit.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");

@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP at both ends, with arbitrary and modified messages.
+//! Fuzz target for DH-HMAC-CHAP. It modifies messages between a host and a controller.
 
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::Negotiating;

@@ -1,4 +1,4 @@
-/// Unread part of the input; missing bytes read as 0.
+/// Unread part of the fuzz input. Reads beyond the end return zeroes.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

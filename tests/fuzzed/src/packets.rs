@@ -89,7 +89,6 @@ pub(crate) fn connections(bytes: &[u8]) {
                 mad.resize(MAD_LEN, 0);
                 manager.handle_mad(now, path(attribute), 0, &mad);
             }
-            // The message is a modified copy of a sent MAD, which has valid communication IDs.
             3 | 4 => {
                 let (which, attribute) = (usize::from(input.byte()), input.byte());
                 let changes = input.array::<4>();

@@ -2,8 +2,8 @@ use nvme_proto::reservation::Reservations;
 
 const UUID: [u8; 16] = *b"the disk of this";
 
-/// Decodes the bytes as stored reservations, first unchanged, and then with a correct checksum
-/// appended. A valid state must be encoded to the same bytes.
+/// Decodes the bytes as stored reservations. If they are valid, encoding must return the same
+/// bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let _ = Reservations::decode(bytes, &UUID, "nqn");
     let fold = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);

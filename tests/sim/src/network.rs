@@ -14,11 +14,12 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets per thousand in which one bit is flipped. A packet is lost if a checksum detects it.
+    /// Packets per thousand in which one bit is flipped. If a checksum detects the flipped bit, the
+    /// packet is lost.
     pub corruption: u64,
     /// Packets per thousand that arrive after later ones.
     pub reordering: u64,
-    /// Packets per thousand that are marked with congestion.
+    /// Packets per thousand that receive a congestion mark.
     pub congestion: u64,
     /// Minimum latency.
     pub latency: Duration,
@@ -55,8 +56,8 @@ impl Weather {
         }
     }
 
-    /// Returns whether losses may end a connection, which ends after eight lost packets in
-    /// succession.
+    /// Returns whether packets are lost so often that a connection may end. A connection ends after
+    /// eight lost packets in succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
@@ -91,15 +92,15 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit of the packet. Returns false if a checksum detects the change, which loses the
-    /// packet.
+    /// Flips a bit of the packet. Returns false if a checksum detects the flipped bit. The packet
+    /// is then lost.
     fn flip(&mut self, bit: usize) -> bool;
 
-    /// Sets the congestion mark, if supported.
+    /// Sets the congestion mark, if packets of this type have one.
     fn mark_congested(&mut self) {}
 }
 
-/// Network and its packets in transit, with clock type `T`.
+/// Simulated network with its packets in transit. `T` is the type of points in time.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
     /// Fault rates, changeable at any time.

@@ -9,14 +9,12 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// True if `CAIRN_SEED` selects a single seed; tests then print details.
+/// Returns whether `CAIRN_SEED` selects a single seed. Tests then print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }
 
-/// Returns the seeds that `CAIRN_SEEDS_SHARE` selects: the first quarter for `first`, the others
-/// for `rest`, and all seeds without the variable.
 fn share(seeds: u64) -> Range<u64> {
     let first = seeds.div_ceil(4);
     match std::env::var("CAIRN_SEEDS_SHARE").as_deref() {
@@ -29,11 +27,12 @@ fn share(seeds: u64) -> Range<u64> {
 
 /// Runs `case` for each seed.
 ///
-/// `CAIRN_SEED` selects one seed, and `CAIRN_SEEDS` the number of seeds. Without these variables,
-/// the number is `default`, or the share of it in `CAIRN_SEEDS_SHARE`.
+/// The number of seeds is `CAIRN_SEEDS`, or `default` if this variable is not set. In the second
+/// case, `CAIRN_SEEDS_SHARE` selects the first quarter (`first`) or the other seeds (`rest`). The
+/// variable `CAIRN_SEED` selects a single seed.
 ///
 /// # Panics
-/// `case` panics. The message has the command that runs the same seed again.
+/// Panics if `case` panics. The message contains a command that runs the same seed again.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

@@ -1,12 +1,12 @@
 //! Records of skipped tests.
 //!
 //! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and
-//! appends it to the file in [`FILE_VARIABLE`]; `cargo xtask test` fails for skips that are not
+//! appends it to the file in [`FILE_VARIABLE`]. `cargo xtask test` fails if such a skip is not
 //! allowed.
 //!
-//! A test checks with a [`probe`] whether the machine meets a requirement; the probe's error
-//! becomes the reason of the skip. A probe must not use the code under test, whose failure must not
-//! become a skip.
+//! A test checks with a [`probe`] whether the machine meets a requirement. The error of the probe
+//! is the reason of the skip. A probe must not use the code under test, because a failure of that
+//! code must fail the test.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -18,7 +18,7 @@ pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
 /// Records that the calling test, or a part of it, is skipped.
 ///
-/// The record is a line of source file, test thread's name and reason, separated by tabs.
+/// The record is a line with the source file, the test's name and the reason, separated by tabs.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();
@@ -41,7 +41,7 @@ pub fn skip(reason: impl Display) {
 /// Runs a command that fails if this machine lacks a requirement, and returns its standard output.
 ///
 /// # Errors
-/// The error has the program and its message, or its exit status if it printed no message.
+/// The error contains the name of the program, and its error message or exit status.
 pub fn probe(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -75,7 +75,7 @@ fn message_of(stderr: &str) -> String {
     lines().skip(first).collect::<Vec<_>>().join(" ")
 }
 
-/// True if a [`probe`] succeeds; otherwise records a skip with the error.
+/// Returns true if a [`probe`] succeeds. Otherwise, records a skip with the error of the probe.
 #[track_caller]
 pub fn can(command: &mut Command) -> bool {
     match probe(command) {
@@ -87,7 +87,7 @@ pub fn can(command: &mut Command) -> bool {
     }
 }
 
-/// Returns the output of a program's `--version`.
+/// Runs a program with the option `--version` and returns the output.
 ///
 /// # Errors
 /// The program is not installed. The error names its Debian package.

@@ -62,7 +62,8 @@ fn duplicate_cid(setting: &Setting) -> Result<()> {
     let mut second = plain(&mut peer, command::keep_alive());
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
-    // A target need not detect a CID conflict (Base, figure 94).
+    // The target may accept the second command, because it need not detect a CID conflict (Base,
+    // figure 94).
     match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
@@ -195,8 +196,8 @@ impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Most capsules have only one random byte, because the target's first checks reject
-            // most random capsules.
+            // Most capsules have only one random byte, because the first checks of the target
+            // reject almost all capsules of random bytes.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {
@@ -210,14 +211,11 @@ impl Noise {
             sqe.flags = Sqe::FLAGS_SGL;
         }
         if self.0.below(8) == 0 {
-            // FUSE: the next capsule may be the partner.
             sqe.flags |= self.0.below(4) as u8;
         }
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // Only this suite's namespace or an invalid NSID is used, because other namespaces may be
-        // in use.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);

@@ -100,7 +100,6 @@ fn abort_of_duplicate_pairs(setting: &Setting) -> Result<()> {
     for sqe in &mut pair {
         sqe.dptr = peer.keyed(BLOCK_BYTES);
     }
-    // The CID belongs to commands, to Compares of pairs and to Writes of pairs.
     for named in [0, 1] {
         pair[named].cid = read.cid;
         pair[1 - named].cid = U16::new(peer.new_cid());

@@ -1,7 +1,7 @@
 //! Test suite of misbehaving hosts.
 //!
-//! Each case sends raw capsules and overwrites the namespace. A second host, the bystander, performs I/O in the same
-//! subsystem before and after each case.
+//! Each case sends raw capsules and overwrites the namespace. Before and after each case, a second host, the bystander,
+//! performs I/O in the same subsystem.
 
 mod capsules;
 mod connecting;
@@ -37,11 +37,11 @@ pub struct Setting {
     pub provider: Arc<dyn Provider>,
     /// Address of the target.
     pub remote: SocketAddr,
-    /// SUBNQN.
+    /// NQN of the subsystem.
     pub subnqn: Nqn,
     /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
     pub nsid: u32,
-    /// Timeout of each operation, longer than the target's own timeouts.
+    /// Timeout of each operation. It must exceed the timeouts of the target.
     pub patience: Duration,
     /// Seed of random capsules.
     pub seed: u64,

@@ -295,7 +295,6 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Arming sends acknowledgements. The case may not poll again soon.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }

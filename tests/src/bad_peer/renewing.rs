@@ -1,4 +1,4 @@
-//! Valid, invalid and incomplete reauthentication of live queues.
+//! Hosts that authenticate the queues of a live association again, correctly or not.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::command;
@@ -25,7 +25,7 @@ pub enum Disorder {
     OtherTransaction,
     /// The host sends Authentication Receive first.
     Receive,
-    /// The host sends AUTH_Negotiate again before the end.
+    /// The host sends a second AUTH_Negotiate during the authentication.
     NegotiateTwice,
     /// The host sends an invalid message.
     Nonsense,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Connects both queues, and authenticates if there is a secret.
+    /// Connects the admin queue and an I/O queue. If there is a secret, also authenticates them.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -79,7 +79,7 @@ impl Renewing {
         Ok(own)
     }
 
-    /// CNTLID.
+    /// Returns the controller ID (CNTLID).
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.peer.cntlid
@@ -94,20 +94,20 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue. On a live queue, the host runs a command before it sends the reply.
+    /// Authenticates a queue. If the queue is already in use, other commands run during the authentication.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
         Ok(())
     }
 
-    /// Authenticates with a wrong secret, which must end the I/O queue, or both queues if `qid` is 0.
+    /// Authenticates a queue with a wrong secret. The target must close this queue, or both queues if `qid` is 0.
     pub fn expect_refused(mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         self.expect_end(qid, &answer)
     }
 
-    /// Violates the message order; the target must give a reason and end the queue.
+    /// Violates the message order. The target must report the reason and close the queue.
     pub fn break_order(mut self, qid: usize, how: Disorder) -> Result<()> {
         let negotiate = self.negotiating(&some_secret()).message();
         match how {
@@ -138,7 +138,7 @@ impl Renewing {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Starts an authentication; the target must reject it as unsupported without ending a queue.
+    /// Starts an authentication. The target must reject it as unsupported, but keep both queues.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer

@@ -17,8 +17,7 @@ pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
-/// Checks an unauthenticated queue: the target must fail every command before authentication, and close the queue after
-/// a failed authentication.
+/// Checks that the target fails all commands before authentication, and closes the queue after a failed authentication.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;
@@ -136,7 +135,7 @@ impl HalfDone {
     }
 }
 
-/// Unauthenticated peers that claim queues of another host's NQN.
+/// Peers that connect with the NQN of another host, but do not authenticate.
 pub struct Impostors {
     _peers: Vec<Peer>,
 }
@@ -148,7 +147,8 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Connects two peers that each claim `qids`; QID 0 claims a new controller.
+    /// Starts two peers that connect all queues in `qids` without authentication. Queue 0 requests a new controller,
+    /// and other queues request the controller `cntlid`.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
         for _ in 0..2 {

@@ -10,7 +10,7 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Sleep after each step, so that the target gets the only processor of a machine.
+/// Pause after each step, so that the target also runs on a machine with one processor.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.
@@ -34,7 +34,7 @@ struct Arguments {
     /// Duration in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// File that ends the attack early once it exists
+    /// File whose creation ends the attack early
     #[arg(long)]
     until: Option<PathBuf>,
     /// Type of attack

@@ -1,6 +1,6 @@
-//! Target and host in one thread, for reproducible instruction counts of callgrind in `tests/costs`.
+//! Program with target and host in one thread. `tests/costs` counts its instructions with callgrind.
 //!
-//! The clock advances by a fixed time each turn, so runs over the loopback provider are identical.
+//! The clock is simulated, so all runs over the loopback provider execute the same instructions.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,9 +22,9 @@ use clap::{Parser, ValueEnum};
 
 const BLOCK: u32 = 512;
 
-/// Minimum simulated time of a turn, which sets the rate of periodic checks.
+/// Minimum simulated time of a turn.
 const TURN: Duration = Duration::from_micros(10);
-/// Simulated time that each outstanding command adds to a turn.
+/// Minimum simulated time of a turn for each outstanding command.
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
 const TURNS_MAX: u32 = 10_000;
@@ -48,7 +48,7 @@ enum Job {
     Fetch,
 }
 
-/// Reads or writes a disk that takes no time, for callgrind.
+/// Reads or writes a disk without latency, so that callgrind can count instructions.
 #[derive(Debug, Parser)]
 struct Args {
     /// RDMA provider
@@ -69,7 +69,7 @@ struct Args {
     /// Disk, as `export` in a configuration
     #[arg(long, default_value = "null:64MiB")]
     disk: String,
-    /// Number of counted commands; as many warm-up commands come first
+    /// Number of counted commands; the same number of commands runs before them as a warm-up
     #[arg(long)]
     commands: u32,
     /// Number of other associations of the host, without commands

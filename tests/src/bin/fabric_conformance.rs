@@ -21,8 +21,8 @@ struct Arguments {
     /// Address of a device of the provider, used by both ends of each connection
     #[arg(long, default_value = "127.0.0.1")]
     addr: IpAddr,
-    /// Profile of an adapter whose quirks the device of the verbs provider gets; `all` runs the
-    /// suite for each profile, each in its own process
+    /// Adapter profile whose quirks the verbs provider simulates; `all` runs the suite once for
+    /// each profile, in separate processes
     #[arg(long)]
     quirks: Option<String>,
     /// List the cases with their requirements

@@ -46,7 +46,7 @@ enum Role {
     Answer {
         /// Address and port to listen at
         at: SocketAddr,
-        /// Answer by SEND with invalidate of this key, which belongs to no region
+        /// Respond by SEND with invalidate of this key, which belongs to no memory region
         #[arg(long)]
         invalidate: Option<u32>,
         /// Panic in the listener's thread at this connection request, counted from 1

@@ -23,7 +23,7 @@ struct Arguments {
     /// Name of the subsystem
     #[arg(long)]
     nqn: String,
-    /// File that ends the I/O once it exists, after all data is read back and verified
+    /// File whose creation ends the I/O; the program then reads back and verifies all data
     #[arg(long)]
     until: PathBuf,
     /// Addresses and ports of the paths

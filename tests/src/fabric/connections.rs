@@ -276,7 +276,6 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
 }
 
 fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
-    // The quickest of several disconnects must be confirmed within this time.
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut pair = Pair::open(setting)?;
     let mut quickest = Duration::MAX;

@@ -1,6 +1,6 @@
-//! Sleeping in poll(2) until work arrives.
+//! Cases in which a thread sleeps in poll(2) until work arrives.
 //!
-//! The peer runs on another thread, so only descriptors wake the sleeper.
+//! The peer runs on another thread, so only file descriptors can wake the sleeping thread.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};

@@ -1,17 +1,17 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Effect of a held read or write on the calling process.
+/// Effect of a held read or write on the thread that called it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
-    /// A disk with a queue: the caller continues.
+    /// The thread continues, because the disk queues the operation.
     Disk,
-    /// A frozen file system: each operation blocks a thread (an io_uring worker). A held write holds the file's lock
-    /// and so blocks fsync.
+    /// The thread (an io_uring worker) is blocked, as in a frozen file system. A held write also keeps the lock of the
+    /// file, so fsync is blocked too.
     FileSystem,
 }
 
-/// Type of operation, for rules.
+/// Type of an operation on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// open(2).
@@ -43,8 +43,8 @@ pub enum Fault {
     HoldUntilInterrupted,
     /// The operation fails with an errno.
     Fail(i32),
-    /// The operation transfers only this number of bytes. The kernel turns a short write to a
-    /// [`Disk`](Nature::Disk) into EIO.
+    /// The operation transfers only this number of bytes. After a short write to a [`Disk`](Nature::Disk), the kernel
+    /// returns EIO.
     Short(u32),
     /// The operation executes after a delay.
     Delay(Duration),
@@ -73,7 +73,7 @@ impl Rule {
         }
     }
 
-    /// Restricts the rule to these bytes; operations without a range always match.
+    /// Restricts the rule to operations on these bytes. Operations without a range still match.
     #[must_use]
     pub fn within(self, bytes: Range<u64>) -> Self {
         Self { bytes, ..self }

@@ -4,8 +4,9 @@
 //! without caching. [`Nature`] selects whether held reads and writes block their callers. Mounting
 //! requires root.
 //!
-//! A target that stops waits for its I/O, so a test must release or fail held operations first, and
-//! declare the disk before the target: variables are dropped in reverse order.
+//! When a target stops, it waits for its I/O. A test must therefore first release or fail the held
+//! operations. A test must also declare the disk before the target, because Rust drops variables in
+//! reverse order.
 
 mod faults;
 mod mounting;
@@ -26,17 +27,16 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Environment variable: "required" makes a failed mount panic.
+/// Environment variable. If it is "required", a failed mount causes a panic.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Script of a process that unmounts the disk after 20 s without input. Without this process, the
-/// mount would remain after a killed test, because the kernel keeps /dev/fuse open until held I/O
-/// ends.
+/// Script of a process that unmounts the disk after 20 s without input. If a test is killed, the
+/// mount would otherwise remain, because the kernel keeps /dev/fuse open during held I/O.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
-/// Mounted folder whose operations never complete. Waiting operations fail when it is dropped.
+/// Mounted folder whose operations never complete. When it is dropped, waiting operations fail.
 #[derive(Debug)]
 pub struct HangingFolder {
     place: PathBuf,
@@ -96,7 +96,8 @@ fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
     None
 }
 
-/// Disk with fault injection. Dropping it fails waiting operations and unmounts.
+/// Disk with fault injection. When it is dropped, waiting operations fail, and the disk is
+/// unmounted.
 #[derive(Debug)]
 pub struct FaultyDisk {
     place: Scratch,
@@ -131,8 +132,7 @@ impl FaultyDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // The caretaker has its own process group, because test runners kill the group of a
-            // hung test.
+            // Test runners kill the process group of a hung test, but must not kill the script.
             .process_group(0)
             .spawn()?;
         let sign = caretaker.stdin.take().expect("its input is a pipe");
@@ -230,7 +230,6 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // Otherwise the script could later unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

@@ -1,7 +1,6 @@
 //! Ceph images as namespaces, over user-space RoCE.
 //!
-//! The tests are ignored by default; `cargo xtask test` runs them, as does `cargo test -p cairn-tests --test ceph --
-//! --ignored`.
+//! The tests are ignored by default, but `cargo xtask test` runs them.
 
 mod guide;
 mod trouble;
@@ -127,8 +126,8 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // The host connects after these commands, which take a second each. A host over user-space
-    // RoCE loses its connection if it is not polled for a second.
+    // The host connects after these slow commands, because it would lose its connection if it were not polled for a
+    // second.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");

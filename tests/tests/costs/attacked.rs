@@ -1,7 +1,6 @@
-//! Cost of attackers: instructions and system calls of the target for each command of another host.
+//! Instructions and system calls of the target for each command of a host while another host attacks.
 //!
-//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only rounds of the reactor are
-//! counted.
+//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only the target's turns are counted.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
@@ -16,8 +15,8 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Attack with packets to guessed queue pairs, which socket filters drop. Without the filters, it
-/// would cost two percent.
+/// Attack with packets to guessed queue pair numbers. Socket filters drop these packets before the target receives
+/// them.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 

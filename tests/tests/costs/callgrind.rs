@@ -1,7 +1,4 @@
 //! Parser of callgrind's output files.
-//!
-//! `fn=` starts a function, followed by lines with its own cost. The line after `calls=` is the inclusive cost of a
-//! call to the function in `cfn=`.
 
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};

@@ -1,5 +1,5 @@
-//! Cost of an operation on a Ceph image, without librbd: the stub `librbd.c` completes operations at once and moves no
-//! data.
+//! Cost of an operation on a Ceph image. The stub `librbd.c` replaces librbd, and completes each operation immediately
+//! without data.
 
 use std::path::Path;
 use std::process::Command;

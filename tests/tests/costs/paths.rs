@@ -1,5 +1,4 @@
-//! Cost of keeping changes of a disk in order: almost none with one association, and limited with
-//! two.
+//! Cost of executing the writes of several associations in order.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 
@@ -7,7 +6,8 @@ use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 const ALONE_INSTRUCTIONS: f64 = 2.0;
 /// Maximum additional instructions for each write with two associations and queue depth 32.
 const PATHS_INSTRUCTIONS: f64 = 1030.0;
-/// Maximum additional atomic operations: three acquisitions of the disk's ordering lock.
+/// Maximum additional atomic operations for each write. The target acquires the disk's ordering
+/// lock three times.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

@@ -88,7 +88,6 @@ fn only_allowed_addresses_get_in() {
     target.stop();
 }
 
-/// Limited members of a partition cannot communicate with each other (IBTA 10.9.3).
 #[test]
 fn a_listener_accepts_the_members_of_its_partition_alone() {
     let disks = subsystem(NQN, &["mem:1MiB"]);

@@ -37,7 +37,6 @@ fn a_copy_has_the_bytes_of_its_sources_in_their_order() {
         for (at, part) in (0..).zip(before.chunks(16 * block)) {
             disk.write(at * 16, part, Transfer::Keyed);
         }
-        // Sources of less than a piece, of several pieces, and overlapping ones.
         let ranges: &[(u64, u32)] = &[(3, 1), (500, 140), (10, 37), (505, 2), (0, 1)];
         for (round, transfer) in [Transfer::Keyed, Transfer::InCapsule]
             .into_iter()
@@ -256,7 +255,6 @@ fn bytes_read_and_written_by_copies_count_against_rate_limits() {
     const SECONDS: u32 = 4;
     for (limit, per_copy) in [("read", 4), ("write", 4), ("total", 8)] {
         let line = format!("limits = {{ {limit} = \"1MiB\" }}");
-        // Time in which a Copy waits for the limit is not the disk's.
         let mut bed = Bed::limited("copy-limits", "io_timeout_s = 1", [&line, ""]);
         let host = bed.connect("one", 1, 64);
         let (sqe, entries) = copied(4);

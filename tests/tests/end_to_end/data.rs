@@ -129,7 +129,7 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
         }
         for transfer in [Transfer::Keyed, Transfer::InCapsule] {
             disk.write(0, &data, Transfer::Keyed);
-            // Ranges are whole pages, because a controller may keep the data of smaller ranges
+            // The ranges are whole pages, because a controller may keep the data of smaller ranges
             // (NVM, 3.2.3.2.1).
             let page = 4096 / disk.block_bytes;
             let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
@@ -139,7 +139,6 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
                 .collect();
             let deallocate = command::deallocate(nsid, holes.len() as u32);
             disk.send_data(deallocate, &ranges, transfer).unwrap();
-            // A memory disk does not deallocate, which is allowed (NVM, 3.2.3.2.1).
             expect_holes(&mut disk, &data, &holes, nsid == 2);
         }
     }
@@ -154,8 +153,8 @@ fn range(slba: u64, nlb: u32) -> DatasetRange {
     }
 }
 
-/// Checks that the first 64 blocks contain `data`, and zeroes in the deallocated `holes`. If
-/// `certain` is false, a hole may also contain its old data.
+/// Checks that the first 64 blocks contain `data`, with zeroes in the deallocated `holes`. If
+/// `certain` is false, the holes may still contain their old data.
 fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain: bool) {
     let block = disk.block_bytes as usize;
     let mut expected = data.to_vec();

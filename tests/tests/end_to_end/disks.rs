@@ -263,8 +263,6 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // The reload is repeated, because each reload starts a probe, and the probe that fails may end
-    // last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

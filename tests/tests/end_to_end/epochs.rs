@@ -1,4 +1,5 @@
-//! A completed reload applies to all commands, including those queued by a rate limit or executing at the disk.
+//! After a reload, the new configuration must apply to all commands, including those that wait for a rate limit or for
+//! the disk.
 
 use std::fs::File;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! A command must not take effect after the keep alive timer of its host expired, or after its
-//! association was replaced. The clock is simulated.
+//! If a host's keep alive timer expires, or a new association replaces the host's association,
+//! older commands must not take effect. The clock is simulated.
 
 mod epochs;
 mod fused;

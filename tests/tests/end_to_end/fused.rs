@@ -1,4 +1,4 @@
-//! Compare and Write: data, refusals, and increments by several hosts.
+//! Fused Compare and Write commands, from one or several hosts.
 
 use std::time::Duration;
 
@@ -234,7 +234,6 @@ fn a_reservation_and_an_inaccessible_group_refuse_pairs() {
     target.stop();
 }
 
-/// A later pair on the same block shows which pairs the target had executed.
 #[test]
 fn a_reset_leaves_each_pair_executed_or_not_begun() {
     const ROUNDS: u8 = 20;
@@ -267,7 +266,8 @@ fn a_reset_leaves_each_pair_executed_or_not_begun() {
     target.stop();
 }
 
-/// Counter in a block: the sum, the part of each worker, and a filling that shows a torn block.
+/// Contents of a block: a counter for each worker, then their sum. The sum also fills the rest of
+/// the block, so that a torn write is visible.
 #[derive(Clone, Copy)]
 struct Tally([u64; WORKERS + 1]);
 
@@ -307,7 +307,6 @@ impl Tally {
     }
 }
 
-/// Workers of one host. Each worker uses a separate queue.
 struct Incrementer<'a> {
     target: &'a TestTarget,
     name: &'static str,
@@ -380,8 +379,8 @@ impl<'a> Incrementer<'a> {
         submit(&mut self.host, queue, sqes(1, 1), data)
     }
 
-    /// Loses the host with its pairs. A Compare of the new association waits for those in progress,
-    /// so that a read then shows which were executed.
+    /// Connects the host again without a shutdown. The target executes the Compare of the new
+    /// association after all commands of the old one have ended.
     fn reconnect(&mut self) {
         self.host = Self::connect(self.target, self.name);
         let compare = command::compare(1, 1, 1);

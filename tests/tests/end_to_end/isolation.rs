@@ -541,8 +541,6 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // The disk executes only a part of the held write. The target cannot write the rest, because
-    // the data was in a receive slot of the removed device.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

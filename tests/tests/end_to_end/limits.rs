@@ -1,4 +1,4 @@
-//! Rate limits, checked exactly on a simulated clock.
+//! Rate limits. The clock is simulated, so that results are exact.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -347,7 +347,6 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
         host.submit(command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
-    // When the Keep Alive is answered, the target has also received the reads.
     host.run_admin(command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {

@@ -279,8 +279,6 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // The writes of a round exceed the maximum number of RDMA READs. A busy target may receive the
-    // writes in smaller batches, so the round is repeated.
     let length = 16 * KIB;
     let blocks = length / BLOCK;
     let mut round = || {

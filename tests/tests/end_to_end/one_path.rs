@@ -1,4 +1,4 @@
-//! Temporary loss of the only path of a host. Meanwhile, the disk may be replaced, and old
+//! Temporary loss of a host's only path. During the loss, the disk may be replaced, and old
 //! commands may still execute.
 
 use std::time::{Duration, Instant};

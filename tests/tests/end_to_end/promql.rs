@@ -1,5 +1,4 @@
-//! Parser for the dashboard's PromQL subset: aggregations, four functions, selectors and operators; anything else is an
-//! error.
+//! Parser for the subset of PromQL that the dashboard uses.
 
 use std::collections::BTreeSet;
 

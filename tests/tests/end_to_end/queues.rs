@@ -13,7 +13,8 @@ struct InFlight {
     write: bool,
 }
 
-/// Load on a queue. A lane is one of its `depth` outstanding commands, and has its own block.
+/// Load with `depth` outstanding commands on a queue. Each command is a lane, which uses its own
+/// block.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,

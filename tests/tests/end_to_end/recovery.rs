@@ -1,6 +1,6 @@
-//! Reset, hang, end and return of controllers under verified I/O, on a simulated clock.
+//! Controllers that are reset, hang, end or return during verified I/O. The clock is simulated.
 //!
-//! Each command must complete exactly once, without loss of data.
+//! Each command must complete exactly once, and no data may be lost.
 
 use std::net::IpAddr;
 use std::sync::Arc;

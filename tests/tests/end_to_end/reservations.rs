@@ -290,8 +290,6 @@ fn no_write_of_a_preempted_host_lands_after_the_answer() {
         let started = AtomicBool::new(false);
         let [mut winner] = members(&target);
         winner.register().unwrap();
-        // The preempted loser is no longer registered. It may then write only if the type admits
-        // unregistered hosts.
         let preempted = if rtype.code() >= 5 { 0 } else { 2 };
         thread::scope(|scope| {
             let last = scope.spawn(|| {
@@ -396,7 +394,6 @@ impl Cluster {
         [self.member("a", 1), self.member("b", 2)]
     }
 
-    /// Reloads the namespace with the keys in `more`, and waits until its RESCAP is `rescap`.
     fn reload(&mut self, more: &str, rescap: u8) {
         let export = format!("{}{more}", self.disk.export(512));
         self.target.reload(&namespace(1, &export));
@@ -426,8 +423,6 @@ impl Member {
     }
 }
 
-/// After each step, the target is killed. The reservation report must be the same before and
-/// after.
 #[test]
 fn reservations_that_persist_outlast_a_target_that_is_killed() {
     const RTYPE: Type = Type::WriteExclusive;

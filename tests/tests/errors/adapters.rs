@@ -1,4 +1,4 @@
-//! Targets on adapters with fewer features.
+//! Targets on adapters that lack features.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Errors of a host if the target disconnects during authentication. nvmet does this after a
-//! failure.
+//! Errors of a host if the target disconnects during authentication, as nvmet does after a failure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

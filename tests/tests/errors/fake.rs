@@ -1,4 +1,4 @@
-//! Listener controlled by a test, without NVMe.
+//! Listener that accepts connections but does not implement NVMe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Error messages name cause and remedy, over loopback and user-space RoCE.
+//! Error messages must name the cause and a remedy. The tests use loopback and user-space RoCE.
 
 mod adapters;
 mod at_the_host;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Script of a process that thaws and unmounts the file system when its input ends, or after 150
-/// s. The kernel cannot end a killed test while its writes wait for the thaw.
+/// Script of a process that thaws and unmounts the file system when its input ends, or after 150 s.
+/// Without it, a killed test would remain, because its writes wait for the thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
 #[derive(Debug)]
@@ -54,8 +54,7 @@ impl Freezer {
         })
     }
 
-    /// Writes back dirty data. Within three seconds, the journal commits again (mount option
-    /// `commit=3`).
+    /// Writes back the dirty data of the file system.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }

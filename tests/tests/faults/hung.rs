@@ -109,7 +109,6 @@ impl Hanging for Freezer {
         self.freeze();
     }
 
-    /// No wait is necessary, because [`flood`] returns only after its writes have arrived.
     fn wait(&self) {}
 
     fn heal(&self) {
@@ -141,7 +140,8 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
-    // The hosts do not shut down, because a shutdown would flush all namespaces and hang.
+    // The hosts are dropped without a shutdown, because a shutdown flushes all namespaces and would
+    // hang.
     drop(late);
     drop(greedy);
     for _ in 0..3 {
@@ -193,8 +193,6 @@ impl Drop for Layered {
     }
 }
 
-/// The disk hangs below the journal of a file system. Each write to a file updates a timestamp,
-/// which needs this journal.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {

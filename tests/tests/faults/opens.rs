@@ -163,8 +163,8 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // The fault applies only once. When the process ends, it closes the file again, and no signal
-    // could interrupt that close.
+    // The fault applies only once, because the process closes the file again when it ends, and no
+    // signal can interrupt that close.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);
     disk.wait_until_waiting(Op::Close, 1);

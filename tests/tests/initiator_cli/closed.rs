@@ -10,7 +10,6 @@ use libtest_mimic::Failed;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Runs a command line whose stdout and, if `both`, stderr have no reader.
 fn unread(bench: &Bench, line: &str, both: bool) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -225,7 +224,6 @@ pub(crate) fn commands() -> Result<(), Failed> {
         let usual = bench.run(&line);
         let output = unread(&bench, &line, false);
         let (_, stderr) = texts(&output);
-        // Only `read` must fail, because its data was lost.
         let is_lost = command.get_name() == "read";
         assert_eq!(
             output.status.code() == usual.status.code(),

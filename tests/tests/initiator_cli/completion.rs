@@ -28,7 +28,6 @@ pub(super) fn loads() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Completes each line like bash, and checks that some words are offered.
 pub(super) fn below() -> Result<(), Failed> {
     let bench = Bench::new();
     let cases: [(&str, &str, &[&str]); 7] = [

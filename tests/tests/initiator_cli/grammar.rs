@@ -1,4 +1,4 @@
-//! Rules of docs/cli.md, on every command of both programs.
+//! Checks every command of both programs against the rules of docs/cli.md.
 
 use std::collections::BTreeMap;
 use std::process::{Command as Process, Output};
@@ -66,8 +66,7 @@ const OTHER_VERBS: &[&str] = &[
 ];
 
 /// Options whose values may differ between commands. Only some commands accept a directory as
-/// `export`. `traddr` contains no port in commands with a separate option for the port, as in
-/// nvme-cli.
+/// `export`. `traddr` includes a port only in commands that have no separate option for the port.
 const AMBIGUOUS: &[&str] = &["export", "traddr"];
 
 pub(super) struct Found {
@@ -247,7 +246,6 @@ fn options_of_one_name_are_alike() {
         if is_foreign || AMBIGUOUS.contains(&long) {
             return;
         }
-        // Commands named `set` take on or off for an option that is a switch in `add`.
         let value = match value_name(argument) {
             name if name == "on|off" => String::new(),
             name => name,
@@ -322,8 +320,6 @@ fn documented_codes() -> Vec<i32> {
     cells.map(|code| code.parse().unwrap()).collect()
 }
 
-/// Configuration that an export to nvmet converts only in part, because nvmet cannot export
-/// memory.
 const PARTIAL: &str = "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\n\
                        nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
                        [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n";

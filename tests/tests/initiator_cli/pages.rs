@@ -1,4 +1,4 @@
-//! Command lines of both programs in pages and packages, parsed by the programs' grammars.
+//! Commands in manuals and packages. The grammars of both programs must accept them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ const VALUES: &[(&str, &str)] = &[
 struct Line {
     place: String,
     words: Vec<String>,
-    /// Whether the command line is part of a sentence, and may therefore lack arguments.
+    /// Whether the command is part of a sentence. Such a command may lack arguments.
     is_prose: bool,
 }
 
@@ -82,7 +82,6 @@ fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
             }
             continues = part.ends_with('\\');
         } else {
-            // A `|` in a table is written as `\|`.
             let spans = line.split('`').skip(1).step_by(2);
             all.extend(spans.map(|span| (number, span.replace("\\|", "|"), false)));
         }
@@ -114,7 +113,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Replaces notation of pages: `[--port N]`, `on|off`, `NQN...`, `HOSTNQN`.
+/// Replaces notation such as `[--port N]` or `on|off` with arguments for the program.
 fn filled(word: &str) -> Option<String> {
     let is_option = word.starts_with('-') && !word.contains('=');
     if is_option {
@@ -149,8 +148,6 @@ fn filled(word: &str) -> Option<String> {
     (!is_noise).then_some(out)
 }
 
-/// Returns whether the file is a page, a unit or a script. Other files do not mark the commands in
-/// their sentences.
 fn has_commands(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_none_or(|extension| ["md", "service", "conf", "sh"].contains(&extension))

@@ -1,4 +1,5 @@
-//! Multipath host with two paths to one disk, through two target processes over user-space RoCE.
+//! Host with two paths to one disk. Each path leads through a separate target process over
+//! user-space RoCE.
 
 mod bench;
 mod plain;
@@ -110,8 +111,6 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// The blocks of the file are allocated before the test: otherwise the kernel would pass a write to
-/// its own worker, which may execute it after the pause.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);

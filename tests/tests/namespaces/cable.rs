@@ -52,8 +52,6 @@ pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
 pub(crate) const TOS: u8 = 26 << 2;
-/// Expected priority in VLAN tags. Linux would derive priority 2 from the type of service by
-/// default.
 pub(crate) const PCP: u8 = TOS >> 5;
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
@@ -74,7 +72,8 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of an end. A link-local address names the interface of the `near` end.
+    /// Returns the address of `end` for use by the host at `near`. A link-local address includes
+    /// the interface at `near`.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];
         let text = match self.is_link_local() {
@@ -118,9 +117,9 @@ impl Cable {
         self.join_unwatched(watched, host);
     }
 
-    /// Runs target and host without a capture, for tests that cut the connection.
+    /// Runs target and host without a capture.
     ///
-    /// `target` prepares its end before the host starts, and returns the function to run.
+    /// `target` is called before the host starts, and returns a function that runs the target.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,

@@ -211,8 +211,6 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // The host waits before it disconnects. If the last acknowledgement was lost, a disconnect
-    // would make the target's echo fail.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);

@@ -1,6 +1,7 @@
-//! Interface changes under verified I/O: link down, address removed, interface replaced.
+//! Network changes under verified I/O: a link goes down, an address is removed, or an interface is
+//! replaced.
 //!
-//! Both ends must recover when the network returns, without loss of acknowledged data.
+//! Both ends must recover when the network returns. Acknowledged data must not be lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,14 +92,12 @@ enum Trial {
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// Both interfaces are deleted and created again, as after a reload of drivers.
     Replaced,
 }
 
 impl Trial {
-    /// Returns the changes for a type of cable. Only one type has all changes, because each takes
-    /// a connection timeout. RoCE v1 has no changes of addresses, because it addresses peers by
-    /// MAC.
+    /// Returns the changes to test. All changes are tested only with RoCE v2 over IPv4, because
+    /// each change takes as long as a connection timeout.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,

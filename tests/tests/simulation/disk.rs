@@ -42,8 +42,8 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// Returns whether a command overlaps no outstanding write and, if it is a write itself, no
-    /// outstanding read. Otherwise its result would be undefined (Base, 3.3.2).
+    /// Returns whether a command may start. It must not overlap an outstanding write. If it is a
+    /// write, it must not overlap an outstanding read either (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)

@@ -259,8 +259,6 @@ impl Simulated {
             range,
             since: world::now(),
             key: key.filter(|_| invalidates),
-            // An outstanding Abort names an earlier command with the same CID, but may abort this
-            // one.
             may_be_aborted: self
                 .aborts
                 .iter()

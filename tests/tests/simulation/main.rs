@@ -1,15 +1,15 @@
 //! Target and hosts on a simulated network and clock.
 //!
-//! Reactors, control plane, hosts and user-space RoCE are production code, stepped by one thread
-//! with random choices from a seed. The network ([`weather`]) loses, repeats, delays, reorders and
-//! damages packets, and can be cut. The tests check these rules:
+//! Reactors, control plane, hosts and user-space RoCE are production code. One thread executes them
+//! step by step, with random choices from a seed. The network ([`weather`]) loses, repeats, delays,
+//! reorders and damages packets, and can be cut. The tests check these rules:
 //!
 //! * Every command ends once, and succeeds unless its connection ended or the host aborted it. A
 //!   read returns the last written data ([`disk`]).
 //! * A connection ends only for a known reason.
 //! * Everything ends in bounded time, and leaves no additional resources in the target.
-//! * If several hosts use the same blocks ([`crowd`]), a correct disk explains the results of their
-//!   commands ([`history`]).
+//! * If several hosts use the same blocks ([`crowd`]), the results of their commands must be
+//!   possible with a correct disk ([`history`]).
 //!
 //! A failing seed prints a command that replays it. `CAIRN_SEEDS` sets the number of seeds.
 

@@ -1,5 +1,5 @@
-//! Clock, network and target of a simulation, which belong to the calling thread. Waiting code
-//! advances the clock.
+//! Clock, network and target of the simulation on the calling thread. Code that waits advances the
+//! simulated clock.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +25,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum steps before the clock must advance; more indicate an endless loop.
+/// Maximum number of steps at the same simulated time. A higher number indicates an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub(crate) struct World {
     trace: bool,
     idle_steps: u32,
     pub(crate) stopped: Stopped,
-    /// Whether changes that workers return lose their cancellation. The checks must find this bug.
+    /// Whether a bug is planted: cancellation has no effect on writes that workers return.
     pub(crate) loses_cancellations: bool,
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread. A drop after a failed run would also report unanswered
-/// commands.
+/// Leaks the world of this thread. If it were dropped after a failed run, unanswered commands would
+/// be reported as further failures.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }

@@ -107,8 +107,8 @@ impl Bed {
         self.load.run(100);
         self.load.verify();
         let mut patience = Patience::new(Instant::now(), PATIENCE);
-        // Number of checks in which each resource exceeded its initial level. A leak does so in
-        // every check.
+        // Number of checks in which each resource exceeded its initial level. A leaked resource
+        // exceeds it in all checks.
         let mut found = BTreeMap::<&str, u32>::new();
         for looks in 1.. {
             rest(&mut self.load, &mut patience);

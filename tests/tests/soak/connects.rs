@@ -1,4 +1,4 @@
-//! Hosts connect more often than there are controller IDs, as fast as possible.
+//! Hosts connect as fast as possible, more often than there are controller IDs.
 
 use std::time::{Duration, Instant};
 

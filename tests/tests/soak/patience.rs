@@ -10,7 +10,6 @@ const GAP: Duration = Duration::from_millis(500);
 
 const RETURN: Duration = Duration::from_secs(3);
 
-/// Maximum time added for gaps. A machine that needs more is too busy for this test.
 const ADDED_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -38,8 +37,7 @@ impl Patience {
         self.answered_after(passed);
     }
 
-    /// Adds time if this process or a target did not respond for [`GAP`], because associations end
-    /// after a longer stop.
+    /// Extends the timeout if this process or a target did not run for [`GAP`] or longer.
     pub(crate) fn answered_after(&mut self, passed: Duration) {
         if passed >= GAP {
             let more = (passed + RETURN).min(ADDED_MAX - self.added);

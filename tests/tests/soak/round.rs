@@ -1,4 +1,4 @@
-//! Round of faults under load, selected by the seed.
+//! Round of random faults under load. The seed determines the faults.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -228,8 +228,6 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
     set(&target, NQN, "non_optimized", Some(1));
-    // If the machine stalls, the drain disconnects the hosts before it is undone. The drain is
-    // then repeated.
     until("a drain that is undone in time", || {
         let (mut own, mut other) = (connect(&target, NQN), connect(&target, OTHER));
         let draining = drain(&target);

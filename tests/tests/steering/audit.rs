@@ -1,4 +1,4 @@
-//! Audit log of hosts, requests and reloads; all lines are complete, even after a crash.
+//! Audit log of hosts, requests and reloads. All lines must be complete, even after a crash.
 
 use std::fs;
 use std::io::ErrorKind;

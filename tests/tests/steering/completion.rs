@@ -1,4 +1,4 @@
-//! Bash, zsh and fish complete names of the running target.
+//! Completion of names of the running target in bash, zsh and fish.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -10,8 +10,7 @@ use crate::target::{NQN, Steered};
 
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Calls the completion function like bash for `line`. Prints the words that can replace the last
-/// word.
+/// Script that completes `line` like bash, and prints the words that can replace the last word.
 const SCRIPT: &str = r#"
 . <(cairn-target completions bash)
 function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')
@@ -23,7 +22,7 @@ COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// Types the line and a tab into an interactive zsh. Prints the completed line in brackets.
+/// Script that types the line and a tab into zsh, and prints the completed line in brackets.
 const IN_ZSH: &str = r#"
 mkdir functions; cairn-target completions zsh > functions/_cairn-target
 zmodload zsh/zpty

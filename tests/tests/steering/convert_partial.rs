@@ -2,7 +2,6 @@ use serde_json::{Value, json};
 
 use super::convert::{PARTIAL, nvmet_addr, parse, say, written};
 
-/// A result is complete if it only lacks settings without a counterpart and disabled namespaces.
 #[test]
 fn a_conversion_is_partial_if_hosts_miss_an_object() {
     let folder = tempfile::tempdir().unwrap();

@@ -162,8 +162,6 @@ fn a_disk_that_goes_can_come_again_at_once() {
     assert!(since.elapsed() < Duration::from_secs(4));
 }
 
-/// ESXi requires an NGUID. In Cairn, it is optional, because Linux treats a disk that gets an
-/// NGUID later as another disk.
 #[test]
 fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     let target = Steered::start();
@@ -193,8 +191,6 @@ fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     assert_eq!(ids(9).0, None);
     let of_memory = ids(10).1;
     assert_eq!(ids(10).0, Some(of_memory));
-    // The configuration check refuses the first NGUID. Only the running target can refuse the
-    // second one, because it equals the UUID of the disk, which is not in the configuration.
     let of_memory = format!("{:032x}", u128::from_be_bytes(of_memory));
     for nguid in [digits, of_memory] {
         let params = add(11, json!({"nguid": nguid}));

@@ -1,4 +1,4 @@
-//! `status`, its problems and refused hosts, and the report of `reload`.
+//! Output of `status` and `reload`, including problems and refused hosts.
 
 use std::fs;
 

@@ -443,7 +443,6 @@ fn a_host_that_does_not_authenticate_is_shown_and_counted() {
     assert_eq!(refused(&target), json!([]));
 }
 
-/// The key of the host is right. The host refuses the target's key by AUTH_Failure2.
 #[test]
 fn a_wrong_or_missing_controllers_key_is_named_with_its_remedy() {
     let target = start();

@@ -1,4 +1,4 @@
-//! Commands and recipes of docs/operations. The commands must run, and hosts must connect with the
+//! Commands and recipes in docs/operations. The commands must run, and hosts must connect with the
 //! documented names.
 
 use std::fs;

@@ -60,7 +60,6 @@ impl Member {
         }
     }
 
-    /// Reads the type and the NSID of the oldest notification.
     fn told(&mut self) -> (u8, u32) {
         let mut buffer = self.host.buffer(64).unwrap();
         let get = command::get_log_page(LogPage::RESERVATION_NOTIFICATION, 0, 0, 64, false);
@@ -197,7 +196,6 @@ fn a_clear_ends_the_reservation_and_notifies_all_registrants() {
     });
 }
 
-/// Hosts change registrations and reservation all the time.
 #[test]
 fn clears_and_commands_of_hosts_take_effect_one_after_the_other() {
     let target = Steered::start();
@@ -211,7 +209,6 @@ fn clears_and_commands_of_hosts_take_effect_one_after_the_other() {
                     member.register(0).unwrap();
                     match member.acquire(Type::WriteExclusive) {
                         Ok(()) => {}
-                        // A clear, or the other host, was faster.
                         Err(HostError::Status { status, .. })
                             if status.code() == Status::RESERVATION_CONFLICT => {}
                         Err(error) => panic!("{error}"),
@@ -303,7 +300,6 @@ fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
         disk.wait_until_waiting(Op::Write, 1);
     };
     hang();
-    // A clear permits all commands, so it does not wait for the disk.
     target.done("cairn_reservation_clear", of(2));
     disk.heal();
     hang();
@@ -316,7 +312,6 @@ fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
     (keys[0], keys[8]) = (1, 2);
     let data = Data::InCapsule(&keys);
     let preempting = winner.host.submit(preempt, data).unwrap();
-    // The target begins the commands of a queue in order.
     let mut buffer = winner.host.buffer(512).unwrap();
     let read = command::read(2, 0, 1);
     winner.host.run(read, Data::whole(&mut buffer)).unwrap();

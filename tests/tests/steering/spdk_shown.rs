@@ -52,7 +52,6 @@ fn add_all(target: &Steered) {
     }
 }
 
-/// Returns whether spdkcli lists the bdev under `kind`, as decided by the product name.
 fn is_listed(bdev: &Value, kind: &str) -> bool {
     let product = bdev["product_name"].as_str().unwrap();
     product.to_lowercase().contains(kind)

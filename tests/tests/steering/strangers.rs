@@ -1,4 +1,4 @@
-//! Clients that send invalid data, no data, or too much.
+//! Clients of the control socket that send invalid data, no data, or too much.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -19,8 +19,6 @@ const NSID: u32 = 7;
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 
-/// Number of requests. If the target checked only the path, about one in four would open the
-/// secret disk.
 const TRIES: u32 = 48;
 
 /// Target that permits exports from the folder `images`. Any user can change this folder.

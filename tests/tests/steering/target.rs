@@ -47,7 +47,7 @@ impl Steered {
         Self::start_as("", &[], last)
     }
 
-    /// Like [`start_after`](Self::start_after), in a network namespace with only a loopback interface.
+    /// Starts a target in a network namespace that has only a loopback interface.
     pub(crate) fn start_apart(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let up = "ip link set lo up && exec \"$0\" \"$@\"";
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
@@ -57,9 +57,8 @@ impl Steered {
         Self::start_as("", wrapper, |_, _| String::new())
     }
 
-    /// Starts a target with a log file.
-    ///
-    /// If `journal` is set, `JOURNAL_STREAM` names that file (`true`) or another one (`false`).
+    /// Starts a target that writes its log to a file. If `journal` is `Some(true)`, `JOURNAL_STREAM` identifies this
+    /// file. If it is `Some(false)`, the variable identifies another file.
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {
         let stream = match journal {
             None => "",

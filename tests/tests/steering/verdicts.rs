@@ -1,4 +1,4 @@
-//! Verdicts of `check`, and exit codes of `serve` with the same file.
+//! Reports of `check`, and exit codes of `serve` with the same file.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};

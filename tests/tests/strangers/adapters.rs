@@ -1,4 +1,4 @@
-//! Peers whose traffic differs from that of Cairn's own endpoints, as with RDMA adapters.
+//! Peers that send other packets than Cairn's own endpoints do, as RDMA adapters may.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ use super::{PATIENCE, Victim};
 const PORT: u16 = 0xc000;
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
-/// Number of first rounds, in which the kernel may deliver the flow to several sockets.
 const FIRST_ROUNDS: u32 = 10;
 
 struct Pair {
@@ -66,8 +65,7 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// All queue pairs of the peer have the same UDP source port. The kernel therefore joins their
-/// packets and delivers them to one socket.
+/// The kernel joins packets with the same UDP source port, and delivers them to one socket.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -195,8 +193,6 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// A notification must not be ECN-capable. Otherwise routers would mark it, and peers would answer
-/// it with further notifications.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

@@ -29,8 +29,6 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// The requests come from one address in each of 600 networks. Each network therefore sends as few
-/// requests as a new host.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
@@ -74,8 +72,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Maximum factor by which [`CONNECTS`] connections take longer if the address of the host is
-/// claimed by others.
+/// Maximum slowdown of a host's connections while attackers use the host's address.
 const SLOWDOWN_MAX: u32 = 5;
 
 #[test]

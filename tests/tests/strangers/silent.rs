@@ -59,9 +59,8 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. A
-/// connection is displaced only after `STRANGERS_MAX` newer requests. During each attempt of a
-/// host, half as many requests arrive, so the result does not depend on scheduling.
+/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. A new
+/// host must still be able to connect.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -107,8 +106,7 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// The limits on controllers count host NQN and address. A peer at another address with the same
-/// NQN uses none of the host's controllers.
+/// The limit on controllers applies to each combination of host NQN and address.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());

@@ -73,7 +73,6 @@ pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Returns type, queue pair number, first PSN and private data of a REQ or REP; `None` for other packets.
 pub(crate) fn connection_message(frame: &[u8]) -> Option<(&'static str, u32, u32, Vec<u8>)> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);

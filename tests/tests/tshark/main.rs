@@ -45,8 +45,6 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// The capture of a session between two kernels contains three frames that tshark 4.0 reports as
-/// malformed.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
     if !can_run() {

@@ -1,4 +1,4 @@
-//! Traffic class and hop limit of a target's packets, by the marking rules for the host.
+//! Traffic class and hop limit of the target's packets, according to the rules for each host.
 //!
 //! Traffic classes are checked in the host's capture. Hop limits are checked in the target's
 //! capture, because the kernel does not report the hop limit of received packets.
@@ -213,8 +213,6 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// The admin queue is marked only after Connect, which contains the host NQN. I/O queues are
-/// marked from the start, because their REQ names the controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");

@@ -19,7 +19,7 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsy
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// Key of the target, which is a full member of the partition. The host has the key of a limited
+/// Key of the target, a full member of the partition. The key of the host belongs to a limited
 /// member.
 const TARGET: u16 = 0x8123;
 const HOST: u16 = 0x0123;

@@ -62,8 +62,8 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// Reads the command effects log. The log must fit into one packet, because tshark 4.0 fails to
-/// dissect several.
+/// Reads the command effects log. The log must fit into one packet, because tshark 4.0 cannot
+/// dissect a log in several packets.
 fn read_effects_log(host: &mut Host) {
     let mut log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
@@ -77,7 +77,6 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     let mut buffer = memory(host, 64 << 10);
     buffer.write(0, &bytes);
     let far = Data::whole(buffer);
-    // The data must fit into one packet, because tshark 4.0 does not decode a capsule of two.
     let near = Data::InCapsule(&bytes[..3584]);
     let (mut commands, _) = run_together(
         host,

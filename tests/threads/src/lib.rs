@@ -1,5 +1,5 @@
-//! Threads of a loaded target, for `cargo xtask sanitize thread`: two reactors serve changing hosts during
-//! configuration changes and reads of metrics.
+//! Tests with several threads for `cargo xtask sanitize thread`. Two reactors serve changing hosts while the
+//! configuration changes and metrics are read.
 
 //! This is a separate package, because a sanitizer recompiles all dependencies.
 #![cfg(test)]
@@ -22,7 +22,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Stops the other threads when it is dropped, even by a panic.
+/// Stops the other threads when it is dropped, also after a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -31,7 +31,6 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Each queue reads the data written on the other queue.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

@@ -1,5 +1,5 @@
-# Build machine's half of the scenario ceph-guide: a Ceph cluster, and a target that exports an image, both set up with
-# the guide's commands.
+# Part of the scenario ceph-guide that runs on the build machine. It sets up a Ceph cluster, and a target that exports
+# an image, with the guide's commands.
 
 GUIDE=$LIB/../../../docs/guide-ceph.md
 GUIDE_ADDR=192.0.2.1
@@ -62,7 +62,7 @@ sleep 3
 order start-osd
 touch "$OUT/osd-is-back"
 
-# Standard input ends when the guest is off.
+# Waits until the guest is off, which ends standard input.
 cat > /dev/null
 stop_target
 exec 5>&-

@@ -1,4 +1,4 @@
-# Build machine's half of the scenario soft-target-tap: a target without RDMA device, not emulated.
+# Part of the scenario soft-target-tap that runs on the build machine: a target without RDMA device.
 
 use_soft_target
 # The target runs in this namespace.
@@ -9,7 +9,7 @@ truncate -s 512M "$OUT/disk.img"
 start_target --export "$OUT/disk.img" --export mem:128M
 touch "$OUT/beside-ready"
 
-# Standard input ends when the guest is off.
+# Waits until the guest is off, which ends standard input.
 cat > /dev/null
 stop_target
 rm "$OUT/disk.img"

@@ -1,4 +1,5 @@
-# Build machine's half of the scenario suspended-guest: the host, and target B on the image of the guest's disk.
+# Part of the scenario suspended-guest that runs on the build machine: the host, and target B, which exports the image
+# of the guest's disk.
 
 use_soft_target
 TARGET_PREFIX=()

@@ -24,9 +24,9 @@ verified_fio() {
         paste -sd ' ')"
 }
 
-# start_verified_io DEVICE [OPTION...]: Runs fio repeatedly in the background until end_verified_io; a single long run
-# would verify only a part of its data when stopped. --rate_iops=READS,WRITES leaves processor time on an emulated
-# machine.
+# start_verified_io DEVICE [OPTION...]: Runs fio repeatedly in the background until end_verified_io. The runs are short,
+# because fio verifies only a part of its data when it is stopped. --rate_iops=READS,WRITES leaves processor time to
+# other programs on an emulated machine.
 start_verified_io() {
     local device=$1
     shift
@@ -72,7 +72,7 @@ check_filesystem() {
     mount "$device" /mnt/disk
     cp -a /tmp/tree /mnt/disk/
     umount /mnt/disk
-    # Flushing empties the host's page cache, so that all data comes from the target.
+    # Flushing empties the host's page cache, so that the host reads all data from the target.
     blockdev --flushbufs "$device"
     $fsck "$device" > "$OUT/fsck-${name// /-}.log" 2>&1
     say "ok: $fsck finds no fault"

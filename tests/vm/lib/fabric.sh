@@ -69,7 +69,8 @@ lay_cable() {
     in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
 }
 
-# set_cable_mtu BYTES: Sets the MTU of both ends, and recreates the RDMA device, which fixes its path MTU at creation.
+# set_cable_mtu BYTES: Sets the MTU of both ends. Also creates the RDMA device again, because its path MTU is fixed at
+# creation.
 set_cable_mtu() {
     remove_rxe
     ip link set cable0 mtu "$1"
@@ -103,8 +104,8 @@ setup_own_cable() {
     done
     ip addr add "$far/32" dev far
     for host in "$@"; do ip addr add "$host/32" dev near; done
-    # Sent packets use tables 10 and 11 first, which lead over the cable; received packets are still local. The
-    # connection manager requires that a request arrived on the interface of the route back.
+    # For sent packets, tables 10 and 11 lead over the cable. Received packets are still local. The connection manager
+    # accepts a request only if it arrived on the interface of the route back.
     ip route add "$far" dev near src "$1" table 10 hoplimit "$hops"
     ip rule add pref 10 iif lo to "$far" lookup 10
     ip rule add pref 12 oif near to "$far" lookup 10

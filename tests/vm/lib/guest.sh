@@ -3,8 +3,8 @@
 OUT=/cairn/out
 LIB=/cairn/tests/lib
 
-# Prints the kernel's messages about its own faults, except lockup warnings: an emulated processor
-# may stall on a busy machine.
+# Prints the kernel's messages about its own faults. Lockup warnings are excluded, because an emulated processor may
+# stall on a busy machine.
 kernel_complaints() {
     dmesg | grep -E 'BUG: |WARNING: CPU|Oops|general protection fault|refcount_t: |UBSAN: ' |
         grep -v 'soft lockup'

@@ -25,8 +25,8 @@ prepare_system() {
     ip link set lo up
     ulimit -l unlimited
 
-    # Programs run from the guest's own disk, because page faults on the shared folder are slow.
-    # Programs of other scenarios stay away, because they might hide a program of the system.
+    # Programs run from the guest's own disk, because page faults on the shared folder are slow. Programs of other
+    # scenarios are not copied, because they might hide a program of the system.
     local program
     mkdir -p /cairn/bin
     for program in $CAIRN_PROGRAMS spdk; do

@@ -19,7 +19,7 @@ fail_scenario() {
     echo "FAILED: the build machine's half: $1"
     tail -n 20 "$OUT/beside.log" | sed 's/^/    /'
     echo 1 > "$OUT/exit-code"
-    # Prevents another boot, which would not help.
+    # This file prevents another boot, which would not help.
     touch "$OUT/begun"
 }
 

@@ -22,7 +22,7 @@ mount_nfs() {
     echo '-2 -3 +4 +4.1 +4.2' > /proc/fs/nfsd/versions
     echo 'tcp 2049' > /proc/fs/nfsd/portlist
     echo 4 > /proc/fs/nfsd/threads
-    # No client has locks to reclaim from an earlier server, so the grace period ends at once.
+    # The grace period ends immediately, because no client has locks to reclaim from an earlier server.
     echo Y > /proc/fs/nfsd/v4_end_grace
     mount -i -t nfs4 -o vers=4.2,addr=127.0.0.1,clientaddr=127.0.0.1,sec=sys 127.0.0.1:/ "$2"
     say "mounted: $(grep " $2 " /proc/mounts | cut -c 1-120)"

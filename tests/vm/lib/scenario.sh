@@ -53,7 +53,8 @@ leave_scenario() {
 }
 
 report_failure() {
-    # Subshells inherit the trap. Only the outermost shell reports, with the innermost line of the scenario.
+    # Subshells inherit this trap, but only the outermost shell reports the failure. It prints the innermost line of the
+    # scenario.
     [ "$BASH_SUBSHELL" -eq 0 ] || return 0
     local where="line $1" command=$2 code=$3 depth
     for ((depth = ${#BASH_SOURCE[@]} - 1; depth > 0; depth--)); do
@@ -90,7 +91,7 @@ fail() {
 
 # --- assertions --------------------------------------------------------------------------------
 
-# Each assertion except assert_empty fails on empty input, because a program without output has shown nothing.
+# Each assertion except assert_empty fails on empty input, because a broken program may print nothing.
 
 SHA256_OF_NOTHING=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
@@ -158,7 +159,7 @@ assert_fails() {
 
 # --- waiting -----------------------------------------------------------------------------------
 
-# Factor for timeouts: slowdown of an emulated machine during builds.
+# Factor for timeouts, because an emulated machine is slower during builds.
 PATIENCE=3
 
 # wait_for SECONDS WHAT COMMAND...: Repeats the command until it succeeds. SECONDS is the timeout on an idle machine.
@@ -167,8 +168,8 @@ wait_for() {
     shift 2
     until "$@" > /dev/null 2>&1; do
         [ "$SECONDS" -lt "$deadline" ] || fail "gave up waiting for $what"
-        # Longer pauses after ten tries: a try may start several processes, which takes an emulated
-        # processor as long as a pause.
+        # After ten tries, the pauses are longer, because a try may start several processes. On an emulated processor,
+        # this takes as long as a pause.
         [ "$((++tries))" -lt 10 ] || pause=0.6
         sleep "$pause"
     done
@@ -187,33 +188,33 @@ mark_kernel_log() {
 }
 kernel_news() {
     local mark=${KERNEL_LOG_MARK:-mark_kernel_log was not called}
-    # bash would try each prefix of the log, which takes seconds on an emulated processor.
+    # awk searches for the mark, because bash would try each prefix of the log. This takes seconds on an emulated
+    # processor.
     dmesg | awk -v mark="$mark" '
         found { print }
         index($0, mark) { found = 1 }
         END { exit !found }' || fail "the kernel's log cannot be read or has lost its mark '$mark'"
 }
 
-# Pattern for a keep alive that took between a quarter of KATO (5 s) and KATO. Pausing the target or the guest's
-# processor for one second suffices: see vm-lab.md.
+# Pattern for a keep alive that took between a quarter of KATO (5 s) and KATO. A pause of the target or the guest's
+# processor for one second can cause it (docs/vm-lab.md).
 SLOW_KEEP_ALIVE='long keepalive RTT \(([0-9]{1,3}|[1-4][0-9]{3}) ms\)'
 
 # NSIDs, separated by `|`, of namespaces that the scenario adds and removes while a host is connected.
 FLEETING_NSIDS=
 
-# without_fleeting_namespaces: Removes lines about the namespaces of FLEETING_NSIDS. Linux reads the list of NSIDs
-# before the identifiers of each: meanwhile a namespace may be removed (status 600Bh: Invalid Namespace or Format, with
-# DNR and More) or replaced.
+# without_fleeting_namespaces: Removes lines about the namespaces of FLEETING_NSIDS. Linux first reads the list of
+# NSIDs, and then the identifiers of each namespace. A namespace may be removed or replaced in between. Linux then logs
+# status 600Bh (Invalid Namespace or Format, with DNR and More).
 without_fleeting_namespaces() {
     local nsid="(${FLEETING_NSIDS:-none})"
     grep -vE "nvme[0-9]+: (Identify Descriptors failed \(nsid=$nsid, status=0x600b\)|identifiers changed for nsid $nsid)\$" ||
         true
 }
 
-# Selects lines about NVMe that may indicate a fault of the target. It excludes slow keep alives of an
-# emulated machine, and a keep alive that Linux 6.12 creates but never sends while it quiesces the admin queue to
-# disconnect: it ends as cancelled (error 4) with start time 0, so its round-trip time is the clock reading (4294798688
-# ms after two minutes).
+# Selects lines about NVMe that may indicate a fault of the target. Slow keep alives of an emulated machine are
+# excluded. Also excluded is a keep alive that Linux 6.12 creates while it disconnects, but never sends. It is cancelled
+# (error 4), and its start time is 0, so its round-trip time is the clock reading (4294798688 ms after two minutes).
 about_nvme() {
     { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | without_fleeting_namespaces | awk '
         { controller = match($0, /nvme[0-9]+:/) ? substr($0, RSTART, RLENGTH) : "" }
@@ -236,7 +237,7 @@ assert_no_nvme_warnings() {
     local all news warnings
     all=$(kernel_news) || fail "the kernel's log could not be read"
     news=$(dmesg --level=emerg,alert,crit,err,warn | about_nvme)
-    # The driver logs some problems with level info.
+    # The text is searched, because the driver logs some problems with level info.
     warnings=$(about_nvme <<< "$all" |
         grep -iE 'warn|error|fail|timeout|invalid|bogus|duplicate|unsupported|not (equal|supported|ready)|reconnect|resett' || true)
     [ -z "$warnings" ] || { printf '%s\n' "$warnings"; fail "the kernel's nvme driver complained"; }

@@ -1,7 +1,7 @@
 # Control of the target by SPDK's methods.
 
 CONTROL_SOCKET=${CONTROL_SOCKET:-/run/cairn/target.sock}
-# Used in place, because programs are not copied to the guest's disk under systemd.
+# The client runs from the shared folder, because programs are not copied to the guest's disk under systemd.
 SPDK_CLIENT=/cairn/programs/spdk-client
 SPDK_COMMANDS=
 
@@ -10,9 +10,9 @@ spdk_client() {
     [ -d "$SPDK_CLIENT" ] && echo "SPDK's rpc.py" || echo "a stand-in for SPDK's rpc.py: requests that were recorded"
 }
 
-# spdk_rpc METHOD PARAMETERS ARGUMENT...: Queues a command of SPDK's rpc.py with these arguments until spdk_rpc_run, if
-# `cargo xtask vm` provides rpc.py. Otherwise it sends the request of rpc.py, with PARAMETERS as JSON, over several
-# lines, and reads a complete response.
+# spdk_rpc METHOD PARAMETERS ARGUMENT...: If `cargo xtask vm` provides SPDK's rpc.py, queues METHOD with these
+# arguments for spdk_rpc_run. Otherwise, sends the same request with PARAMETERS as JSON on several lines, and
+# reads a complete response.
 spdk_rpc() {
     local method=$1 parameters=$2
     shift 2

@@ -115,7 +115,7 @@ stop_target() {
     say "ok: the target's exit code after SIGTERM: 0"
 }
 
-# A zombie has ended; bash collects it with `wait`.
+# A zombie counts as ended, because it remains until bash calls `wait`.
 target_gone() {
     local state
     state=$(ps -o state= -p "$TARGET_PID") || return 0

@@ -2,7 +2,7 @@
 # A Linux host writes, verifies and reconnects through a target whose adapter has quirks.
 # vm: timeout=600 programs=cairn-quirky-target
 #
-# ADAPTERS: profiles; all have passed with "e810 bnxt bnxt-own-queues slow-firmware".
+# ADAPTERS is the list of tested profiles. The test has passed with "e810 bnxt bnxt-own-queues slow-firmware".
 
 start_quirky() {
     : > "$TARGET_STDOUT"

@@ -111,7 +111,7 @@ measure() {
         nap 0.02
         now
     done
-    # jq would take as long as some thousand reads here.
+    # The JSON is written by printf, because jq would take as long as some thousand reads.
     printf '{"kind": "%s", "reads": %d, "ns": %d, "clock": %d}\n' "$1" $((READS_DONE - reads)) $((REACTOR_NS - ns)) \
         $(((${EPOCHREALTIME/./} - began) * 1000)) >> "$OUT/costs.jsonl"
 }

@@ -2,7 +2,7 @@
 # Peers break one rule at a time; a host that follows the rules is not affected.
 # vm: programs=cairn-target,cairn-bad-peer timeout=900
 
-# Number of random capsules, fewer than outside the guest: each batch may cost a connection.
+# Number of random capsules. It is lower than outside the guest, because each batch may end a connection.
 RANDOM_CAPSULES=1000
 
 warnings() { count_in_target_log 'WARN|ERROR'; }

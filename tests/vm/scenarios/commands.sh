@@ -65,8 +65,8 @@ stop_target
 
 step "A disk of 512-byte blocks that writes 4096 as one: the host sees and keeps to it"
 modprobe dm_mod
-# The target rejects a disk that is part of other devices, so all three namespaces are devices on it. The second is
-# shifted by one block, like a partition that starts at sector 63.
+# The target rejects a disk that is part of other devices. Therefore all three namespaces are devices on the disk. The
+# second one is shifted by one block, like a partition that starts at sector 63.
 dmsetup create plain --noudevsync --table "0 65536 linear /dev/vdb 0"
 dmsetup create shifted --noudevsync --table "0 65536 linear /dev/vdb 65537"
 dmsetup create straight --noudevsync --table "0 65536 linear /dev/vdb 131072"

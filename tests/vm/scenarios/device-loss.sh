@@ -14,8 +14,8 @@ listens_by() { grep -q "listening.*$FABRIC_ADDR.*$1" "$TARGET_LOG"; }
 step "The target starts on a machine without an RDMA device, and takes the one that comes"
 add_card
 ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
-# The kernel removes a device's clients in reverse loading order. If rdma_cm was loaded first, removal of rdma_rxe waits
-# in ib_uverbs for the target, which only rdma_cm would notify.
+# The kernel notifies the clients of a removed device in reverse loading order. ib_uverbs must be loaded before rdma_cm.
+# Otherwise, the removal of rdma_rxe waits in ib_uverbs for the target, and rdma_cm does not notify the target.
 modprobe ib_uverbs
 write_config /tmp/later.toml "1 $(make_backing_file later 64M)"
 start_target_unreachable /tmp/later.toml

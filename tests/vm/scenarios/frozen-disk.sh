@@ -9,7 +9,7 @@ BYSTANDER_NQN=$NQN-bystander
 KATO_S=5
 HELD_S=10
 # Seconds after which the target logs and cancels a command that is still at the disk. Linux repeats a cancelled write
-# five times: six times this must exceed the time for which a slow machine keeps the disk held.
+# five times. Six times this value must therefore exceed the time for which the disk is held on a slow machine.
 DEADLINE_S=5
 MOUNT=/mnt/frozen
 
@@ -128,7 +128,7 @@ dmsetup mknodes
 mkfs.ext4 -q -F /dev/mapper/below
 mkdir -p "$MOUNT"
 mount /dev/mapper/below "$MOUNT"
-# Writes to allocated blocks are submitted directly instead of by a kernel worker.
+# The blocks of the file are allocated now, because the kernel passes writes to unallocated blocks to a worker.
 dd if=/dev/zero of="$MOUNT/disk" bs=1M count=64 oflag=direct status=none
 bystander_file=$(make_backing_file bystander 64M)
 use_soft_target

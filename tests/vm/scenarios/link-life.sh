@@ -167,8 +167,8 @@ mark_kernel_log
 nvme_connect --reconnect-delay=1
 wait_for 20 "namespace 1" namespace_device 1
 DISK=$(namespace_device 1)
-# Depth 1: on a retransmission, rxe (6.12) repeats a memory registration, finds the region in use, and ends its queue
-# pair.
+# Depth 1 avoids a fault of rxe (6.12): on a retransmission, it repeats a memory registration, finds the region in use,
+# and ends its queue pair.
 start_verified_io "$DISK" --iodepth=1
 io_goes_on
 

@@ -2,8 +2,8 @@
 # NVMe drives by passthrough: every command, verified I/O, the drive's own errors, and removal of the drive.
 # vm: programs=cairn-target tests=cairn-disk examples=cairn-bench-disk nvme=512,4096,metadata,zoned,read-only timeout=300
 #
-# QEMU emulates the drive, with a namespace of each kind. Target and host are one machine, and Linux rejects a second
-# namespace with the same identifiers, so exported namespaces get other UUIDs.
+# QEMU emulates the drive, with a namespace of each kind. Exported namespaces get other UUIDs, because target and host
+# are one machine, on which Linux rejects a second namespace with the same identifiers.
 
 UUID_OF_1=11111111-1111-4111-8111-111111111111
 UUID_OF_2=22222222-2222-4222-8222-222222222222

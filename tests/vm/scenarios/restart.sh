@@ -55,8 +55,8 @@ flushes=$(disk_flushes)
 write_acknowledged "$(namespace_device 2)" &
 writer=$!
 sleep 4
-# Read before the target dies: when a path fails, Linux's multipath (nvme_failover_req) completes an outstanding flush
-# as a success.
+# The list is read before the target is killed. When a path fails, Linux's multipath (nvme_failover_req) completes an
+# outstanding flush successfully.
 written=$(wc -l < acknowledged)
 kill_target
 flushes=$(($(disk_flushes) - flushes))

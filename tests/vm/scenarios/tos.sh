@@ -69,8 +69,8 @@ exchange() {
 }
 
 CAPTURE=
-# begin_capture NAME PROGRAM...: Starts tcpdump through a program that enters the network namespace; a function would
-# add a shell, which would receive the signal.
+# begin_capture NAME PROGRAM...: Starts tcpdump through a program that enters the network namespace. A shell function is
+# not used, because its shell would receive the signal instead of tcpdump.
 begin_capture() {
     CAPTURE=$OUT/$1
     shift

@@ -1,9 +1,10 @@
-//! Static library of the protocol crates, their dependencies, `core` and `alloc`, as proof that
-//! they perform no I/O.
+//! Static library of the protocol crates, their dependencies, `core` and `alloc`. It proves that
+//! these crates perform no I/O.
 //!
-//! The library has its own panic handler, so it does not compile if a crate uses `std`. Code
-//! without `std` can call an operating system only by undefined symbols of the archive, which
-//! `tests/no_io.rs` checks. The required allocator, which always fails, is the only unsafe code.
+//! The library has its own panic handler, so it does not compile if a crate uses `std`. Without
+//! `std`, code can call an operating system only through undefined symbols of the archive.
+//! The test `tests/no_io.rs` checks these symbols. The allocator, which always fails, is the only
+//! unsafe code.
 
 #![no_std]
 

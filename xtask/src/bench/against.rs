@@ -1,6 +1,6 @@
 //! `cargo xtask bench against DIR`: comparison with another build of Cairn.
 //!
-//! The builds are measured alternately on this machine, each with a separate target and host.
+//! The two builds are measured alternately on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

@@ -224,8 +224,7 @@ impl Stage {
         cluster.image(IMAGE, &format!("{IMAGE_MIB}M"))?;
         let conf = folder.join("client.conf");
         let text = fs::read_to_string(cluster.conf())?;
-        // fio does not set these options. With a cache, librbd would acknowledge writes before an
-        // OSD has them.
+        // librbd's cache is off, because it would acknowledge writes before an OSD has them.
         let client = "[client]\nrbd cache = false\nrbd disable zero copy writes = true\n";
         fs::write(&conf, format!("{text}{client}"))?;
         let stage = Self {
@@ -238,7 +237,6 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Writes the whole image, because reads of unwritten objects would access no disk.
     fn fill(&self) -> Result<()> {
         let mut fio = self.fio_on_image("write", 1024, 8);
         fio.arg(format!("--size={IMAGE_MIB}m"));

@@ -1,4 +1,5 @@
-//! Benchmark of the disk backend without a network, and of fio's io_uring engine on the same disk.
+//! Benchmark of the disk backend without a network. fio's io_uring engine runs on the same disk for
+//! comparison.
 
 use std::process::Command;
 

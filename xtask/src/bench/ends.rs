@@ -1,4 +1,4 @@
-//! Target and host processes, pinned to cores and started again for each sample.
+//! Target and host processes. They are pinned to cores, and start again for each sample.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -33,15 +33,16 @@ pub(super) struct Stage {
     pub(super) neighbour: IpAddr,
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
-    /// Disk for the rows without a network. By default, it is a file in `folder`.
     pub(super) own_disk: Option<PathBuf>,
-    /// Counters that filling a memory disk has caused, and that are subtracted from samples.
+    /// Counters after a memory disk was filled. They are subtracted from the counters of each
+    /// sample.
     pub(super) filling: Counters,
 }
 
 impl Stage {
-    /// Creates a stage. `device` is the address of an RDMA device. Without it, both ends use
-    /// loopback addresses of this process, because the UDP port of each address is in use.
+    /// Creates a stage. `device` is the address of an RDMA device. If it is `None`, target and host
+    /// use loopback addresses that contain the ID of this process, so that their UDP ports are
+    /// free.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,
@@ -147,8 +148,8 @@ impl Stage {
         Ok(report)
     }
 
-    /// Runs target and host in one process on the host's core. The reactor pins itself to the core
-    /// of the target.
+    /// Runs target and host in one process. The process is pinned to the host's core, and the
+    /// target's reactor to the target's core.
     fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
         let program = self.programs.join("cairn-bench-loopback");
         let mut command = programs::pinned(self.cores.1, program);
@@ -184,8 +185,8 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk. Otherwise reads would access a single zero page, and writes
-    /// would wait for page allocation.
+    /// Writes the whole memory disk. Otherwise, all reads would access the same page, and writes
+    /// would allocate pages.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
         self.run_host(cell, keys.map(str::to_owned).into_iter())

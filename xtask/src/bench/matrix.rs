@@ -23,16 +23,16 @@ pub(super) struct Choice {
     /// Bytes of each command
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     size: Vec<String>,
-    /// randread, randwrite, mixed (70 % reads)
+    /// Workloads: randread, randwrite, mixed (70 % reads)
     #[arg(long, value_name = "RW,...", value_delimiter = ',')]
     rw: Vec<String>,
-    /// Numbers of queue pairs, each with its thread of the host
+    /// Numbers of queue pairs; the host has a thread for each
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     queue_pairs: Vec<String>,
-    /// null, mem, file
+    /// Disks of the target: null, mem, file
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     backend: Vec<String>,
-    /// soft, loopback (one process, no network), verbs
+    /// Providers: soft, loopback (one process, no network), verbs
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     provider: Vec<String>,
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: performance of target and host on this machine (docs/performance.md).
 //!
-//! The cells are measured in rounds, so that a slow phase of the machine affects all cells equally.
+//! All cells are measured in each round, so that a slow phase of the machine affects all cells
+//! equally.
 
 mod against;
 mod beside;
@@ -59,11 +60,10 @@ pub(crate) struct Args {
     /// Folder of the results, instead of one in build/bench
     #[arg(long, value_name = "FOLDER", conflicts_with = "name")]
     out: Option<PathBuf>,
-    /// With --provider verbs: address of the RDMA device
+    /// Address of the RDMA device, for --provider verbs
     #[arg(long)]
     address: Option<IpAddr>,
-    /// With the rows of "disk": existing file or device, whose data is destroyed, instead of a new
-    /// file
+    /// Existing file or device for the rows of "disk", instead of a new file; its data is destroyed
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
     /// Measure programs without optimisation, to try the benchmark itself

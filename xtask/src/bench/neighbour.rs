@@ -1,4 +1,4 @@
-//! Second host, which loads a target while the first one is measured.
+//! Second host, which loads the target while the first host is measured.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// Seconds that the first host needs in addition to its job.
 const START_OF_THE_FIRST_S: f64 = 4.0;
 
 pub(super) fn covering(seconds: f64) -> f64 {

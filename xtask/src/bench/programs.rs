@@ -112,7 +112,6 @@ fn output() -> PathBuf {
     workspace.join(folder)
 }
 
-/// Writes the whole file, because reads of holes would access no disk.
 pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;

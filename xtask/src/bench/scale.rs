@@ -1,4 +1,5 @@
-//! `cargo xtask bench scale`: cost of a growing and of an idle target, measured by `cairn-scale`.
+//! `cargo xtask bench scale`: cost of queue pairs, controllers and idle hosts, measured by
+//! `cairn-scale`.
 
 use std::process::{Command, ExitCode};
 

@@ -49,7 +49,7 @@ pub(super) const ENGINE: Package = Package {
 #[derive(Clone, Copy)]
 pub(super) enum Compression {
     Xz,
-    /// Compression for emulated processors, which decompress xz slowly.
+    /// Compression for emulated processors, on which decompression of xz is slow.
     Gzip,
 }
 
@@ -86,7 +86,6 @@ pub(super) fn write(
     Ok(file)
 }
 
-/// Returns a manifest for cargo-deb, because no manifest in the workspace covers all programs.
 fn manifest(tree: &Path, package: &Package, about: &About) -> Result<String> {
     let depends = package.depends.replace("GLIBC", &about.glibc);
     let depends = depends.replace("VERSION", &about.version);

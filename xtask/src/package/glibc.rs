@@ -1,5 +1,5 @@
-//! Linking with the glibc of the oldest supported release. The programs then run on all later
-//! ones.
+//! Linking with the glibc of the oldest supported release, so that programs run on all later
+//! releases.
 
 use std::ffi::OsString;
 use std::fs;
@@ -31,15 +31,14 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs with the old glibc, or with the glibc of this machine if the old one cannot
-/// be fetched. Returns the folder of the programs.
+/// Builds the programs with the old glibc, or with this machine's glibc if the old one cannot be
+/// fetched. Returns the folder of the programs.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // The build shares compiled crates with other builds, but has its own folder for programs.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
     let mut cargo = Command::new("cargo");
@@ -48,7 +47,8 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The programs contain this variable, so cargo links them again when it changes.
+        // The variable is compiled into the programs, so that cargo links them again when it
+        // changes.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
@@ -62,9 +62,9 @@ fn path_with(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Writes a linker script and returns its folder. The script links the programs and the fio engine
-/// with `libraries`, and other files with the system's `cc`. Its name is `cc` too, because cargo
-/// compiles all crates again if the linker has another name.
+/// Writes a linker script and returns its folder. The script links programs and the fio engine with
+/// `libraries`, and other files with the system's `cc`. Its name is also `cc`, because a linker
+/// with another name would make cargo compile all crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;
@@ -79,7 +79,6 @@ fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let folder = programs.join("linker");
     fs::create_dir_all(&folder)?;
     let path = folder.join("cc");
-    // The file is replaced by a rename, because a process may still run the old script.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
@@ -123,8 +122,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the files for the linker to a new folder, and returns it. Symbolic links with absolute
-/// paths would lead out of the root.
+/// Copies the files for the linker to a new folder, and returns it.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

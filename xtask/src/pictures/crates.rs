@@ -76,7 +76,7 @@ const NODES: [Node; 20] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Dependencies between crates. A crate that is also an indirect dependency is left out.
+/// Dependencies between crates. Indirect dependencies are left out.
 const EDGES: [(&str, &str); 28] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),

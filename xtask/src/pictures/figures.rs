@@ -38,7 +38,6 @@ const PANELS: [Panel; 4] = [
 ];
 
 const WIDTH: u32 = 960;
-/// Left end of bars, and width of ratio 1, in pixels.
 const LEFT: f64 = 200.0;
 const ONE: f64 = 300.0;
 const MOST: f64 = 1.65;

@@ -1,4 +1,4 @@
-//! `cargo xtask pictures`: SVG pictures for the documents.
+//! `cargo xtask pictures`: SVG pictures for the documentation.
 
 mod canvas;
 mod crates;

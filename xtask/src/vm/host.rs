@@ -1,4 +1,4 @@
-//! Build machine of the lab: distribution, package sources, and tools.
+//! Machine that builds the lab: distribution, package sources, and tools.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 
 pub(crate) struct Host {
     id: String,
-    /// Codename of the distribution's release. The guest has the same release, so that its libc
-    /// fits the programs.
+    /// Codename of the distribution's release. The guest uses the same release, because it runs
+    /// programs that are built here.
     pub(crate) suite: String,
     root: bool,
 }

@@ -20,8 +20,8 @@ pub(crate) struct Files {
 }
 
 impl Lab {
-    /// Builds the layers whose recipes have changed, and returns all layers. The recipe of a layer
-    /// contains the release, the layer below, and the source file that builds it.
+    /// Builds the layers whose recipes have changed, and returns all layers. A recipe contains the
+    /// release, the path of the layer below, and the source file that builds the layer.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;
         let cache = Cache::open()?;

@@ -1,8 +1,7 @@
 //! Private network of the guest and programs of this machine.
 //!
-//! QEMU and the other programs run in a network namespace and a process namespace. The tap
-//! interface of the network namespace is connected to the guest's card. The process namespace ends
-//! with this process.
+//! QEMU and the programs run in new namespaces for network and processes. A tap interface connects
+//! the guest's network card to the network namespace. The process namespace ends with this process.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +13,7 @@ use super::tree::Tree;
 
 const TAP: &str = "tap0";
 
-/// Options to create a namespace: as root, or as a user who becomes root inside.
+/// Options of `unshare` for root, and for a user who becomes root in the namespaces.
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 

@@ -69,8 +69,8 @@ pub(crate) struct Args {
     /// Variable for the scenarios; the header of each scenario lists its variables
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
     variables: Vec<scenario::Variable>,
-    /// Count the machines' time in instructions, on one processor: rates then show the cost of a
-    /// command, independent of the load of this machine
+    /// Let the clocks of machines count instructions, on one processor; rates are then independent
+    /// of the load of this machine
     #[arg(long)]
     counted: bool,
     /// SPDK build tree for the guest's processor: `bench` also measures its RDMA target
@@ -225,8 +225,7 @@ fn judge(
     Ok(verdict)
 }
 
-/// Boots the machine again if it does not come up, because an emulated kernel sometimes fails on a
-/// busy machine.
+/// Boots the machine again if a boot fails. An emulated kernel sometimes fails on a busy machine.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

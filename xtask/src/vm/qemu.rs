@@ -32,7 +32,7 @@ const TIME_IS_UP: &str = "time-is-up";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Boot<'a> {
-    /// Scenario; empty for a shell at the console.
+    /// Name of the scenario. If it is empty, the guest starts a shell.
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
     pub(crate) programs: String,
@@ -59,7 +59,7 @@ impl Boot<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// The console of the guest is written to the log file, but not shown on the terminal.
+    /// The guest's console is written to the log file, but not shown on the terminal.
     Quiet,
     Live,
     Terminal,

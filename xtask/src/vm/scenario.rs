@@ -64,8 +64,8 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`. The characters of both are restricted, because a shell in the guest
-    /// evaluates them.
+    /// Parses `NAME=VALUE`. Only some characters are permitted, because a shell in the guest
+    /// evaluates the text.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -105,7 +105,7 @@ pub(crate) struct Options {
     pub(crate) timeout_s: u64,
     /// Whether process 1 of the guest is systemd. Only then can the guest reboot.
     pub(crate) systemd: bool,
-    /// Whether the clock of the guest counts instructions instead of time. The guest then has one
+    /// Whether the guest's clock counts instructions instead of time. Such a guest has one
     /// processor.
     pub(crate) counted: bool,
 }
@@ -296,8 +296,6 @@ impl Profile {
         }
     }
 
-    /// Returns the arguments for cargo. In the profile `dev`, they include a test, so that
-    /// dependencies compiled for tests are reused.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

@@ -1,4 +1,4 @@
-//! Order of the scenarios: one after another, or two at a time while a processor is idle.
+//! Order of the scenarios. Two scenarios run at the same time if a processor is idle.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,7 +12,6 @@ use super::scenario::Scenario;
 
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Minimum idle time for a second machine, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
 struct ScenarioQueue<'a>(Mutex<VecDeque<&'a Scenario>>);

@@ -1,4 +1,5 @@
-//! SPDK target for the guest, from a build tree, with libraries that the guest lacks.
+//! SPDK target for the guest: programs of a build tree, and libraries that are missing in the
+//! guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
   ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
   make -j";
 
-/// Libraries that the guest has itself: libc, and rdma-core, which must fit the guest's kernel.
+/// Libraries that are not copied, because the guest has its own versions.
 const OF_THE_GUEST: [&str; 7] = [
     "ld-linux",
     "libc.",

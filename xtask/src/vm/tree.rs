@@ -102,7 +102,6 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds the unit tests of all libraries, which reuses dependencies compiled for other builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());

@@ -57,8 +57,8 @@ pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     text(&found).lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an image archive. Returns the root folder of its layer, its program, and its user
-/// (`UID:GID`).
+/// Unpacks an image archive. Returns the root folder of its layer, the path of its program, and its
+/// user (`UID:GID`).
 pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String, String) {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout).unwrap();

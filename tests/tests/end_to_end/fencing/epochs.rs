@@ -1,5 +1,5 @@
-//! Changes by a host complete only when they apply to all commands, including those queued by a rate limit or executing
-//! at the disk.
+//! Hosts that enable write protection or disable the write cache. Such a command completes only after the change
+//! applies to all outstanding writes.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::feature::{Feature, WriteProtectionState};

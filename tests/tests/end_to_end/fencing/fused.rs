@@ -1,4 +1,4 @@
-//! Compare and Write: exclusion at the disk, lost hosts, missing partners and aborts.
+//! Fused Compare and Write commands while the disk hangs, a host is lost, or a command is aborted.
 
 use cairn_initiator::IoQueue;
 

@@ -1,7 +1,8 @@
-//! Order of changes by one host on several associations.
+//! Order of writes and deallocations that one host sends on several associations.
 //!
-//! A change waits until the disk has completed older changes of the same blocks that the host sent
-//! on other associations. The target may not have noticed yet that those associations are lost.
+//! A write waits until the disk has completed older writes to the same blocks on other associations
+//! of the host. This also applies if the target has not yet detected the loss of those
+//! associations.
 
 use super::*;
 use cairn_initiator::IoQueue;
@@ -104,8 +105,8 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// Capsules that the target has not received when the host's next association begins must execute
-/// before commands of that association, or never.
+/// The target receives capsules of the first association only after the second association has
+/// begun.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
     const CAPSULES: usize = 300;
@@ -385,7 +386,6 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
     }
 }
 
-/// RDMA placement must be off while changes may have to wait, because it would bypass the order.
 #[test]
 fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");

@@ -1,7 +1,7 @@
-//! Repeated suspensions of the target, each almost as long as KATO.
+//! A target that is suspended repeatedly, each time for almost KATO.
 //!
-//! After twice KATO, the host sends the write again on another path. The target must not execute
-//! the first write after that.
+//! After twice KATO, the host sends its write again on another path. From then on, the target must
+//! not execute the first write.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Reservations on disks that hang, and of hosts that have disappeared.
+//! Reservations while a disk hangs, and after a host has disappeared.
 
 use nvme_proto::reservation::ReservationType as Type;
 use nvme_proto::wire::reservation::{AcquireCdw10, RegisterCdw10, ReservationStatusExtended};
@@ -60,7 +60,8 @@ impl Bed {
     }
 }
 
-/// While the disk still executes a write of the loser, the winner preempts the reservation.
+/// Checks that a preemption completes only after the disk has completed a write of the preempted
+/// host.
 fn is_answered_after_the_write(action: u8) {
     let mut bed = Bed::new("preempted-write");
     let mut winner = bed.live_host("winner", 0);
@@ -72,7 +73,6 @@ fn is_answered_after_the_write(action: u8) {
     assert_eq!(bed.answer(&mut loser, acquire), Status::SUCCESS);
     let old = bed.holds_a_write(&mut loser);
     let preempting = preempt(&mut winner, action);
-    // Together, the waits exceed the control plane's limit for other changes.
     for _ in 0..3 {
         bed.is_unanswered(&mut winner, preempting, 100);
         bed.pass(Duration::from_secs(6));

@@ -1,8 +1,8 @@
-//! Stops of the target at each of its clock readings. After such a stop, the target must start no
-//! disk operation.
+//! A target that is stopped for longer than KATO, or while a host disconnects. When it continues,
+//! it must not start disk operations of the lost host.
 //!
-//! The stop exceeds KATO, or the host disconnects during it. Stops at the readings cover all
-//! cases, because a program cannot detect where between two readings it was stopped.
+//! The tests stop the target at each of its clock readings. A stop between two readings has the
+//! same effect as a stop at the second reading.
 
 use std::time::Instant;
 
@@ -13,7 +13,6 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(9);
-/// Length of a stop that is shorter than KATO, but long enough for a disconnect.
 const SHORT_STOP: Duration = Duration::from_secs(1);
 const LOOKS_MAX: u64 = 10_000;
 
@@ -27,8 +26,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects `neighbours` other hosts, and then a host whose writes the disk holds. The number of
-/// neighbours determines the reactors of the host's queues.
+/// Connects `neighbours` hosts, and then a host whose writes the disk holds.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];

@@ -24,7 +24,7 @@ pub(super) const TRANSFER_BYTES: usize = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Host identity. Several simulated hosts may have the same one.
+    /// Identity of the host. Several simulated hosts may share an identity.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
@@ -350,8 +350,6 @@ impl Guest {
         let changed = open.kind.writes() && end == End::Done;
         ledger.end(open.id, end);
         if changed {
-            // A change succeeds only after earlier changes of the same blocks by this host have
-            // ended.
             let overlaps = |ledger: &Ledger, namespace, id| {
                 namespace == open.namespace && ledger.overlaps(id, &open.blocks)
             };

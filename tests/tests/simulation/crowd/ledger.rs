@@ -6,7 +6,8 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Maximum unfinished writes of a block. More would slow the check without finding more bugs.
+/// Maximum unfinished writes of a block. A higher number would slow the check without finding more
+/// bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {

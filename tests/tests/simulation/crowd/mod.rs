@@ -22,8 +22,7 @@ use ledger::Ledger;
 use stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency of commands of the uninvolved host. The disk takes 1 ms, and the network has no
-/// faults.
+/// Maximum latency for a host that the faults must not affect.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO within which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);

@@ -6,7 +6,8 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Whether a later operation is a crash. Without a crash, durability has no effect.
+    /// Whether the remaining history contains a crash. Otherwise, it does not matter which writes
+    /// are durable.
     pub(super) crash_ahead: bool,
 }
 
@@ -28,10 +29,9 @@ struct State {
     taken: Vec<Id>,
     /// Values that can survive a crash. The oldest one is first, and the last one is current.
     trail: Vec<Value>,
-    /// Unfinished flushes and durable writes, each with its position in the trail.
+    /// Unfinished flushes and durable writes, each with a position in the trail.
     ///
-    /// When an operation succeeds, the values before its position are removed. The position
-    /// identifies the value, because zeroes can occur twice.
+    /// When an operation succeeds, the values before its position are removed.
     marks: Vec<(Id, usize)>,
 }
 
@@ -45,7 +45,6 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // An earlier entry with the same value is removed, unless a flush refers to its position.
         for at in (0..self.trail.len()).rev() {
             let marked = self.marks.iter().any(|(_, mark)| *mark == at);
             if self.trail[at] == value && !marked {
@@ -62,7 +61,6 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Removes a mark. If `durable` is true, a crash can no longer restore earlier values.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -123,8 +121,6 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// Adds all states in which `last` has taken effect. Other pending operations may have taken
-    /// effect before it.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];

@@ -1,7 +1,7 @@
 //! `cargo xtask bench beside`: comparison of Cairn over user-space RoCE with SPDK over NVMe/TCP.
 //!
-//! The two targets alternate on this machine, with the target on one core, the host on another, and
-//! a memory disk.
+//! The two targets are measured alternately on this machine with a memory disk. The target uses one
+//! core, and the host another one.
 
 mod reader;
 mod spdk;

@@ -12,7 +12,6 @@ use crate::results::{Mark, Metric, Results};
 
 const GROUP: &str = "4k random reads at depth 1, beside 128k random writes at depth 32";
 
-/// Main metric: the p99 latency with the writer, divided by the p99 latency without it.
 const TIMES: &str = "p99, of that alone";
 
 const MARK: f64 = 3.0;

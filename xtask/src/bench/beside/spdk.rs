@@ -69,8 +69,8 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Takes one sample with a new target. An idle SPDK target would poll and disturb other
-    /// samples.
+    /// Starts a target and takes one sample. An SPDK target must not run between samples, because
+    /// it polls even when idle.
     pub(super) fn measure(
         &self,
         job: &Job,
@@ -100,7 +100,6 @@ impl Spdk {
 
     fn serve(&self, target_core: usize, host_core: usize, folder: &Path) -> Result<Target> {
         let target = self.start(target_core, folder)?;
-        // The disk is written first, because its unwritten blocks may share one page.
         let fill = Job {
             rw: "write".to_owned(),
             bytes: 1 << 20,
