@@ -105,9 +105,9 @@ pub struct RuleError {
 }
 
 impl Rules {
-    /// Creates rules from `lines`, applied in order.
+    /// Creates rules from `lines`, which are applied in order.
     ///
-    /// A line with `tclass=-1` removes the rule with the same scope, as in the driver's file.
+    /// As in the driver's file, a line with `tclass=-1` removes the rule with the same scope.
     ///
     /// # Errors
     /// A line cannot be parsed, or two rules have the same scope.

@@ -54,8 +54,7 @@ impl Topic {
     }
 
     /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection`
-    /// covers sixteen hosts with 64 queues each. In the long run, all topics except `Detail`
-    /// together have ten lines per second.
+    /// covers sixteen hosts with 64 queues each.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),

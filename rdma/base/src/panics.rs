@@ -36,8 +36,7 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Text of the last confined panic, for the log line of `end_process`. A poisoned lock is harmless,
-/// because the value is replaced in one step.
+/// Text of the last confined panic, which [`end_process`] logs.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -256,7 +255,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic, and returns whether it is confined; one during another panic is not.
+/// Records a panic. Returns whether [`confine`] will catch it. A panic during another panic is
+/// never caught.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {

@@ -1,6 +1,6 @@
-//! Text of transport addresses: an IP address, and the interface name if it is link-local.
+//! Text of transport addresses. A link-local address includes the name of its interface.
 //!
-//! The name is kept as written, because the interface may appear later.
+//! The name is kept as written, because the interface may not exist yet.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +39,7 @@ pub enum TraddrError {
     /// Scope on an address that is not link-local.
     #[error("{0} has no scope, only link-local addresses have one: leave out what follows it")]
     NotLinkLocal(IpAddr),
-    /// Text after `%` that is no interface name.
+    /// Text after `%` that is not an interface name.
     #[error("{0:?} is not the name of a network interface")]
     NotAnInterface(String),
     /// The machine has no interface of that name or index.

@@ -108,7 +108,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have invalidated `rkey`, which may now belong to another region.
+        // A peer may have invalidated `rkey`. Another region may then use the same `rkey`.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }

@@ -85,7 +85,8 @@ impl<W: Link> Chain<W> {
     }
 
     /// Returns the number of requests that the device accepted before it refused `work`. If the
-    /// driver named no refused request, the device may have accepted the whole chain.
+    /// driver did not report the refused request, returns the length of the chain, because the
+    /// device may have accepted all of it.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -130,8 +131,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
-                // siw in rdma-core sends this field, which may contain the key of an earlier WRITE,
-                // instead of `invalidate_rkey`.
+                // siw in rdma-core sends this field instead of `invalidate_rkey`. The field may
+                // contain the key of an earlier WRITE.
                 raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }

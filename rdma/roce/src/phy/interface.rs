@@ -14,7 +14,8 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Interface MTU minus path MTU in bytes, as in rdma_rxe: both ends must use the same path MTU.
+/// Interface MTU minus path MTU, in bytes. The value is that of rdma_rxe, because both ends must
+/// use the same path MTU.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]

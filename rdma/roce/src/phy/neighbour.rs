@@ -18,8 +18,8 @@ pub(crate) type Mac = [u8; 6];
 
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// Port of the discard protocol (RFC 863). The kernel resolves the MAC address of a machine before
-/// it sends a datagram there.
+/// Port of the discard protocol (RFC 863). A datagram to this port makes the kernel resolve the
+/// peer's MAC address.
 const DISCARD_PORT: u16 = 9;
 
 const NDA_DST: u16 = 1;
@@ -48,8 +48,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer; `None` if unknown: the kernel then resolves it for a
-    /// later call.
+    /// Returns the MAC address of a peer, or `None` if it is unknown. The kernel then resolves the
+    /// address for a later call.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -151,7 +151,6 @@ mod tests {
         attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
         let whole = answer.body.clone();
-        // The last two bytes may be missing: they only pad the last attribute.
         for length in 0..whole.len() - 2 {
             answer.body = whole[..length].to_vec();
             assert_eq!(parse_answer(&answer), None, "{length} bytes");

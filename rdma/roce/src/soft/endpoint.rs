@@ -313,7 +313,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // While the owner handles completions, acknowledgements wait: its responses can carry them.
+        // Acknowledgements wait while the owner handles completions, because the owner's responses
+        // can carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }
