@@ -223,8 +223,8 @@ impl Flags {
         }
     }
 
-    /// Returns an NQN that differs between targets, because a host would use the disks of two
-    /// targets with one NQN as two paths to one disk.
+    /// Returns an NQN that differs between targets. If two targets had the same NQN, a host would
+    /// use their disks as two paths to one disk.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener

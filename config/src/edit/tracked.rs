@@ -16,7 +16,7 @@ pub(super) struct Tracked {
     added: Vec<(String, Table)>,
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// NSIDs in use, by NQN: a cache, because a scan of thousands of tables takes long.
+    /// Cache of the NSIDs in use, by NQN. A scan of thousands of tables takes long.
     taken: HashMap<String, Taken>,
     text: Option<Text>,
 }

@@ -165,8 +165,8 @@ pub struct Ring {
     /// Number of operations in the kernel; polls do not count.
     in_flight: u32,
     outgoing: Outgoing,
-    /// Completions that [`Self::pop`] returns first: those of [`Self::settle`] and of cancelled
-    /// operations.
+    /// Completions that [`Self::pop`] returns first. They come from [`Self::settle`] and from
+    /// cancelled operations.
     settled: VecDeque<Finished>,
     /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
@@ -426,8 +426,9 @@ impl Ring {
         }
     }
 
-    /// Moves changes with a valid lease into the submission queue directly before the system call,
-    /// and cancels the others. Changes stay in the list after a gap, or if the queue has no room.
+    /// Moves changes with a valid lease into the submission queue, and cancels the others. Must be
+    /// called directly before the system call. Changes stay in the list after a gap, or if the
+    /// queue is full.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -460,7 +461,8 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry without a lease. Submits a full queue first, with a check of its leases.
+    /// Pushes an entry without a lease. If the queue is full, checks its leases and submits it
+    /// first.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {

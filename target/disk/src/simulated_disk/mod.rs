@@ -62,8 +62,8 @@ pub struct Habits {
     pub short: u64,
     /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
-    /// Frequency of flushes that fail with EIO. The flush makes all data durable or none, and the
-    /// cache keeps or drops the writes, both at random.
+    /// Frequency of flushes that fail with EIO. Such a flush makes either all data durable or none,
+    /// and the cache either keeps or drops the writes.
     pub flush_error: u64,
     /// Bug injected to test checkers, and its frequency.
     pub lie: Option<(Lie, u64)>,
@@ -88,8 +88,8 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk, shared by its clones. The file is ordinary again once no clone exists and no
-/// ring uses the disk.
+/// Simulated disk, shared by its clones. The file becomes an ordinary file again when no clone
+/// exists and no ring uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 

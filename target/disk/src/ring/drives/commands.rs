@@ -22,7 +22,7 @@ use crate::timely::Look;
 /// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
-/// Fixed file of the first claim, after those of the drives.
+/// Index of the first claim in the list of fixed files. The files of the drives come first.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Position of the drive's number in user data.
@@ -30,7 +30,7 @@ pub(super) const PLACE_SHIFT: u32 = 56;
 
 pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 
-/// User data of a cancelled entry: an unused drive number.
+/// User data of a cancelled entry, with a number that no drive has.
 pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
 const RANGES: usize = 256;
