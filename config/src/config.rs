@@ -75,7 +75,8 @@ pub struct Config {
     pub audit: Audit,
     /// Control socket.
     pub control: ControlSettings,
-    /// Packet marking rules by host; other hosts get the values of the listener.
+    /// Rules for traffic class and hop limit by host. Packets to other hosts get the values of the
+    /// listener.
     pub marking: Arc<Rules>,
     /// Listeners with distinct addresses; empty only if the control socket can add listeners.
     pub listeners: Vec<Listener>,
@@ -341,7 +342,7 @@ pub enum KeySource {
     File(PathBuf),
     /// Name of a systemd credential.
     Credential(String),
-    /// Key in the configuration itself, readable with the file.
+    /// Key in the configuration itself. A program that can read the file can read the key.
     Inline(InlineKey),
     /// Keyring entry.
     Named(NamedKey),

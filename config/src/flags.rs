@@ -238,8 +238,7 @@ impl Flags {
     }
 }
 
-/// Returns the first NSID after all used and reserved ones. `check` refuses a result that is too
-/// large.
+/// Returns the first NSID after all used and reserved ones.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {

@@ -100,7 +100,8 @@ pub struct QpOptions {
     pub initiator_depth: u8,
     /// Maximum number of outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets; `None`: that of the peer's connection request.
+    /// Traffic class of sent packets. `None` stands for the traffic class of the peer's connection
+    /// request.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None`: the provider's default.
     pub hop_limit: Option<u8>,

@@ -33,7 +33,8 @@ use core::net::IpAddr;
 /// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS); `None`: that of the peer's connection request, or 0.
+    /// Traffic class (ToS). `None` stands for the traffic class of the peer's connection request,
+    /// or 0.
     pub traffic_class: Option<u8>,
     /// Hop limit; `None`: the provider's default.
     pub hop_limit: Option<u8>,

@@ -117,7 +117,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Returns a unique number; a device plugged in again has a new one.
+    /// Returns a unique number. A device that is plugged in again has a new number.
     fn id(&self) -> u64;
 
     /// Returns this adapter with a new protection domain.
@@ -162,7 +162,8 @@ pub struct EndpointLimits {
     pub responder_resources: u8,
     /// True if [`Operation::SendWithInvalidate`](crate::Operation) is supported.
     pub send_with_invalidate: bool,
-    /// True if any queue pair may use any receive; otherwise [`QpOptions::receives`] divides them.
+    /// True if any queue pair may use any receive. Otherwise, [`QpOptions::receives`] limits the
+    /// receives of each queue pair.
     pub shared_receives: bool,
 }
 

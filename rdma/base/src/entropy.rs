@@ -60,7 +60,6 @@ impl Entropy {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // A panic cannot leave the generator inconsistent, so a poisoned lock is harmless.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -112,7 +112,6 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, MessageQueue<T>> {
-        // Each change of the state is a single step, so a poisoned lock is harmless.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`confine`] runs a job that owns its state, and returns the job's panic as an error. Any other
 //! panic ends the process ([`end_process_on_panic`]): shared state may be inconsistent, and hosts
-//! would wait forever. The service manager restarts the process, and hosts reconnect.
+//! would wait forever.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -18,7 +18,6 @@ pub struct Traddr {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Scope([u8; SCOPE_MAX]);
 
-/// Maximum length of an interface name in bytes: IFNAMSIZ without the terminating zero.
 const SCOPE_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Transport address and service (TRADDR and TRSVCID): `192.0.2.1:4420` or `[fe80::1%eth0]:4420`.
@@ -205,8 +204,6 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
 }
 
 impl From<SocketAddr> for Trid {
-    /// Converts the address, with the name of its interface if this network namespace has the
-    /// interface.
     fn from(address: SocketAddr) -> Self {
         let scoped = ScopedAddr::from(address);
         let scope = match scoped.scope_id() {

@@ -176,7 +176,6 @@ pub fn search(word: &str) -> Vec<Found> {
     if !pasted.is_empty() {
         return pasted;
     }
-    // Linux logs error numbers as negative numbers.
     let negative = word.strip_prefix('-').and_then(|word| word.parse().ok());
     if let Some(code) = negative {
         let found = of(&LINUX_ERRORS, code).map(|trouble| Found {

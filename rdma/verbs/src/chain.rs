@@ -84,9 +84,8 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the number of requests that the device accepted before it refused `work`. If the
-    /// driver did not report the refused request, returns the length of the chain, because the
-    /// device may have accepted all of it.
+    /// Returns the number of requests that the device accepted before it refused `work`, or the
+    /// length of the chain if the driver did not report `work`.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain

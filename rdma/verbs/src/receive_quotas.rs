@@ -52,13 +52,11 @@ impl Quota {
 }
 
 pub(crate) struct ReceiveQuotas {
-    /// Holder of each receive, by its slot.
     holders: Box<[Holder]>,
     turns: Box<[u16]>,
     spare: VecDeque<u32>,
     /// Queue pairs of the completed receives that the owner still has, by the id of the receive.
     lent: HashMap<u64, QpId, BuildHasherDefault<NumberHasher>>,
-    /// Quota of each queue pair, by its slot.
     quotas: Box<[Option<Quota>]>,
     needy: VecDeque<QpId>,
     /// Number of receives that are missing until the quotas of all queue pairs are full.

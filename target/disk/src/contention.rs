@@ -47,7 +47,6 @@ impl Contention {
         too_much
     }
 
-    /// True if the kernel preempted the thread since the last call.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

@@ -15,7 +15,6 @@ use crate::sleep_trial::SleepTrial;
 
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
-/// Time without work after which a poll yields the core.
 const CORE_KEPT: Duration = Duration::from_micros(20);
 
 /// Action after a round without work.

@@ -9,7 +9,6 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
 }
 
-/// Logs once that the limit is too low to pin the buffers of disks.
 pub(crate) fn report(needed: usize) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {

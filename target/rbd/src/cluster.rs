@@ -10,7 +10,6 @@ use cairn_base::ImageSpec;
 use crate::error::{OpenError, check, words};
 use crate::sys::{self, Functions};
 
-/// Maximum wait for a monitor, in seconds.
 const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Client options: name, value, and whether a failure to set it is an error.

@@ -24,7 +24,6 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Images that are being closed.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 

@@ -54,7 +54,6 @@ impl Manager {
                 }
             }
             Message::Lap(lap) => {
-                // LAP is refused, because Ethernet has no alternate paths (annex A16.4.3).
                 if let Some(id) = self.find(path, lap.ids) {
                     let answer = Message::Apr(Apr {
                         ids: answering(lap.ids),

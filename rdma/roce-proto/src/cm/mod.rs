@@ -231,7 +231,6 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, ConnectionState::RepSent)?;
         if connection.quiet {
-            // The address may be forged, so the REP is repeated only if the peer repeats its REQ.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())

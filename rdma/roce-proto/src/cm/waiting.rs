@@ -5,7 +5,7 @@
 //! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
 //! replaces the oldest request of the [`Payer`] with the most requests, in the network with the
 //! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
-//! request. Requests of proven addresses have other entries.
+//! request.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

@@ -2,15 +2,15 @@
 //!
 //! - The window grows by one packet when a whole window has been acknowledged, and halves after a
 //!   loss. A loss at the minimum round trip is random, because no packets queue. The window then
-//!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then
-//!   returns to its old value and increases further until the limit ends.
+//!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003). - The rate follows
+//!   DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then returns to its old
+//!   value and increases further until the limit ends.
 //!
 //! An attacker can forge notifications, because they contain no key. Notifications therefore cut
 //! the rate at most once per round trip, and never below half of the rate that the window and the
-//! round trip permit. Real congestion also causes loss or delay, which reduce the rate further. On
-//! a lossless network, the windows of many queue pairs can keep a queue in the network full. A
-//! notification therefore also shrinks the window if packets queue for more than a millisecond.
+//! round trip permit. On a lossless network, the windows of many queue pairs can keep a queue in
+//! the network full. A notification therefore also shrinks the window if packets queue for more
+//! than a millisecond.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 

@@ -190,7 +190,6 @@ fn is_capture(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Returns the blocks at the start of every capture file: section header and interface description.
 fn file_header() -> io::Result<Vec<u8>> {
     let mut section = Vec::new();
     section.extend(0x1a2b_3c4d_u32.to_le_bytes());

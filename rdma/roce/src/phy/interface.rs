@@ -33,8 +33,7 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs by local address, valid for one second. Without it, a lookup would take most
-/// of the time of a connection request.
+/// Cache of path MTUs by local address, valid for one second.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

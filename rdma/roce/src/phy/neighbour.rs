@@ -95,7 +95,7 @@ pub(crate) fn solicit(address: ScopedAddr) {
 }
 
 /// Returns the MAC address contained in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291,
-/// appendix A). Some GIDs contain none, such as those of RFC 7217.
+/// appendix A).
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {
@@ -109,7 +109,6 @@ fn request(address: IpAddr, index: u32) -> Vec<u8> {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
     };
-    // Fields of `struct ndmsg`: family, index, state, flags, type.
     let mut body = Vec::with_capacity(NDMSG_LEN + 4 + bytes.len());
     body.extend([family as u8, 0, 0, 0]);
     body.extend(index.to_ne_bytes());

@@ -1,8 +1,7 @@
 //! Kernel filters that pass only packets with certain destination queue pair numbers, so that
 //! others cause no wake-up.
 //!
-//! A filter is a binary search tree with lists as leaves. With a thousand numbers, a packet needs
-//! about twenty comparisons.
+//! A filter is a binary search tree with lists as leaves.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -171,7 +171,6 @@ impl Sender {
         self.batch.is_empty()
     }
 
-    /// Sends the queued packets. Packets refused by the system are lost.
     pub(crate) fn flush(&mut self) {
         self.leave();
         self.batch.rewind();

@@ -259,8 +259,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread. The manager's thread passes
-    /// new requests to the listeners.
+    /// Handles all messages that have arrived, on the calling thread.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {

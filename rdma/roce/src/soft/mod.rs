@@ -92,8 +92,6 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless, because each change is a single step. Connection management also
-    // replaces its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

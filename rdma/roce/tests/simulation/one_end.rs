@@ -214,8 +214,6 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// A queue pair answers a repeated READ only if it has executed it before. Otherwise, an attacker
-/// could guess keys without breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

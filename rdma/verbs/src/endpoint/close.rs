@@ -6,8 +6,7 @@
 //! shared queue could be lost, because some drivers discard completions of a destroyed queue pair.
 //!
 //! If the work does not complete in time, or the move to the error state fails, the queue pair is
-//! destroyed first, and the completion queue is then polled until empty. Until the destruction, the
-//! device may use the buffers of outstanding work.
+//! destroyed first, and the completion queue is then polled until empty.
 //!
 //! A driver may flush receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). If the queue
 //! pair has its own receive queue, these receives become spare when it is destroyed. In a shared

@@ -116,7 +116,6 @@ impl VerbsEndpoint {
         options.receives.min(self.limits.send_work)
     }
 
-    /// Posts the first receives to a queue pair without a shared receive queue.
     pub(super) fn supply(
         &mut self,
         id: QpId,

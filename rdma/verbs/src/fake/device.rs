@@ -38,7 +38,6 @@ pub(crate) struct State {
     pub(crate) destroyed: u32,
     pub(crate) reused: u32,
     pub(crate) opcodes: Vec<(sys::ibv_wr_opcode, bool)>,
-    /// Local ACK timeouts of the transitions that set one.
     pub(crate) ack_timeouts: Vec<u8>,
     pub(crate) registered: Vec<sys::ibv_access_flags>,
     pub(crate) pairs: Vec<Pair>,

@@ -130,7 +130,6 @@ impl AdmittedPath {
         self.0.location()
     }
 
-    /// Opens the object that was found, even if the path now leads to another one.
     pub(super) fn open(&self, options: &OpenOptions) -> io::Result<File> {
         options.open(self.through()).map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {

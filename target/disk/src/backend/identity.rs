@@ -181,7 +181,6 @@ struct Birth {
     text: String,
     /// True if the birth time is unknown. A reused inode number is then not detected.
     is_weak: bool,
-    /// File system ID, which may change with each mount.
     fsid: u64,
 }
 

@@ -115,7 +115,8 @@ impl Backend {
         }
     }
 
-    /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
+    /// Opens an image of a Ceph cluster. `on_change` is called when the size of the image changes,
+    /// or when the image fails.
     pub fn open_image(
         image: &ImageSpec,
         block_bytes: Option<u32>,

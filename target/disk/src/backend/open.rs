@@ -132,8 +132,7 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
 }
 
 /// Refuses a device that is mounted or part of another device, because hosts' writes would damage
-/// the file system or that device. Targets that share a device hold `O_EXCL` only during this
-/// check.
+/// the file system or that device.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
@@ -306,7 +305,6 @@ fn used_by_loop(path: &Path, device: &Path) -> OpenError {
     ))
 }
 
-/// Alignment required by direct I/O, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,

@@ -124,8 +124,6 @@ impl RbdDisk {
         self.image.failure().is_some()
     }
 
-    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks
-    /// until the cluster replies.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());

@@ -263,8 +263,7 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// Returns whether worker threads or the kernel execute changes. The completion of a change
-    /// will wake the reactor.
+    /// Returns whether worker threads or the kernel execute changes.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }

@@ -171,7 +171,6 @@ pub struct Ring {
     /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
     simulated: Option<Box<Attachment>>,
-    /// Changes that worker threads execute instead of io_uring.
     apart: Apart,
     images: Option<Box<Images>>,
     drives: Option<Box<DriveRings>>,

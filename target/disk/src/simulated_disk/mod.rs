@@ -1,8 +1,7 @@
 //! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
 //! A test registers a file, and exports it as usual. All rings of the process redirect operations
-//! on this file to the simulated disk. All layers above, from [`BlockFile`](crate::backend) on, are
-//! the production code.
+//! on this file to the simulated disk.
 //!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations. Otherwise a thread
 //! waits for each delay. Data is copied on completion, so a buffer that is reused too early causes

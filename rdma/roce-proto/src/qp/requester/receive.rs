@@ -239,7 +239,6 @@ impl Requester {
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // An empty ring starts at its front again, so that it uses few cache lines.
             self.queue.clear();
         }
         if self.next < accounted {

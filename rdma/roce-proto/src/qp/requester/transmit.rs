@@ -6,8 +6,7 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Maximum number of packets between two requests for acknowledgements. Acknowledgements advance
-/// the window.
+/// Maximum number of packets between two requests for acknowledgements.
 const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
@@ -24,7 +23,6 @@ impl Requester {
         }
         let entry = self.queue.get(self.cursor)?;
         if let Some(status) = entry.fault {
-            // Earlier work must complete before the fault is reported.
             if self.cursor == 0 {
                 self.fail(status, cx);
             }

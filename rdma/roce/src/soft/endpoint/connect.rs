@@ -194,7 +194,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist. The peer's queue pair must be known.
+    /// Creates the queue pair and its flow, unless they exist.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {

@@ -31,8 +31,7 @@ impl SoftEndpoint {
         self.progress();
     }
 
-    /// Reads the socket of another endpoint, and passes the packets to their endpoints. Packets
-    /// that arrive later may be handled first, which causes a retransmission.
+    /// Reads the socket of another endpoint, and passes the packets to their endpoints.
     fn read_for_others(&mut self, inlet: &Inlet, now: Instant) {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let mut handled = 0;

@@ -184,7 +184,6 @@ impl Drive {
         self.file.place()
     }
 
-    /// Returns the size in bytes, and may block. Fails if the block size has changed.
     pub(super) fn measure(&self) -> io::Result<u64> {
         let (blocks, shift) = open::measure(&self.file, self.nsid)?;
         if shift != self.identified.block_shift {

@@ -70,7 +70,6 @@ fn open_at(
 ) -> Result<Opened, Refusal> {
     let path = disk.path();
     check_holders(path, devices)?;
-    // This open fails while the device or a partition is mounted or part of another device.
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let exclusive = devices.block.open(options);

@@ -57,7 +57,6 @@ impl Tags {
         self.can_poll
     }
 
-    /// Returns a ring's share of the drive's tags, which is at least one.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -356,7 +355,6 @@ impl Drop for Drives {
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // Otherwise the kernel would close the files and unlock the memory some time later.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -79,7 +79,6 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue. A queue with changes is submitted only shortly after the clock was read.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,
