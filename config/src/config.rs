@@ -136,7 +136,7 @@ pub struct Target {
 /// Metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Listen address, `None` for no metrics page; port 0 lets the system choose.
+    /// Listen address. `None` disables the metrics page. For port 0, the system chooses the port.
     pub listen: Option<SocketAddr>,
 }
 
@@ -156,7 +156,8 @@ pub struct Audit {
 pub struct ControlSettings {
     /// Path setting of the socket.
     pub socket: ControlSocket,
-    /// Group that may use the socket besides the target's user; `None` for the target's own group.
+    /// Group that may use the socket besides the target's user. `None` stands for the target's own
+    /// group.
     pub group: Option<String>,
     /// True if requests for changes are refused.
     pub read_only: bool,
@@ -274,7 +275,7 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false; only these can have keys.
+    /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners through which hosts reach the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -316,7 +317,7 @@ pub struct HostList {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
     /// Keys of all hosts that are not in `hosts`. With `None`, these hosts connect without
-    /// authentication, unless `is_required`.
+    /// authentication, or are refused if `is_required` is true.
     pub others: Option<Keys>,
     /// Keys of single hosts, at most one entry per host. Each listed host may connect.
     pub hosts: Vec<(Nqn, Keys)>,

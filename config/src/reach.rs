@@ -36,8 +36,7 @@ impl Config {
         })
     }
 
-    /// Returns a warning if two listeners need the same UDP port without an RDMA device. If both
-    /// have `provider = "soft"`, the configuration is already refused.
+    /// Returns a warning if two listeners need the same UDP port without an RDMA device.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;

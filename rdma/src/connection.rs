@@ -10,7 +10,7 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a REQ, REP or REJ in bytes. A REP has the most (IBTA 12.6.8).
+/// Maximum private data of a REQ, REP or REJ in bytes. This is the maximum of a REP (IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
 /// Private data of a CM message.
@@ -51,7 +51,7 @@ impl fmt::Debug for PrivateData {
 pub enum Roce {
     /// RoCE v1 in Ethernet frames.
     V1 {
-        /// VLAN ID of the tag in each frame; `None`: the kernel writes the tag, if any.
+        /// VLAN ID of the tag in each frame. With `None`, the kernel writes the tag, if any.
         vlan: Option<u16>,
     },
     /// RoCE v2 in UDP datagrams.
@@ -61,7 +61,7 @@ pub enum Roce {
 /// Address and options of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Local address and port; the provider chooses for port 0.
+    /// Local address and port. For port 0, the provider chooses the port.
     pub address: SocketAddr,
     /// Maximum unanswered connection requests.
     pub backlog: u32,
@@ -151,7 +151,7 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address; the provider chooses for `None`.
+    /// Local address. With `None`, the provider chooses the address.
     pub local: Option<IpAddr>,
     /// P_Key of the queue pair.
     pub pkey: PKey,

@@ -1,8 +1,7 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
 //! Any machine that reaches a listener can cause log lines. Each such line needs a [`LogLine`],
-//! granted by the token bucket of its [`Topic`]. Counters of suppressed lines are logged while they
-//! grow.
+//! granted by the token bucket of its [`Topic`].
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
 //! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before all other

@@ -141,7 +141,7 @@ pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
 
-/// Polls a future, with each poll confined. Returns `None` after a panic.
+/// Runs a future. Returns `None` after a panic in the future.
 pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     std::future::poll_fn(move |context| {

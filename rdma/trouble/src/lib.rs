@@ -58,7 +58,7 @@ pub enum Next {
     OtherLog,
     /// Collect data for a bug report.
     Report,
-    /// Command for each end, in which PROGRAM stands for the calling program, TARGET for the
+    /// Command for each end, in which PROGRAM stands for the calling program, and TARGET for the
     /// target's program.
     Own {
         /// Command at the host.

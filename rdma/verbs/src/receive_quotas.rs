@@ -2,8 +2,7 @@
 //!
 //! The owner posts receives to the endpoint, which distributes them to its queue pairs. A receive
 //! counts for its queue pair even after its completion, until the owner posts it again. No queue
-//! pair therefore has more receives than its quota, even if the owner keeps completed receives for
-//! a long time.
+//! pair therefore has more receives than its quota.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;

@@ -20,7 +20,7 @@ use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
 /// Maximum number of requests of one [`Payer`] with an unproven address that the consumer has not
-/// answered. Such requests cannot be replaced.
+/// answered.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;

@@ -25,8 +25,8 @@ const MAX: u64 = 512;
 /// Minimum time between two reductions of the window because of losses. A longer round trip
 /// replaces this time.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor of the window. A random loss shrinks the window by this part, and so does a notification
-/// while packets queue.
+/// Divisor of the window. The quotient is subtracted from the window after a random loss, and after
+/// a notification while packets queue.
 const CHANCE: u64 = 8;
 /// A notification shrinks the window only if the queueing delay is longer than this.
 const QUEUE_MAX: Duration = Duration::from_millis(1);

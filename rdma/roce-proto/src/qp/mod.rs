@@ -69,7 +69,8 @@ pub struct QpConfig {
     pub rnr_retry_count: u8,
     /// RNR timer code: delay requested from the peer if no receive is posted.
     pub min_rnr_timer: u8,
-    /// Acknowledgement timeout; `None`: silence of the peer never breaks the queue pair.
+    /// Acknowledgement timeout. With `None`, the queue pair does not break if the peer stays
+    /// silent.
     pub ack_timeout: Option<Duration>,
 }
 

@@ -44,7 +44,8 @@ pub(super) struct Requester {
     ack_requested: u64,
     /// True if signaled work was sent after the last request for an acknowledgement.
     awaited: bool,
-    /// READ requests with missing responses, each as the sequence number after the last response.
+    /// Ends of the READ requests with missing responses. Each end is the sequence number after the
+    /// last response.
     requests: VecDeque<u64>,
     /// Sequence number of the missing READ response that was last requested again.
     refetched: Option<u64>,

@@ -36,7 +36,7 @@ impl CompletionQueue {
     /// Adds a completion.
     ///
     /// # Panics
-    /// The queue is full: the owner has posted more work than announced.
+    /// The queue is full, because the owner has posted more work than it announced.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,

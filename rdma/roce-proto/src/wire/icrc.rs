@@ -49,7 +49,7 @@ pub enum Route {
     },
 }
 
-/// IPv4 fields that the ICRC covers and a UDP socket does not report.
+/// IPv4 fields that the ICRC covers, but a UDP socket does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Identification of the IPv4 header.

@@ -38,7 +38,7 @@ pub struct Packet<'a> {
 /// Error in parsing a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Fewer bytes than headers and pad need.
+    /// The packet is shorter than its headers and pad.
     Short,
     /// Transport version (TVer) other than 0 (IBTA 9.6.1.1).
     Version,

@@ -88,8 +88,6 @@ impl Outgoing {
         }
     }
 
-    /// Returns whether the lease is valid and less than [`ROUND_GAP`] has passed since the start
-    /// of the round.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns

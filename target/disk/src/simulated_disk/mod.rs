@@ -144,7 +144,7 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl SimulatedDisk {
-    /// Registers a zeroed simulated disk in place of a file, with its size.
+    /// Registers a zeroed simulated disk in place of a file. The disk has the size of the file.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;

@@ -7,8 +7,7 @@ use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Time until a fatal NAK counts as confirmed, in acknowledgement timeouts. Until then,
-/// unacknowledged packets are sent twice: at once, and after the first timeout.
+/// Time until a fatal NAK counts as confirmed, in acknowledgement timeouts.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {

@@ -54,9 +54,8 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request, and returns the length of the packet and the length of the requested
-    /// data in bytes. The data has at most [`READ_PACKETS`] packets, because the window also limits
-    /// incoming data.
+    /// Writes a READ request for at most [`READ_PACKETS`] packets of data. Returns the length of
+    /// the request and the length of the data in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];

@@ -31,7 +31,7 @@ const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
 const ECN_CAPABLE: u8 = 2;
-/// Lowest local port in REQs. No socket has the port.
+/// Lowest local port in REQs.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
