@@ -10,7 +10,6 @@ use crate::identity;
 use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 
-/// Number of NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
 
 const LINKS_MAX: usize = 40;

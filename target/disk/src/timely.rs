@@ -6,7 +6,7 @@
 //! restartable sequence (rseq(2), Linux 4.18, glibc 2.35). If the thread is interrupted before the
 //! `syscall` instruction, it skips the call. Without rseq, a stop in a window of about ten
 //! nanoseconds is not detected. A pause by the hypervisor between the second reading and the call
-//! is not detected either. Processors other than x86-64 always make the call.
+//! is not detected either.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

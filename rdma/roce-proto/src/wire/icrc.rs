@@ -229,7 +229,6 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// Divides `a` by x modulo the polynomial.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1

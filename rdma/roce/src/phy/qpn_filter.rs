@@ -124,8 +124,6 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // The kernel accepts at most 4096 statements (linux/bpf_common.h: BPF_MAXINSNS). Half of
-        // them remain for flows.
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

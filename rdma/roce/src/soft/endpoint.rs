@@ -94,7 +94,6 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // Packets that arrived for an earlier endpoint with this socket are discarded.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),

@@ -266,7 +266,6 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks the file, unless all its users declare it as shared. Returns the file to use.
 fn lock(
     path: &Path,
     file: File,
