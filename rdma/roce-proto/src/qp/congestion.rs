@@ -2,9 +2,9 @@
 //!
 //! - The window grows by one packet when a whole window has been acknowledged, and halves after a
 //!   loss. A loss at the minimum round trip is random, because no packets queue. The window then
-//!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003). - The rate follows
-//!   DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then returns to its old
-//!   value and increases further until the limit ends.
+//!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then
+//!   returns to its old value and increases further until the limit ends.
 //!
 //! An attacker can forge notifications, because they contain no key. Notifications therefore cut
 //! the rate at most once per round trip, and never below half of the rate that the window and the
