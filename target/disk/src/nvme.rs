@@ -16,7 +16,7 @@ pub(crate) const RANGE_BYTES: usize = 16;
 /// Maximum blocks of a command (NLB has 16 bits, 0-based).
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
-/// Offset that is added to an NVMe status in an error number. The sum exceeds all errnos.
+/// Offset of error numbers that represent an NVMe status. These numbers exceed all errnos.
 pub(crate) const STATUS: i32 = 1 << 16;
 
 /// Opcodes (NVM, figure 16; Base, figure 138).

@@ -20,7 +20,7 @@ use cairn_roce_proto::wire::icrc::Route;
 /// Maximum datagrams per call, each with one or several packets of a flow (GRO).
 pub(crate) const BATCH: usize = 16;
 const BUFFER: usize = 65_536;
-/// Approximate maximum of bytes per call. They fit in the CPU cache.
+/// Approximate maximum of bytes per call, chosen to fit in the CPU cache.
 pub(crate) const ENOUGH: usize = 128 << 10;
 const ECN_CE: u8 = 3;
 

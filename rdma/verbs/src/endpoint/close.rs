@@ -28,8 +28,8 @@ use super::work_id::WorkId;
 /// Maximum time that a close waits until the device reports that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum time that a close waits after an error event of the queue pair. bnxt_re sends this event
-/// instead of the report (`bnxt_re_handle_qp_async_event`).
+/// Maximum wait, after an error event of the queue pair, for the report that its receives have
+/// ended. bnxt_re sends only the event (`bnxt_re_handle_qp_async_event`).
 const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
 impl VerbsEndpoint {

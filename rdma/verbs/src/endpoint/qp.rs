@@ -102,7 +102,8 @@ impl Pair {
         self.ring.unpush(count);
     }
 
-    /// Returns the sequence number of the end mark, which is not in the ring.
+    /// Returns the sequence number of the end mark, the SEND that shows that all earlier work has
+    /// ended.
     pub(super) fn mark(&self) -> u32 {
         self.ring.next()
     }

@@ -141,7 +141,7 @@ impl Requester {
     }
 
     /// Returns true if this packet must request an acknowledgement. Packets request
-    /// acknowledgements at regular intervals, and before a pause.
+    /// acknowledgements at regular intervals, and before a pause in sending.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
