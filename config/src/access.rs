@@ -120,7 +120,7 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// Returns the first host that `now` treats less strictly than `before`; `None` stands for all
+/// Returns the first host that `now` treats less strictly than `before`. `None` stands for all
 /// hosts that neither configuration lists.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
@@ -140,8 +140,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Results of comparing two host sets, by their memory addresses: thousands of namespaces share a
-/// few sets.
+/// Results of comparisons of two host sets, by the memory addresses of the sets. Thousands of
+/// namespaces share a few sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

@@ -75,7 +75,8 @@ pub struct Config {
     pub audit: Audit,
     /// Control socket.
     pub control: ControlSettings,
-    /// Packet marking rules by host; other hosts get the values of the listener.
+    /// Rules for traffic class and hop limit by host. Packets to other hosts get the values of the
+    /// listener.
     pub marking: Arc<Rules>,
     /// Listeners with distinct addresses; empty only if the control socket can add listeners.
     pub listeners: Vec<Listener>,
@@ -135,7 +136,7 @@ pub struct Target {
 /// Metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Listen address, `None` for no metrics page; port 0 lets the system choose.
+    /// Listen address. `None` disables the metrics page. For port 0, the system chooses the port.
     pub listen: Option<SocketAddr>,
 }
 
@@ -155,7 +156,8 @@ pub struct Audit {
 pub struct ControlSettings {
     /// Path setting of the socket.
     pub socket: ControlSocket,
-    /// Group that may use the socket besides the target's user; `None` for the target's own group.
+    /// Group that may use the socket besides the target's user. `None` stands for the target's own
+    /// group.
     pub group: Option<String>,
     /// True if requests for changes are refused.
     pub read_only: bool,
@@ -273,7 +275,7 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false; only these can have keys.
+    /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners through which hosts reach the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -315,7 +317,7 @@ pub struct HostList {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
     /// Keys of all hosts that are not in `hosts`. With `None`, these hosts connect without
-    /// authentication, unless `is_required`.
+    /// authentication, or are refused if `is_required` is true.
     pub others: Option<Keys>,
     /// Keys of single hosts, at most one entry per host. Each listed host may connect.
     pub hosts: Vec<(Nqn, Keys)>,
@@ -341,7 +343,7 @@ pub enum KeySource {
     File(PathBuf),
     /// Name of a systemd credential.
     Credential(String),
-    /// Key in the configuration itself, readable with the file.
+    /// Key in the configuration itself. A program that can read the file can read the key.
     Inline(InlineKey),
     /// Keyring entry.
     Named(NamedKey),

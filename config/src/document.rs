@@ -13,8 +13,8 @@ use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
 pub(crate) struct Document<'t> {
-    /// Name of the file with `text`. `None`: excerpts in errors name the object, such as a
-    /// subsystem, instead of a line.
+    /// Name of the file with `text`. If it is `None`, errors name an object, such as a subsystem,
+    /// instead of a line.
     name: Option<&'t str>,
     text: &'t str,
     shown: Cow<'t, str>,
@@ -73,8 +73,8 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Returns the name of the object at `place`, with the key unless the key is in the name:
-    /// "namespace 1 of subsystem NQN", "ana of listener 192.0.2.1:4420".
+    /// Returns the name of the value at `place`, such as "namespace 1 of subsystem NQN" or "ana of
+    /// listener 192.0.2.1:4420".
     fn object(&self, place: &KeyPath) -> String {
         let (mut at, mut names, mut keys) = (KeyPath::root(), Vec::new(), Vec::new());
         for step in place.steps() {

@@ -21,17 +21,18 @@ pub fn host_doubt(host: &Nqn) -> Option<String> {
 }
 
 /// Returns true if the names differ only by a probable typing error: in letter case, or in at most
-/// two adjacent characters. Names with a counter, such as host1 and host2, do not count.
+/// two adjacent characters. Names that differ in a counter, such as host1 and host2, are not typing
+/// errors.
 #[must_use]
 pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
-/// Returns the name that `typed` probably means: one with at most two typing errors, next to each
-/// other.
+/// Returns the name that `typed` probably means. The two differ by at most two typing errors next
+/// to each other.
 #[must_use]
 pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Longest differing part that is compared, in bytes: a comparison takes quadratic time.
+    /// Maximum length in bytes of the differing part, because a comparison takes quadratic time.
     const DIFFERENT_MAX: usize = 16;
     let distance = |name: &str| {
         let [start, end] = common_ends(typed, name);

@@ -7,8 +7,8 @@ const IMAGE: &str = "rbd:";
 
 const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/fd"];
 
-/// Patterns of folders, devices and images that requests may export. Patterns are compared with
-/// texts: callers resolve links.
+/// Patterns of folders, devices and images that requests may export. A pattern is compared with the
+/// text of a path, so callers must resolve links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exports {
     patterns: Arc<[String]>,
@@ -45,8 +45,7 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern matches the text of `path`. Only requests are restricted to such paths,
-    /// not the configuration file.
+    /// True if a pattern matches the text of `path`. Only requests are restricted to such paths.
     #[must_use]
     pub fn name_path(&self, path: &Path) -> bool {
         // `path` may contain ".." after a symbolic link, and then its text does not show the real
@@ -160,7 +159,6 @@ mod tests {
             ("/srv/images/a", "/etc/shadow"),
             ("/srv/images/a", "/dev/sda"),
             ("/srv/images/../../etc/shadow", "/etc/shadow"),
-            // A path that no pattern matches is refused, even if it is a link to a permitted file.
             ("/elsewhere/a", "/srv/images/a"),
             ("/dev/disk/by-label/a", "/dev/vg0/a"),
             ("/dev/vg0/a", "/etc/shadow"),

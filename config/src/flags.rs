@@ -10,7 +10,6 @@ use crate::identity;
 use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 
-/// Number of NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
 
 const LINKS_MAX: usize = 40;
@@ -223,8 +222,8 @@ impl Flags {
         }
     }
 
-    /// Returns an NQN that differs between targets, because a host would use the disks of two
-    /// targets with one NQN as two paths to one disk.
+    /// Returns an NQN that differs between targets. If two targets had the same NQN, a host would
+    /// use their disks as two paths to one disk.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener
@@ -238,8 +237,7 @@ impl Flags {
     }
 }
 
-/// Returns the first NSID after all used and reserved ones. `check` refuses a result that is too
-/// large.
+/// Returns the first NSID after all used and reserved ones.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {

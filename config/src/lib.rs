@@ -184,7 +184,8 @@ impl Config {
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // A removal can give NSIDs to a pool, which uses those up to the next configured namespace.
+        // A pool uses all NSIDs up to the next configured namespace, so a removal can give NSIDs to
+        // a pool.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }

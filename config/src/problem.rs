@@ -142,7 +142,6 @@ impl std::error::Error for ConfigError {}
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.message)?;
-        // A configuration at the control socket has no file name.
         let source = self.source.as_ref();
         if let Some(excerpt) = source.filter(|excerpt| !excerpt.spot.is_empty()) {
             write!(f, "\n  --> {}", excerpt.spot)?;

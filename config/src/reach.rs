@@ -36,8 +36,7 @@ impl Config {
         })
     }
 
-    /// Returns a warning if two listeners need the same UDP port without an RDMA device. If both
-    /// have `provider = "soft"`, the configuration is already refused.
+    /// Returns a warning if two listeners need the same UDP port without an RDMA device.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -127,11 +126,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host of the namespace's list that the subsystem refuses, and whether it refuses
-    /// the whole list.
+    /// Returns a host of the namespace's list that the subsystem refuses, and whether the subsystem
+    /// refuses the whole list.
     ///
-    /// If the subsystem admits some of the list, members of groups do not count: a group may also
-    /// serve other subsystems.
+    /// If only a part of the list is refused, members of groups are ignored, because a group may
+    /// also serve other subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

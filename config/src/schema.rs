@@ -141,7 +141,7 @@ impl<'a> Walk<'a, '_> {
         let mut problem = Problem::new(format!("unknown key \"{key}\" in {}", place.table_name()));
         problem.help(match suggest::nearest(key, known()) {
             Some(near) => {
-                // The key that the user probably meant must not be reported as missing too.
+                // The user probably meant this key, so it must not be reported as missing.
                 self.dropped.insert(place.key(near));
                 format!("did you mean \"{near}\"?")
             }

@@ -77,8 +77,8 @@ impl Model {
         text
     }
 
-    /// Returns 0 if the host is refused, 1 if it connects with a key, and 2 if it connects without
-    /// one. `None` stands for a host that no configuration lists.
+    /// Returns 0 if the host is refused, 1 if it must authenticate, and 2 if it connects without a
+    /// key. `None` stands for a host that no configuration lists.
     fn entry(&self, host: Option<usize>) -> u8 {
         let is_admitted = self.is_any || host.is_some_and(|host| self.is_listed(host));
         let has_key = self.has_key_of_all || host.is_some_and(|host| self.keyed[host]);

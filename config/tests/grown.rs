@@ -79,7 +79,8 @@ fn namespace() -> impl Strategy<Value = NewNamespace> {
     })
 }
 
-/// Namespaces to add, each with the index of its subsystem, and an NSID to remove first.
+/// Namespaces to add, each with the index of its subsystem. If an NSID is given, it is removed
+/// first.
 type Step = (Vec<(usize, NewNamespace)>, Option<u32>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

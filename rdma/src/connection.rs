@@ -10,7 +10,7 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a REQ, REP or REJ in bytes. A REP has the most (IBTA 12.6.8).
+/// Maximum private data of a REQ, REP or REJ in bytes. This is the maximum of a REP (IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
 /// Private data of a CM message.
@@ -51,7 +51,7 @@ impl fmt::Debug for PrivateData {
 pub enum Roce {
     /// RoCE v1 in Ethernet frames.
     V1 {
-        /// VLAN ID of the tag in each frame; `None`: the kernel writes the tag, if any.
+        /// VLAN ID of the tag in each frame. With `None`, the kernel writes the tag, if any.
         vlan: Option<u16>,
     },
     /// RoCE v2 in UDP datagrams.
@@ -61,7 +61,7 @@ pub enum Roce {
 /// Address and options of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Local address and port; the provider chooses for port 0.
+    /// Local address and port. For port 0, the provider chooses the port.
     pub address: SocketAddr,
     /// Maximum unanswered connection requests.
     pub backlog: u32,
@@ -91,28 +91,30 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
 pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
-    /// Maximum receives of the endpoint used at a time by this queue pair, if the device has no
-    /// shared receive queue. A completed receive counts until posted again.
+    /// Maximum number of the endpoint's receives that this queue pair may use at a time. Applies
+    /// only if the device has no shared receive queue. A completed receive counts until it is
+    /// posted again.
     pub receives: u32,
-    /// Maximum outstanding READs sent by this end, which the provider lowers to the limits of peer
-    /// and device.
+    /// Maximum number of outstanding READs sent by this end. The provider lowers this number to the
+    /// limits of the peer and the device.
     pub initiator_depth: u8,
-    /// Maximum outstanding READs answered by this end.
+    /// Maximum number of outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets; `None`: that of the peer's connection request.
+    /// Traffic class of sent packets. `None` stands for the traffic class of the peer's connection
+    /// request.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None`: the provider's default.
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
-    /// Time without an acknowledgement after which an adapter repeats packets, for up to four times
-    /// this time; `None`: chosen by the connection manager. User-space RoCE measures the round trip
-    /// instead.
+    /// Time after which an adapter repeats unacknowledged packets. An adapter may wait up to four
+    /// times as long. With `None`, the connection manager chooses the time. User-space RoCE
+    /// measures the round trip instead.
     pub ack_timeout: Option<AckTimeout>,
     /// Retries after a receiver-not-ready NAK, 0..=7, where 7 means unlimited.
     pub rnr_retry_count: u8,
-    /// Time after which the peer may repeat a SEND for which no receive was posted, as a code of
-    /// IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
+    /// Time after which the peer may repeat a SEND for which no receive was posted. The code is
+    /// that of IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
     pub min_rnr_timer: u8,
 }
 
@@ -149,7 +151,7 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address; the provider chooses for `None`.
+    /// Local address. With `None`, the provider chooses the address.
     pub local: Option<IpAddr>,
     /// P_Key of the queue pair.
     pub pkey: PKey,

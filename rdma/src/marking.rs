@@ -33,7 +33,8 @@ use core::net::IpAddr;
 /// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS); `None`: that of the peer's connection request, or 0.
+    /// Traffic class (ToS). `None` stands for the traffic class of the peer's connection request,
+    /// or 0.
     pub traffic_class: Option<u8>,
     /// Hop limit; `None`: the provider's default.
     pub hop_limit: Option<u8>,
@@ -105,9 +106,9 @@ pub struct RuleError {
 }
 
 impl Rules {
-    /// Creates rules from `lines`, applied in order.
+    /// Creates rules from `lines`, which are applied in order.
     ///
-    /// A line with `tclass=-1` removes the rule with the same scope, as in the driver's file.
+    /// As in the driver's file, a line with `tclass=-1` removes the rule with the same scope.
     ///
     /// # Errors
     /// A line cannot be parsed, or two rules have the same scope.

@@ -85,7 +85,6 @@ pub enum PKeyError {
 impl FromStr for PKey {
     type Err = PKeyError;
 
-    /// Parses "0x8001", the format of sysfs, or a decimal number such as "32769".
     fn from_str(text: &str) -> Result<Self, PKeyError> {
         let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
         let bits = match hexadecimal {

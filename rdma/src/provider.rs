@@ -55,7 +55,7 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
-    /// Sets traffic class and hop limit of the answer, also of a REJ.
+    /// Sets traffic class and hop limit of a REJ or REP that answers the request.
     ///
     /// To accept a request with this marking, pass it in [`QpOptions`] too.
     pub fn mark(&mut self, marking: Marking) {
@@ -91,7 +91,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Returns, for each device, the counters that the operating system does not have.
+    /// Returns each device's counters, except those that the operating system offers.
     fn counters(&self) -> Vec<DeviceCounters> {
         Vec::new()
     }
@@ -117,12 +117,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Returns a unique number; a device plugged in again has a new one.
+    /// Returns a unique number. A device that is plugged in again has a new number.
     fn id(&self) -> u64;
 
     /// Returns this adapter with a new protection domain.
+    ///
     /// Only queue pairs of endpoints opened on the result can access memory registered with it. A
-    /// host uses one domain per association, so that each target can use only the keys given to it.
+    /// host uses one domain per association, so that each target can use only the keys given to
+    /// that target.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
     /// Pins and registers the whole `mapping` until the region is dropped.
@@ -160,7 +162,8 @@ pub struct EndpointLimits {
     pub responder_resources: u8,
     /// True if [`Operation::SendWithInvalidate`](crate::Operation) is supported.
     pub send_with_invalidate: bool,
-    /// True if any queue pair may use any receive; otherwise [`QpOptions::receives`] divides them.
+    /// True if any queue pair may use any receive. Otherwise, [`QpOptions::receives`] limits the
+    /// receives of each queue pair.
     pub shared_receives: bool,
 }
 
@@ -232,11 +235,11 @@ pub trait Endpoint {
     /// Posts a chain of work requests in order: all of them or none.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
-    /// Writes up to `out.len()` completions to `out` and returns their number. Later entries
-    /// are stale.
+    /// Writes up to `out.len()` completions to `out` and returns their number. Later entries are
+    /// stale.
     ///
     /// A software endpoint does its network work here. It may delay acknowledgements until a
-    /// response can carry them; [`arm`](Self::arm) sends delayed ones.
+    /// response can carry them. [`arm`](Self::arm) sends the delayed acknowledgements.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Appends the pending connection events to `out`.
@@ -244,8 +247,8 @@ pub trait Endpoint {
 
     /// Handles all connection messages that have arrived at this machine.
     ///
-    /// The next [`poll_events`](Self::poll_events) reports the connections ended by them, before
-    /// any completion is polled. Makes a system call: not for the data path.
+    /// The next [`poll_events`](Self::poll_events) reports the connections that these messages
+    /// ended. Makes a system call: not for the data path.
     fn drain_connections(&mut self);
 
     /// Closes the connection.

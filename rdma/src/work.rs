@@ -22,7 +22,7 @@ impl QpId {
         Self(((generation as u32) << 16) | slot as u32)
     }
 
-    /// Returns the slot. Slots are dense from 0 and can index a table.
+    /// Returns the slot. Slots are numbered from 0 without gaps, so they can index a table.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
@@ -302,7 +302,7 @@ impl Completion {
 /// Reason why a chain was not posted. No request of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// More requests would be outstanding than the queue permits, which the caller must prevent.
+    /// The queue does not permit so many outstanding requests. The caller must prevent this error.
     #[error("the send queue is full")]
     Full,
     /// The queue pair is broken or closed. An event reports the reason.

@@ -6,7 +6,6 @@ use crate::config::MARKING_RULES_MAX;
 use crate::file::MarkingTable;
 use crate::key_path::KeyPath;
 
-/// Parses rules one by one, so that an error shows the rule's line.
 pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &MarkingTable) -> Rules {
     let mut rules = Rules::default();
     let lines = table.rules.as_deref().unwrap_or_default();

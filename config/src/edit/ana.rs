@@ -8,7 +8,8 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener; `None`: of all groups without an own entry.
+    /// Sets the ANA state of `group` at a listener. With `None`, sets the state of all groups that
+    /// have no entry.
     pub fn set_ana(
         &mut self,
         address: Traddr,
@@ -34,7 +35,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of a subsystem's `group` at a listener; `None`: of all groups.
+    /// Sets the ANA state of a subsystem's `group` at a listener. With `None`, sets the state of
+    /// all groups.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
@@ -60,7 +62,7 @@ impl Draft {
     }
 
     /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
-    /// applies; `None`: of all groups.
+    /// applies. With `None`, removes the states of all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -80,7 +80,7 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a host group. The check of the edited text fails if a list names the group.
+    /// Removes a host group. If a list still names the group, the check of the edited text fails.
     pub fn remove_host_group(&mut self, name: &str) -> Result<(), EditError> {
         let removed = remove(self.document.as_table_mut(), KEY, |table| {
             is_it(table, name)

@@ -116,7 +116,7 @@ impl Draft {
         Ok(keys.map(|key| text_of(host?, key).map(str::to_owned)))
     }
 
-    /// True if the keyring has this key, not marked as removed.
+    /// True if the keyring has this key, and the key is not marked as removed.
     pub fn has_key(&mut self, name: &str) -> bool {
         let mut keys = tables(self.document.as_table_mut(), KEY);
         keys.any(|table| is_it(table, name) && !is_removed(table))

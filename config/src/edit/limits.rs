@@ -137,8 +137,7 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // The burst is removed with the last rate, because it is invalid without one. A burst set
-        // by the caller stays, and the check of the edited text reports the error.
+        // The burst is removed with the last rate, because it is invalid without a rate.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }

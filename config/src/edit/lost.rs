@@ -8,7 +8,6 @@ use crate::config::DIRECTORY_PREFIX;
 const RESTRICTIONS: [&str; 4] = ["hosts", "limits", "read_only", "write_protection"];
 const RESTRICTIONS_MAX: usize = 512;
 
-/// Returns the restrictions of a namespace in TOML, shortened.
 fn restrictions(namespace: &Table) -> String {
     let given = RESTRICTIONS.iter().filter_map(|key| {
         let item = namespace.get(key)?;
@@ -27,7 +26,6 @@ fn restrictions(namespace: &Table) -> String {
 #[derive(Debug, Default)]
 pub(super) struct LostSettings {
     pub(super) restrictions: String,
-    /// Directory whose files are namespaces.
     pub(super) directory: Option<String>,
 }
 

@@ -201,8 +201,8 @@ impl NewNamespace {
     }
 }
 
-/// Warnings about settings that a removal also removes, and that the same object lacks if added
-/// again.
+/// Warnings about settings that are removed with an object. The object lacks these settings if it
+/// is added again.
 pub type Losses = Vec<String>;
 
 /// Editable text of a configuration file.

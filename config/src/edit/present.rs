@@ -19,7 +19,8 @@ pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
-/// Values in the file that stand for another value. The value in force is then compared too.
+/// Values that stand for another value. If the file contains one of them, the value in force is
+/// compared too.
 const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 
 const SHOWN_MAX: usize = 8;
@@ -45,13 +46,13 @@ impl Draft {
 
     /// Returns the NSID of this namespace if the file has it.
     ///
-    /// Without an NSID in `new`, returns a namespace with the same export and all given settings.
-    /// Memory and null disks are never found so, because each is a new disk. `in_force` contains
-    /// the settings in force by NSID; `None` if they are unknown.
+    /// If `new` has no NSID, returns a namespace with the same export and all given settings.
+    /// Memory and null disks are then never returned, because each is a new disk. `in_force`
+    /// contains the settings in force by NSID; `None` if they are unknown.
     ///
     /// # Errors
     /// The namespace with this NSID has another value of a given setting. If `new` has no NSID and
-    /// `in_force` is `None`, a namespace with the same export may be the same one.
+    /// `in_force` is `None`, a namespace with the same export cannot be compared.
     pub fn has_namespace(
         &self,
         nqn: &str,

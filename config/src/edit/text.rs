@@ -16,7 +16,7 @@ const MARK: char = '\0';
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     whole: String,
-    /// Byte offset in `whole` of the last namespace's end, by subsystem NQN.
+    /// End of the last namespace of each subsystem, as a byte offset in `whole`, by NQN.
     ends: HashMap<String, usize>,
     /// True if the text contains a multi-line string, whose lines could look like a namespace.
     has_long_strings: bool,
@@ -54,8 +54,8 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last table with one, whose removal
-        // would move them.
+        // `toml_edit` writes tables without a position after the last table that has one. If that
+        // table is removed, the others move.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {

@@ -16,7 +16,7 @@ pub(super) struct Tracked {
     added: Vec<(String, Table)>,
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// NSIDs in use, by NQN: a cache, because a scan of thousands of tables takes long.
+    /// Cache of the NSIDs in use, by NQN.
     taken: HashMap<String, Taken>,
     text: Option<Text>,
 }
@@ -75,7 +75,6 @@ impl Tracked {
         self.text = None;
     }
 
-    /// Returns the comments to keep, and the restrictions of the removed namespace.
     pub(super) fn remove_namespace(
         &mut self,
         at: usize,

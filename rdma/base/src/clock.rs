@@ -103,11 +103,8 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a simulated stop of the program: after `looks` more reads, the clock jumps forward
+    /// Schedules a simulated stop of the program. After `looks` more reads, the clock jumps forward
     /// by `time`.
-    ///
-    /// A program notices a stop only when it reads the clock, so each value of `looks` stops the
-    /// program at another possible point.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

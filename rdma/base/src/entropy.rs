@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Returns 64 random bits of the operating system.
 ///
 /// # Panics
-/// The system has no random numbers; any other source would be predictable.
+/// The operating system cannot supply random numbers.
 #[must_use]
 pub fn draw() -> u64 {
     getrandom::u64().unwrap_or_else(|error| panic!("the system has no random numbers: {error}"))
@@ -46,7 +46,7 @@ impl Entropy {
         }
     }
 
-    /// Creates a source that returns the numbers of `draw`, for tests.
+    /// Creates a source that calls `draw` for each number, for tests.
     #[must_use]
     pub fn of(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self {
@@ -60,7 +60,6 @@ impl Entropy {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // A panic cannot leave the generator inconsistent, so a poisoned lock is harmless.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -1,8 +1,7 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
 //! Any machine that reaches a listener can cause log lines. Each such line needs a [`LogLine`],
-//! granted by the token bucket of its [`Topic`]. Counters of suppressed lines are logged while they
-//! grow.
+//! granted by the token bucket of its [`Topic`].
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
 //! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before all other
@@ -54,8 +53,7 @@ impl Topic {
     }
 
     /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection`
-    /// covers sixteen hosts with 64 queues each. In the long run, all topics except `Detail`
-    /// together have ten lines per second.
+    /// covers sixteen hosts with 64 queues each.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),

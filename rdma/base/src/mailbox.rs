@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
-/// Queue of messages to one thread. The messages, the flag behind [`Self::is_empty`] (which takes
-/// no lock) and the readiness of the descriptor change together under the lock.
+/// Queue of messages to one thread, which waits for messages on a file descriptor.
+/// [`Self::is_empty`] takes no lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<MessageQueue<T>>,
@@ -39,8 +39,8 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Returns a descriptor that is readable while the mailbox has messages, and between
-    /// [`Self::nudge`] and [`Self::rest`].
+    /// Returns a descriptor that is readable while the mailbox has messages. After [`Self::nudge`],
+    /// the descriptor stays readable until [`Self::rest`].
     #[must_use]
     #[inline]
     pub fn fd(&self) -> RawFd {
@@ -91,7 +91,7 @@ impl<T> Mailbox<T> {
         self.wake.wake();
     }
 
-    /// Ends the readiness caused by [`Self::nudge`], before an owner without work sleeps.
+    /// Ends the effect of [`Self::nudge`]. The owner calls this method before it sleeps.
     #[inline]
     pub fn rest(&self) {
         let mut waiting = self.lock();
@@ -112,7 +112,6 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, MessageQueue<T>> {
-        // Each change of the state is a single step, so a poisoned lock is harmless.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, soc
 const HEADER: usize = 16;
 /// Size of the receive buffer in bytes; the kernel sends parts of up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Receive timeout. The kernel normally answers before the request's system call returns.
+/// Receive timeout.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Message of the kernel's answer.
@@ -68,7 +68,6 @@ impl Netlink {
 /// (rtnetlink(7)).
 pub fn address_reports() -> io::Result<OwnedFd> {
     let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-    // `None` selects protocol 0, which is NETLINK_ROUTE.
     reports(None, groups as u32)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`confine`] runs a job that owns its state, and returns the job's panic as an error. Any other
 //! panic ends the process ([`end_process_on_panic`]): shared state may be inconsistent, and hosts
-//! would wait forever. The service manager restarts the process, and hosts reconnect.
+//! would wait forever.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -36,8 +36,7 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Text of the last confined panic, for the log line of `end_process`. A poisoned lock is harmless,
-/// because the value is replaced in one step.
+/// Text of the last confined panic, which [`end_process`] logs.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -142,7 +141,7 @@ pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
 
-/// Polls a future, with each poll confined. Returns `None` after a panic.
+/// Runs a future. Returns `None` after a panic in the future.
 pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     std::future::poll_fn(move |context| {
@@ -256,7 +255,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic, and returns whether it is confined; one during another panic is not.
+/// Records a panic. Returns whether [`confine`] will catch it. A panic during another panic is
+/// never caught.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {

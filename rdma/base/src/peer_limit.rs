@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). Lines
-//! about datagrams are charged to a stranger: their source may be forged, and must not suppress
-//! lines about a host.
+//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The
+//! source of a datagram may be forged, so a line about a datagram counts for a stranger. It
+//! therefore cannot suppress lines about a host.
 
 use std::time::{Duration, Instant};
 

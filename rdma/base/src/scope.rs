@@ -15,7 +15,7 @@ pub struct ScopedAddr {
 }
 
 impl ScopedAddr {
-    /// Returns an address with a scope, which is dropped unless `ip` is a link-local IPv6 address.
+    /// Creates an address. The scope is dropped unless `ip` is a link-local IPv6 address.
     #[must_use]
     pub fn new(ip: IpAddr, scope_id: u32) -> Self {
         let scope_id = if is_link_local(ip) { scope_id } else { 0 };

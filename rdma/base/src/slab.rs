@@ -40,7 +40,7 @@ impl Generation for u32 {
 /// Key of a value in a [`Slab`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key<G = u32> {
-    /// Index of the slot. Indices are dense from 0.
+    /// Index of the slot. Slots are numbered from 0 without gaps.
     pub index: u32,
     /// Number of earlier values in the slot, plus the slab's first generation.
     pub generation: G,

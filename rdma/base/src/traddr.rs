@@ -1,6 +1,6 @@
-//! Text of transport addresses: an IP address, and the interface name if it is link-local.
+//! Text of transport addresses. A link-local address includes the name of its interface.
 //!
-//! The name is kept as written, because the interface may appear later.
+//! The name is kept as written, because the interface may not exist yet.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,6 @@ pub struct Traddr {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Scope([u8; SCOPE_MAX]);
 
-/// Maximum length of an interface name in bytes: IFNAMSIZ without the terminating zero.
 const SCOPE_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Transport address and service (TRADDR and TRSVCID): `192.0.2.1:4420` or `[fe80::1%eth0]:4420`.
@@ -39,7 +38,7 @@ pub enum TraddrError {
     /// Scope on an address that is not link-local.
     #[error("{0} has no scope, only link-local addresses have one: leave out what follows it")]
     NotLinkLocal(IpAddr),
-    /// Text after `%` that is no interface name.
+    /// Text after `%` that is not an interface name.
     #[error("{0:?} is not the name of a network interface")]
     NotAnInterface(String),
     /// The machine has no interface of that name or index.
@@ -205,8 +204,6 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
 }
 
 impl From<SocketAddr> for Trid {
-    /// Converts the address, with the name of its interface if this network namespace has the
-    /// interface.
     fn from(address: SocketAddr) -> Self {
         let scoped = ScopedAddr::from(address);
         let scope = match scoped.scope_id() {

@@ -105,7 +105,7 @@ counters! {
     np_cnp_sent,
     /// CNPs that reduced a queue pair's rate.
     rp_cnp_handled,
-    /// CNPs ignored: more than one per round trip, no unacknowledged data, or congestion control
-    /// disabled.
+    /// CNPs ignored, because no data was unacknowledged, congestion control was disabled, or an
+    /// earlier CNP arrived in the same round trip.
     rp_cnp_ignored,
 }

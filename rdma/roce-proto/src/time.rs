@@ -6,8 +6,6 @@ use core::time::Duration;
 use cairn_base::allowance::Moment;
 
 /// Point in time, relative to a start chosen by the owner of the state machines.
-///
-/// The standard library's `Instant` is not used: it needs the operating system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 

@@ -1,4 +1,5 @@
-//! Each parser rejects arbitrary bytes, or returns a value that survives a round trip.
+//! Each parser rejects arbitrary bytes, or returns a value that stays equal when it is encoded and
+//! parsed again.
 
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE};

@@ -8,9 +8,8 @@
 //! cargo run -p cairn-roce --example rping -- client 192.0.2.2 10 65535
 //! ```
 //!
-//! The client sends the location of its data; the server READs the data and confirms. The client
-//! then sends the destination of the echo; the server WRITEs there and confirms. A location is
-//! big-endian: address (8 bytes), key (4), length (4).
+//! The client sends the location of its data, and the server READs the data and confirms. The
+//! client then sends the destination of the echo, and the server WRITEs there and confirms.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};

@@ -41,9 +41,8 @@ pub struct Keys {
 #[derive(Debug, Clone, Default)]
 struct Table {
     local: Vec<Option<Arc<Region>>>,
-    /// Regions, indexed by the low bits of their remote keys.
-    /// The length is a power of two. At least half of the entries are free, so that a random key
-    /// with a free entry is found soon.
+    /// Regions, indexed by the low bits of their remote keys. At least half of the entries are
+    /// free, so that few random keys must be drawn until one fits.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -57,8 +56,8 @@ pub struct Regions {
     entropy: Entropy,
 }
 
-/// Copy of a domain's regions for one endpoint. An invalidated key is refused at once, but a new
-/// key is known only after [`View::refresh`].
+/// Copy of a domain's regions for one endpoint. An invalidated key stops working at once, but a new
+/// key works only after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -200,7 +199,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions again if they have changed, which a single atomic load shows.
+    /// Copies the regions again if they have changed.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();

@@ -96,8 +96,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // The lock of this statement must be released before `handle` is dropped: after a failure,
-        // the drop sends a REJ and locks the network.
+        // This statement releases the lock before `handle` is dropped. After a failure, the drop
+        // sends a REJ and takes the lock again.
         let qp = self
             .device
             .shared

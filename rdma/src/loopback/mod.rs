@@ -53,9 +53,8 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // Each value is an `Arc`, because a listener's callback runs without this lock.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Only numbers are stored, because devices would form a reference cycle with this structure.
+    // Only numbers are stored, because devices contain references to this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -155,14 +154,14 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Makes the device with `address` delay one kind of its peers' work requests.
+    /// Makes the device with `address` delay one kind of work requests that its peers send.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Executes the oldest delayed work request of one queue pair: `number`, modulo their count,
-    /// selects among those with delayed ones. Returns false if none is delayed.
+    /// Executes the oldest delayed work request of one queue pair. `number`, modulo the number of
+    /// queue pairs with delayed work, selects the queue pair. Returns false if no work is delayed.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

@@ -86,7 +86,6 @@ impl Network {
     }
 
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // Keys are not consecutive, so that a test with a guessed key fails.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -108,7 +107,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have invalidated `rkey`, which may now belong to another region.
+        // A peer may have invalidated `rkey`. Another region may then use the same `rkey`.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }

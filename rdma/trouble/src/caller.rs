@@ -7,7 +7,7 @@ pub enum End {
     Target,
 }
 
-/// Calling end, and the names of the programs at both ends as typed in commands.
+/// End at which the caller runs, and names of the programs at both ends, as typed in commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// End at which the caller runs.

@@ -58,7 +58,7 @@ pub enum Next {
     OtherLog,
     /// Collect data for a bug report.
     Report,
-    /// Command for each end, in which PROGRAM stands for the calling program, TARGET for the
+    /// Command for each end, in which PROGRAM stands for the calling program, and TARGET for the
     /// target's program.
     Own {
         /// Command at the host.
@@ -167,15 +167,15 @@ pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 
-/// Searches the tables for the entries that explain `word`, if it is a pasted line of a log.
-/// Otherwise, returns those with the number `word`, or with `word` in their name or meaning.
+/// Returns the entries that explain `word`. If `word` is a pasted line of a log, these are the
+/// entries for its words and numbers. Otherwise, their number is `word`, or their name or meaning
+/// contains `word`.
 #[must_use]
 pub fn search(word: &str) -> Vec<Found> {
     let pasted = paste::explain(word);
     if !pasted.is_empty() {
         return pasted;
     }
-    // Linux logs its error numbers as negative ones.
     let negative = word.strip_prefix('-').and_then(|word| word.parse().ok());
     if let Some(code) = negative {
         let found = of(&LINUX_ERRORS, code).map(|trouble| Found {

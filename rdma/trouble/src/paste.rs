@@ -32,8 +32,7 @@ pub(super) fn explain(text: &str) -> Vec<Found> {
         let rest = text.split_once(&first).map(|(_, rest)| rest);
         rest.is_some_and(|rest| last.is_none_or(|last| rest.contains(&last)))
     });
-    // The longest name is the most specific one. Names that it contains explain less, and are
-    // removed.
+    // The longest name is the most specific one, so shorter names within it are removed.
     let mut lines: Vec<&Trouble> = lines.collect();
     let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
     lines.retain(|line| {

@@ -113,11 +113,11 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs that the peer sends: its message calls this number the initiator
-    /// depth, but the kernel exchanges the two fields.
+    /// Maximum number of outstanding READs that the peer sends. The peer's message has this number
+    /// in the field for the initiator depth, but the kernel exchanges the two fields.
     pub(crate) responder_resources: u8,
-    /// Maximum outstanding READs that the peer answers, which its message calls responder
-    /// resources.
+    /// Maximum number of outstanding READs that the peer answers. The kernel exchanges this field,
+    /// too.
     pub(crate) initiator_depth: u8,
 }
 
@@ -373,7 +373,7 @@ const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
     /// Returns connection parameters with a pointer to `private_data`. The parameters must not be
-    /// used longer than `private_data` exists.
+    /// used after `private_data` is dropped.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),

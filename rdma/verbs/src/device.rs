@@ -23,7 +23,7 @@ pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // The watcher is dropped before `domain`, and thus stops before the device is closed.
+    // `_watcher` is dropped before `domain`, so that its thread stops before the device is closed.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,

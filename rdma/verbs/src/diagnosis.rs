@@ -11,8 +11,8 @@ use crate::sys::{
     ibv_device, ibv_device_attr,
 };
 
-/// Length of the buffer for `struct ibv_port_attr` in words of 32 bits. The structure has 52 bytes,
-/// first `state`, `max_mtu` and `active_mtu`.
+/// Length of the buffer for `struct ibv_port_attr` in words of 32 bits. The first three fields of
+/// the structure are `state`, `max_mtu` and `active_mtu`.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;
@@ -26,7 +26,7 @@ pub struct PortMtu {
     pub max: u32,
 }
 
-/// Attributes of a device that matter to Cairn: those of `ibv_devinfo -v`.
+/// Attributes of a device that matter to Cairn, as in `ibv_devinfo -v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceAttributes {
     /// True for an iWARP device.

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Name of librdmacm. Its handle finds the functions of libibverbs too, on which it depends.
+/// Name of librdmacm. Its handle also finds the functions of libibverbs.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads

@@ -56,7 +56,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // After a request for port 0, later attempts must use the port that was chosen first.
+        // If the configured port is 0, later attempts must use the port that was chosen first.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -123,7 +123,7 @@ impl ListenerThread {
     }
 
     /// Handles events until the listener is dropped. After a panic, the thread creates a new
-    /// identifier, because the old one may be inconsistent.
+    /// identifier, because the old identifier may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -222,7 +222,8 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // A listener on 0.0.0.0 or [::] uses all devices, and each device has its own index.
+            // A listener on 0.0.0.0 or [::] uses all devices, and each device has its own index of
+            // the P_Key.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -237,7 +238,6 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel exchanges the two fields. The names here are from the peer's view.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

@@ -20,8 +20,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Multiplicative hash (Knuth, TAOCP, 6.4). The factor is 2^64 divided by the golden ratio.
-        // The high bits are folded into the low bits, because the map uses the low bits.
+        // Multiplicative hash (Knuth, TAOCP, 6.4). The high bits are folded into the low bits,
+        // because the map uses the low bits.
         let product = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

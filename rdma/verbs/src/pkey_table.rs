@@ -12,8 +12,6 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// Returns the index of a P_Key with the same membership bit, because a limited member accepts
-    /// fewer packets than a full one.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

@@ -47,8 +47,8 @@ impl VerbsProvider {
         })
     }
 
-    /// Checks that a listener could use this address and its device, by binding it briefly; no host can connect
-    /// meanwhile.
+    /// Checks that a listener could use this address and its device. The check binds the address
+    /// for a short time, in which no host can connect.
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         let mut id = Id::new(&channel, LISTENING)?;

@@ -1,9 +1,8 @@
 //! Receives on a device without shared receive queues, where each queue pair has its own queue.
 //!
-//! The owner posts receives to the endpoint, which distributes them to its queue pairs. A spare
-//! receive counts for the queue pair that gets it, until the owner posts it again after its
-//! completion. No queue pair therefore has more receives than its quota, even if the owner keeps
-//! completed ones for a long time.
+//! The owner posts receives to the endpoint, which distributes them to its queue pairs. A receive
+//! counts for its queue pair even after its completion, until the owner posts it again. No queue
+//! pair therefore has more receives than its quota.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -16,14 +15,14 @@ use crate::number_hash::NumberHasher;
 enum Holder {
     Spare,
     Posted(QpId),
-    /// Flushed. The receive becomes spare when its queue pair is destroyed.
+    /// The receive is flushed, and becomes spare when its queue pair is destroyed.
     Flushed(QpId),
     /// The owner has the receive, or has never posted it.
     Owner,
 }
 
-/// Receive posted to a device. `turn` identifies the posting, because a driver may report an
-/// earlier posting after the destruction of its queue pair.
+/// Receive posted to a device. `turn` identifies the posting, because a driver may report an old
+/// posting after its queue pair was destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) slot: u32,
@@ -52,16 +51,14 @@ impl Quota {
 }
 
 pub(crate) struct ReceiveQuotas {
-    /// Holder of each receive, by its slot.
     holders: Box<[Holder]>,
     turns: Box<[u16]>,
     spare: VecDeque<u32>,
-    /// Queue pair of each receive that the owner has, by the owner's id.
+    /// Queue pairs of the completed receives that the owner still has, by the id of the receive.
     lent: HashMap<u64, QpId, BuildHasherDefault<NumberHasher>>,
-    /// Quota of each queue pair, by its slot.
     quotas: Box<[Option<Quota>]>,
     needy: VecDeque<QpId>,
-    /// Number of receives that all queue pairs lack until their quotas are full.
+    /// Number of receives that are missing until the quotas of all queue pairs are full.
     wanted: u32,
 }
 
@@ -72,8 +69,8 @@ impl ReceiveQuotas {
             holders: vec![Holder::Owner; receives].into(),
             turns: vec![0; receives].into(),
             spare: VecDeque::with_capacity(receives),
-            // The capacity is twice the maximum, because the map then reuses removed entries
-            // without allocating.
+            // The capacity is twice the maximum, so that the map reuses removed entries without
+            // allocating.
             lent: HashMap::with_capacity_and_hasher(2 * receives, BuildHasherDefault::default()),
             quotas: vec![None; queue_pairs.into()].into(),
             needy: VecDeque::with_capacity(queue_pairs.into()),
@@ -94,8 +91,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the maximum number of spare receives for one queue pair. If there are fewer spare
-    /// receives than are wanted, each queue pair gets an equal part.
+    /// Returns the maximum number of spare receives for one queue pair. If receives are scarce,
+    /// each queue pair gets an equal part.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {
@@ -162,7 +159,7 @@ impl ReceiveQuotas {
 
     pub(crate) fn completed(&mut self, posting: Posting, id: u64) -> Option<QpId> {
         let qp = self.leave(posting, |_| Holder::Owner)?;
-        // If an owner uses an id twice, the later receive counts.
+        // If an owner uses an id twice, only the later receive counts.
         if let Some(older) = self.lent.insert(id, qp) {
             self.give_back(older);
         }
@@ -195,7 +192,8 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Removes a destroyed queue pair. All its receives become spare, even unreported ones.
+    /// Removes a destroyed queue pair. All its receives become spare, even if the device has not
+    /// reported them.
     pub(crate) fn close(&mut self, qp: QpId) {
         if self.quota(qp).is_none() {
             return;
@@ -280,7 +278,6 @@ mod tests {
         assert_eq!(completed(&mut quotas, 0, 0), Some(one));
         assert_eq!(completed(&mut quotas, 0, 0), None, "completed once");
         assert_eq!(completed(&mut quotas, 2, 2), Some(two));
-        // Only the second queue pair gets a receive again, because this receive counted for it.
         quotas.add(2, 2);
         assert_eq!(serve(&mut quotas), [(1, vec![2])]);
         quotas.add(0, 0);

@@ -51,7 +51,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Sends a REJ. If this fails, the peer no longer waits for an answer.
+/// Sends a REJ. Errors are ignored, because the peer then no longer waits for an answer.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

@@ -49,8 +49,8 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Under the lock of `mailboxes`, a removal that this check misses will find the new mailbox
-        // in the list.
+        // The lock of `mailboxes` is held, so a removal after this check will notify the new
+        // mailbox.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -91,7 +91,6 @@ impl Subscribers {
                 )));
             }
             AsyncEvent::Other(sys::IBV_EVENT_DEVICE_FATAL) => self.device_removed(),
-            // GIDs, P_Keys and subnet managers change often, so the level is debug.
             AsyncEvent::Other(kind) => cairn_base::peer_detail!(device, kind, "device event"),
         }
     }
@@ -104,7 +103,6 @@ fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change of the state is a single step, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -148,8 +146,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed after a panic, because its events are no longer read. The next
-/// connection opens it again.
+/// Reports the device as removed after a panic, because its events are no longer read.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());
@@ -186,7 +183,6 @@ fn watch(
             }
         }
         if subscribers.is_removed() {
-            // The kernel removes the device only after the identifier is destroyed.
             drop(sentinel);
             wait_readable([stop.fd()], None);
             return;

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Minimum time between two polls that suggests that another thread used the core.
+/// A longer time between two polls suggests that another thread used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
 /// Lost time above which the core counts as shared.
@@ -47,7 +47,6 @@ impl Contention {
         too_much
     }
 
-    /// True if the kernel preempted the thread since the last call.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

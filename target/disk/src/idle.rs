@@ -1,9 +1,10 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
 //! If the last two gaps between work were shorter than `poll_idle`, the reactor polls for twice the
-//! last gap; otherwise, it sleeps at once. One short gap is not enough, because no more work may
-//! follow, as after a keep alive. `poll_idle` must exceed the wake-up time of both peers (about 100
-//! us on a dedicated processor): otherwise, each peer sleeps while the other one wakes up.
+//! last gap. Otherwise, it sleeps at once. A single short gap, such as the one before a keep alive,
+//! does not show that more work will follow. `poll_idle` must exceed the wake-up time of both peers
+//! (about 100 us on a dedicated processor). Otherwise, each peer sleeps while the other peer wakes
+//! up.
 //!
 //! After [`CORE_KEPT`], each poll yields the core to threads that produce work. On a busy core, the
 //! reactor also tries sleeping ([`SleepTrial`]).
@@ -14,7 +15,6 @@ use crate::sleep_trial::SleepTrial;
 
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
-/// Time without work after which a poll yields the core.
 const CORE_KEPT: Duration = Duration::from_micros(20);
 
 /// Action after a round without work.

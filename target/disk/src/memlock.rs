@@ -9,7 +9,6 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
 }
 
-/// Logs once that buffers are not pinned, so that each I/O must look up their pages.
 pub(crate) fn report(needed: usize) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {

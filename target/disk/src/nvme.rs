@@ -16,7 +16,7 @@ pub(crate) const RANGE_BYTES: usize = 16;
 /// Maximum blocks of a command (NLB has 16 bits, 0-based).
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
-/// Offset of NVMe statuses in error numbers, above all errnos.
+/// Offset of error numbers that represent an NVMe status. These numbers exceed all errnos.
 pub(crate) const STATUS: i32 = 1 << 16;
 
 /// Opcodes (NVM, figure 16; Base, figure 138).
@@ -117,7 +117,7 @@ impl Command {
         }
     }
 
-    /// Returns a Dataset Management command that only passes hints, for `bytes` bytes of ranges.
+    /// Returns a Dataset Management command that only passes hints. Its ranges have `bytes` bytes.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {

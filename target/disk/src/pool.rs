@@ -4,7 +4,7 @@
 //! transfer. Up to [`LOOSE_MAX`] freed pages stay unmerged until an allocation would fail, so that
 //! small commands do not split and merge blocks repeatedly.
 
-/// Smallest buffer in bytes: one page, the direct I/O alignment of any disk.
+/// Smallest buffer in bytes: one page, which meets the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;
 
 const LOOSE_MAX: usize = 32;

@@ -1,9 +1,9 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A program that only computes keeps a yielded core for milliseconds: the reactor better sleeps,
-//! because it gets the core back when work arrives. A thread that produces work for the reactor
-//! soon returns the core: sleeping only costs time. No clock or counter distinguishes these
-//! programs, so the reactor tries both ways.
+//! A reactor that polls yields its core. If the other program only computes, it keeps the core for
+//! milliseconds. Sleeping is then better, because the reactor gets the core back when work arrives.
+//! If the other program produces work for the reactor, it soon returns the core, and sleeping only
+//! costs time. No clock or counter distinguishes the two cases, so the reactor tries both ways.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,13 @@ const TRIED: Duration = Duration::from_millis(100);
 /// Minimum factor by which sleeping must increase the command rate. A smaller gain may be chance.
 const WORTH: f64 = 1.1;
 
-/// Time for which the result of a trial applies: at first `KEPT_MIN`, and doubled up to `KEPT_MAX`
-/// by each new trial with the same result.
+/// Time for which the result of a trial applies. The time is first `KEPT_MIN`, and each new trial
+/// with the same result doubles it up to `KEPT_MAX`.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// A result applies twice as long only if the previous result expired at most this long ago.
+/// Maximum time from the expiry of a result to the next result. If more time passes, the next
+/// result applies for `KEPT_MIN` again.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

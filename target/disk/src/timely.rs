@@ -1,12 +1,12 @@
 //! System calls that are made shortly after the clock was read, or not at all. A thread that was
 //! stopped between the reading and the call would act on a stale decision.
 //!
-//! The time stamp counter is read before the clock and again before the call, which is not made if
-//! more than `TICKS_MAX` ticks have passed. From the second reading on, the thread is in a
-//! restartable sequence (rseq(2), Linux 4.18, glibc 2.35): if interrupted before the `syscall`
-//! instruction, it skips the call. Without rseq, a window of about ten nanoseconds remains. A pause
-//! by the hypervisor between the second reading and the call is not detected. Processors other than
-//! x86-64 always make the call.
+//! The time stamp counter is read before the clock, and again before the call. The call is skipped
+//! if more than `TICKS_MAX` ticks have passed. From the second reading on, the thread is in a
+//! restartable sequence (rseq(2), Linux 4.18, glibc 2.35). If the thread is interrupted before the
+//! `syscall` instruction, it skips the call. Without rseq, a stop in a window of about ten
+//! nanoseconds is not detected. A pause by the hypervisor between the second reading and the call
+//! is not detected either.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
@@ -41,8 +41,8 @@ impl Look {
     }
 }
 
-/// Makes the call. Returns `None` if too much time has passed and the call was not made; the caller
-/// must then read the clock again.
+/// Makes the call. If too much time has passed, makes no call and returns `None`. The caller must
+/// then read the clock again.
 ///
 /// # Safety
 /// The requirements of the system call must be met.
@@ -71,8 +71,8 @@ mod imp {
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).
     const SEQUENCE_AT: usize = 8;
 
-    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to 3; if interrupted,
-    // it continues at label 4, after the signature registered by glibc.
+    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to label 3. An
+    // interrupted thread continues at label 4, after the signature registered by glibc.
     global_asm!(
         ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
         ".balign 32",

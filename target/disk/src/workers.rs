@@ -12,8 +12,8 @@ use cairn_base::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Errno for a job that panicked. The job may have changed the disk or not. No system call of a
-/// job returns this errno.
+/// Errno for a job that panicked. No system call of a job returns this errno. The job may or may
+/// not have changed the disk.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
 pub(crate) type Ended = Result<u32, i32>;

@@ -10,7 +10,6 @@ use cairn_base::ImageSpec;
 use crate::error::{OpenError, check, words};
 use crate::sys::{self, Functions};
 
-/// Maximum wait for a monitor, in seconds.
 const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Client options: name, value, and whether a failure to set it is an error.
@@ -19,7 +18,7 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("rbd_cache", "false", true),
     // With a timeout, the cluster could execute an operation after the timeout was reported.
     ("rados_osd_op_timeout", "0", true),
-    // Without a copy of the data, librbd may never call back after a failed write, for example of
+    // If librbd does not copy the data, it may never call back after a failed write, for example of
     // a blocklisted client (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),

@@ -43,7 +43,7 @@ impl Drop for Handle {
     }
 }
 
-/// Open RBD image, closed by its keeper thread after the last reference.
+/// Open RBD image. A keeper thread closes the image after the last reference is dropped.
 pub struct Image {
     current: RwLock<Arc<Handle>>,
     spec: ImageSpec,
@@ -87,11 +87,12 @@ impl Image {
         })
     }
 
-    /// Opens the image with a new client, because the cluster blocklisted the old one, whose
-    /// operations end on their own. Blocks until the cluster replies.
+    /// Opens the image with a new client, because the cluster blocklisted the old client.
+    /// Operations of the old client end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// As for [`Self::open`], or the name now belongs to another image. The old client then stays.
+    /// As for [`Self::open`], or the name now belongs to another image. The image then keeps the
+    /// old client.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {

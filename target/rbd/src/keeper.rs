@@ -24,7 +24,6 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Images that are being closed.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -106,7 +105,8 @@ unsafe impl Send for Watch {}
 
 struct Keeper {
     open: Open,
-    /// Boxed, because librbd's callbacks hold its address until the watches are removed.
+    /// The watch is boxed, because librbd's callbacks hold its address until the watches are
+    /// removed.
     watch: Box<Watch>,
     name: String,
     state: Arc<ImageState>,
@@ -119,8 +119,8 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // Without this thread, the target would not detect blocklisting. Therefore the image
-            // counts as failed.
+            // Without this thread, the target would not detect blocklisting, so the image counts as
+            // failed.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}

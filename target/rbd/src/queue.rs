@@ -209,7 +209,7 @@ impl Queue {
         quiet
     }
 
-    /// Returns a descriptor, readable on a completion after [`Self::prepare_sleep`].
+    /// Returns a descriptor that becomes readable on a completion after [`Self::prepare_sleep`].
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.shared.wake.fd()

@@ -28,7 +28,7 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes, the sizes of queue entries, inline: a call would take longer than the
+    /// Copies a queue entry of 16 or 64 bytes inline, because a call would take longer than the
     /// copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {

@@ -31,9 +31,9 @@ pub struct QpTerms {
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics answered by the sender.
+    /// Maximum number of outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics issued by the sender.
+    /// Maximum number of outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
     /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
@@ -142,7 +142,7 @@ pub enum CmEvent {
         /// Ended connection.
         id: ConnId,
     },
-    /// A message without our communication id suggests that the peer has lost the connection.
+    /// A message without the local communication id suggests that the peer has lost the connection.
     ///
     /// The message may be forged, so the connection stays established. The owner probes the peer's
     /// queue pair, and disconnects if no answer arrives.
@@ -168,8 +168,8 @@ pub(super) enum ConnectionState {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected before the RTU arrived, and the peer's address is unproven. The
-    /// RTU proves the address, and then the DREQ is sent.
+    /// The consumer disconnected before the RTU arrived. The DREQ is sent after the RTU, which
+    /// proves the peer's address.
     Left,
     Established,
     DreqSent,
@@ -188,8 +188,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True while the connection is unconfirmed and the peer's address unproven: timers repeat no
-    /// message.
+    /// True until the connection is confirmed, if the peer's address is unproven. Timers then
+    /// repeat no message.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

@@ -26,7 +26,6 @@ impl Identity {
     /// Creates a generator.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
-        // The value 2 in the first byte marks a locally administered EUI-64 (U/L bit).
         let guid = draw() | 0x0200_0000_0000_0000;
         Self { draw, guid }
     }

@@ -54,7 +54,6 @@ impl Manager {
                 }
             }
             Message::Lap(lap) => {
-                // LAP is refused, because Ethernet has no alternate paths (annex A16.4.3).
                 if let Some(id) = self.find(path, lap.ids) {
                     let answer = Message::Apr(Apr {
                         ids: answering(lap.ids),
@@ -84,7 +83,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Sends an answer that is not stored for repetition, at a limited rate to unproven addresses.
+    /// Sends an answer once. Answers to unproven addresses are sent at a limited rate.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -96,8 +95,8 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // The REQ is repeated because the consumer has not decided, or the answer was lost
-            // (IBTA 12.9.8.1).
+            // The REQ is repeated if the consumer has not decided, or if the answer was lost (IBTA
+            // 12.9.8.1).
             match self.state(id) {
                 ConnectionState::RepSent => self.repeat(id, now),
                 ConnectionState::Left => {
@@ -134,7 +133,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // The request is dropped, because an answer would double the traffic of a flood.
+            // The request is dropped, because answers would double the traffic of a flood.
             self.dropped_requests += 1;
             return;
         }
@@ -270,8 +269,8 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // The sender's id may be missing in a REJ that answers a REQ. A REJ that withdraws a REQ
-        // has no other id.
+        // A REJ that answers a REQ may lack the sender's id. A REJ that withdraws a REQ contains
+        // only the sender's id.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -288,8 +287,8 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The REP contains our id. A REJ without it is forged, or was sent before the REP
-            // arrived.
+            // The REP contains our id. A REJ without our id is forged, or the peer sent it before
+            // the REP arrived.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             ConnectionState::Left if of_peer => return self.forget(id),
@@ -319,8 +318,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // Unknown connections are answered too: the peer would repeat an unanswered DREQ (IBTA
-        // 12.9.8.4).
+        // Unknown connections are answered too, because the peer would repeat an unanswered DREQ
+        // (IBTA 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

@@ -34,7 +34,7 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// First interval between repetitions of a message; it doubles up to [`MAX_INTERVAL`].
+/// First interval between repetitions of a message. The interval doubles up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 /// Response timeout announced in REQs, and longest interval between repetitions.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
@@ -42,7 +42,7 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between repetitions of a REP by timer, which only proven addresses receive.
+/// Longest interval at which a timer repeats a REP. Timers repeat a REP only to proven addresses.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -64,8 +64,8 @@ pub struct Manager {
     identity: Identity,
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
-    /// Established connections by the peer's queue pair, without unconfirmed ones: a forged request
-    /// could otherwise block the peer's own request.
+    /// Established connections, by the peer's queue pair. Unconfirmed connections are not listed,
+    /// because a forged request could then block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: RequestBacklog,
     transmits: VecDeque<Transmit>,
@@ -103,8 +103,9 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of dropped connection requests: too many were waiting, the consumer
-    /// ignored them, or answers to unproven addresses exceeded their rate limit.
+    /// Returns the number of dropped connection requests. A request is dropped if too many are
+    /// waiting, if the consumer ignores it, or if answers to unproven addresses exceed their rate
+    /// limit.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
@@ -230,7 +231,6 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, ConnectionState::RepSent)?;
         if connection.quiet {
-            // The address may be forged, so the REP is repeated only if the peer repeats its REQ.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
@@ -295,7 +295,6 @@ impl Manager {
             }
             ConnectionState::Established => self.ask_to_disconnect(id.0, now),
             ConnectionState::ReqSent => {
-                // The peer abandons the connection when it receives this REJ (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                 self.send(id.0, &message, None);
                 self.forget(id.0);
@@ -453,8 +452,7 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports, at a limited rate, that the peer may have lost the connection. The message that
-    /// indicates it may be forged.
+    /// Reports, at a limited rate, that the peer may have lost the connection.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");
@@ -475,7 +473,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Ends a connection without a message, because the peer's address may be unproven.
+    /// Ends a connection without a message to the peer, whose address may be unproven.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

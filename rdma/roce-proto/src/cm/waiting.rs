@@ -1,11 +1,11 @@
 //! Limits for connection requests that wait for the local consumer, or for proof of the peer's
 //! address.
 //!
-//! A source address may be forged, until an RTU with the communication id of the REP proves it.
+//! A source address may be forged until an RTU with the communication id of the REP proves it.
 //! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
-//! replaces an old one: in the network with the most requests, the oldest of the [`Payer`] with the
+//! replaces the oldest request of the [`Payer`] with the most requests, in the network with the
 //! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
-//! request. Requests of proven addresses have other entries.
+//! request.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -19,8 +19,8 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum undecided requests of one [`Payer`] with an unproven address. An undecided request,
-/// which the consumer has not answered, cannot be replaced.
+/// Maximum number of requests of one [`Payer`] with an unproven address that the consumer has not
+/// answered.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
@@ -84,8 +84,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new one replaces. Only requests answered by the consumer can be
-    /// replaced. Each proven address counts as a network.
+    /// Returns the request that a new request replaces. Only requests that the consumer has
+    /// answered can be replaced.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {
@@ -130,8 +130,8 @@ impl RequestBacklog {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Records `address` as proven. At the limit, it replaces the oldest address in the network
-    /// with the most proven addresses.
+    /// Records `address` as proven. If the limit is reached, forgets the oldest address in the
+    /// network with the most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {

@@ -1,16 +1,16 @@
 //! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
 //! - The window grows by one packet when a whole window has been acknowledged, and halves after a
-//!   loss. A loss at the minimum round trip is random, because no packets queue: the window only
-//!   shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts the rate, which then
-//!   recovers by halves, and increases until it limits nothing.
+//!   loss. A loss at the minimum round trip is random, because no packets queue. The window then
+//!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then
+//!   returns to its old value and increases further until the limit ends.
 //!
-//! Notifications can be forged, because they contain no key. They therefore cut the rate at most
-//! once per round trip, and never below half of the rate that window and round trip allow. Real
-//! congestion also causes loss or delay, which reduce that rate further. On a lossless network, the
-//! windows of many queue pairs together can keep a queue full: a notification therefore also
-//! shrinks the window if the round trip shows more than a millisecond of queueing.
+//! An attacker can forge notifications, because they contain no key. Notifications therefore cut
+//! the rate at most once per round trip, and never below half of the rate that the window and the
+//! round trip permit. On a lossless network, the windows of many queue pairs can keep a queue in
+//! the network full. A notification therefore also shrinks the window if packets queue for more
+//! than a millisecond.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 
@@ -22,10 +22,11 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window because of losses; a longer round trip
-/// replaces it.
+/// Minimum time between two reductions of the window because of losses. A longer round trip
+/// replaces this time.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor of the window. A random loss, or a notification while packets queue, removes one eighth.
+/// Divisor of the window. The quotient is subtracted from the window after a random loss, and after
+/// a notification while packets queue.
 const CHANCE: u64 = 8;
 /// A notification shrinks the window only if the queueing delay is longer than this.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
@@ -36,23 +37,24 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between two notifications that have an effect; a longer round trip replaces it.
+/// Minimum time between two notifications that have an effect. A longer round trip replaces this
+/// time.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Lower limit of the rate after a notification, as a fraction of the rate that window and round
-/// trip allow.
+/// Lower limit of the rate after a notification, as a fraction of the rate that the window and the
+/// round trip permit.
 const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
 /// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Assumed round trip of a queue pair that only responds, and thus measures none.
+/// Assumed round trip of a queue pair that only responds and therefore cannot measure one.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
 /// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
 /// Rate before the first notification, in bytes per second: 100 Gbit/s. The rate limit ends when
-/// the rate is back at this value.
+/// the rate reaches this value again.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a sender may be ahead of its rate, so that it can send packets in batches.
+/// Time by which a sender may exceed its rate, so that it can send packets in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -88,7 +90,7 @@ struct Rate {
     noticed_at: Option<Instant>,
     raised_at: Instant,
     periods: u32,
-    /// Time at which the last byte would have left if all bytes had been sent at this rate.
+    /// Time at which all sent bytes would have left at this rate.
     busy_until: Instant,
 }
 
@@ -141,7 +143,8 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// True if the next packet with data may be sent; otherwise, [`Self::held_until`] returns when.
+    /// True if the next packet with data may be sent now. Otherwise, [`Self::held_until`] returns
+    /// the earliest time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -231,8 +234,8 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // The increase grows (hyper increase), because constant steps would take minutes on
-                // a fast link.
+                // The steps grow (hyper increase), because constant steps would take minutes on a
+                // fast link.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }

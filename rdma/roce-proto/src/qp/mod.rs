@@ -69,7 +69,8 @@ pub struct QpConfig {
     pub rnr_retry_count: u8,
     /// RNR timer code: delay requested from the peer if no receive is posted.
     pub min_rnr_timer: u8,
-    /// Acknowledgement timeout; `None`: silence of the peer never breaks the queue pair.
+    /// Acknowledgement timeout. With `None`, the queue pair does not break if the peer stays
+    /// silent.
     pub ack_timeout: Option<Duration>,
 }
 
@@ -80,7 +81,7 @@ impl QpConfig {
 }
 
 /// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
-/// `expected_psn` is the PSN in the REP. Without this PSN, the sender may not have read the REP.
+/// `expected_psn` is the PSN in the REP. A sender that has not read the REP cannot know this PSN.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -203,7 +204,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // Notifications cause none, because two queue pairs could exchange them without end.
+            // A notification causes no other notification. Otherwise, two queue pairs could
+            // exchange notifications without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -226,8 +228,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // Only a sender that has read the REP can send the next PSN, so the request
-                // replaces a lost RTU.
+                // Only a sender that has read the REP knows the next PSN, so the request replaces a
+                // lost RTU.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -239,7 +241,7 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Probes the peer after an unauthenticated claim that its queue pair is gone. Without an
+    /// Probes the peer after an unauthenticated message that its queue pair is gone. Without an
     /// answer, the queue pair breaks.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
@@ -256,7 +258,7 @@ impl Qp {
         }
     }
 
-    /// Returns whether a packet within a super-packet arrived, once this is known.
+    /// Returns whether a packet within a super-packet arrived, as soon as this is known.
     pub fn take_fate(&mut self) -> Option<Joined> {
         let fate = self.requester.take_fate();
         fate.or_else(|| self.responder.take_fate())
@@ -292,7 +294,6 @@ impl Qp {
         if self.question.take_due() {
             return Some(self.emit_probe(out));
         }
-        // If the queued ACK may wait, at most `PASSING` requests are sent before it.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;

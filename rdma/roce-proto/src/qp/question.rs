@@ -4,8 +4,8 @@ use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum and maximum silence after which the peer's queue pair counts as lost; in between, the
-/// retry time of the connection applies.
+/// Minimum and maximum time without a packet of the peer after which its queue pair counts as lost.
+/// Between the two limits, the time is the retry time of the connection.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]

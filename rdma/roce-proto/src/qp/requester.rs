@@ -19,8 +19,8 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Acknowledgement timeout in place of an infinite one: code 20, the longest that is accepted from
-/// peers (IBTA 9.7.6.1.3).
+/// Acknowledgement timeout that replaces an infinite timeout: code 20, the longest that is accepted
+/// from peers (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum length of a message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
@@ -32,7 +32,7 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// Silence of the peer after which the queue pair breaks; `None`: no limit.
+    /// Time without an answer of the peer after which the queue pair breaks; `None`: no limit.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
@@ -42,9 +42,10 @@ pub(super) struct Requester {
     sent: u64,
     end: u64,
     ack_requested: u64,
-    /// True if the last packet before a pause must request an acknowledgement.
+    /// True if signaled work was sent after the last request for an acknowledgement.
     awaited: bool,
-    /// READ requests with missing responses, each as the sequence number after the last response.
+    /// Ends of the READ requests with missing responses. Each end is the sequence number after the
+    /// last response.
     requests: VecDeque<u64>,
     /// Sequence number of the missing READ response that was last requested again.
     refetched: Option<u64>,
@@ -64,9 +65,9 @@ pub(super) struct Requester {
 
 /// Fatal NAK that is not yet confirmed.
 ///
-/// A NAK can be forged, because its PSN can be guessed. The packet is therefore sent again. The NAK
-/// is forged if the peer acknowledges the packet, and genuine if the peer stays silent or repeats
-/// the NAK.
+/// A NAK can be forged, because its PSN can be guessed. The packet is therefore sent again. If the
+/// peer acknowledges the packet, the NAK was forged. If the peer stays silent or repeats the NAK,
+/// the NAK is genuine.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,

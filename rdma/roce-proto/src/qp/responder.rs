@@ -24,8 +24,8 @@ pub(super) struct Responder {
     expected: u64,
     msn: u32,
     inbound: Inbound,
-    /// True if a NAK for `expected` was sent and the packet has not arrived; no other NAK is sent
-    /// meanwhile (IBTA 9.7.5.1.2).
+    /// True if a NAK for `expected` was sent and the packet has not arrived. Until then, no other
+    /// NAK is sent (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
     reads: AnsweredReads,
@@ -33,7 +33,7 @@ pub(super) struct Responder {
     /// True if super-packets contained READ data since the peer last repeated a READ.
     joined: bool,
     fate: Option<Joined>,
-    /// NAK that broke the queue pair, and answers each later request.
+    /// NAK that broke the queue pair, and that answers each later request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -100,7 +100,7 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Handles a request; a broken queue pair only repeats its fatal NAK. Returns true if the
+    /// Handles a request. A broken queue pair only repeats its fatal NAK. Returns true if the
     /// packet is the next in sequence.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
@@ -131,8 +131,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // The packet has arrived, so a queued NAK for it is obsolete. A requested acknowledgement
-        // that the NAK may have replaced must then be sent.
+        // The packet has arrived, so a queued NAK for it is obsolete. The NAK may have replaced an
+        // acknowledgement, which must then be sent.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -177,8 +177,8 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks the payload length (IBTA 9.7.4.1.6): first and middle packets are full, last packets
-    /// are not empty.
+    /// Checks the payload length (IBTA 9.7.4.1.6). First and middle packets must be full, and last
+    /// packets must not be empty.
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -403,8 +403,8 @@ impl Responder {
         };
         let Some(response) = response else { return };
         // The peer will also repeat all later requests, so queued responses to them are obsolete. A
-        // queued NAK stays: the network may have duplicated the old packet, and a NAK is sent only
-        // once.
+        // queued NAK stays, because a NAK is sent only once and the network may have duplicated the
+        // old packet.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -412,8 +412,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues a response to a READ or atomic. If `responder_resources` of them are queued already,
-    /// a request was duplicated, and the oldest is dropped.
+    /// Queues a response to a READ or atomic. If `responder_resources` responses are queued
+    /// already, a request was duplicated, and the oldest response is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -424,8 +424,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, which replaces a queued one. A queued NAK is not replaced by an
-    /// ACK, because it also acknowledges all earlier packets.
+    /// Queues an acknowledgement, which replaces a queued acknowledgement. An ACK does not replace
+    /// a queued NAK, because the NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -471,8 +471,7 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // The peer repeated this READ too early, and has since received the
-                    // data and invalidated the key: the repeated READ is dropped.
+                    // The peer repeated this READ, then received the data and invalidated the key.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

@@ -36,7 +36,7 @@ impl CompletionQueue {
     /// Adds a completion.
     ///
     /// # Panics
-    /// The queue is full: the owner has posted more work than announced.
+    /// The queue is full, because the owner has posted more work than it announced.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
@@ -86,8 +86,8 @@ impl CompletionQueue {
 
 /// Shared receive queue of an endpoint.
 ///
-/// The last posted receive is used first, while the cache contains its memory: receives need no
-/// order (IBTA 10.2.9).
+/// The receive that was posted last is used first, because the cache still contains its memory.
+/// Receives need no order (IBTA 10.2.9).
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,

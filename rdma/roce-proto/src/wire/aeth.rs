@@ -34,7 +34,7 @@ impl Header for Aeth {
 pub enum Syndrome {
     /// All packets up to this PSN have arrived.
     ///
-    /// The credit count is 31, unlimited, as required for a shared receive queue.
+    /// The credit count is 31, which means unlimited. A shared receive queue requires this value.
     Ack,
     /// Receiver not ready: send again after the delay of this timer code.
     Rnr(u8),

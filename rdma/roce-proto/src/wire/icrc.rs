@@ -49,7 +49,7 @@ pub enum Route {
     },
 }
 
-/// IPv4 fields that the ICRC covers and a UDP socket does not report.
+/// IPv4 fields that the ICRC covers, but a UDP socket does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Identification of the IPv4 header.
@@ -59,8 +59,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the fields in segment `index` of a super-packet from an unconnected socket with
-    /// `IP_PMTUDISC_PROBE`.
+    /// Returns the fields of segment `index` in a super-packet. The sending socket is unconnected
+    /// and has the option `IP_PMTUDISC_PROBE`.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {
         Self {
@@ -168,8 +168,8 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factor x^(-8n) for each packet length without ICRC, or 0 if not yet computed; n is the
-    /// number of bytes from the identification to the ICRC.
+    /// Factor x^(-8n) for each packet length without ICRC, or 0 if the factor is not yet computed.
+    /// n is the number of bytes from the identification to the ICRC.
     rewind: Vec<u32>,
 }
 
@@ -219,8 +219,8 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2), modulo the polynomial of CRC-32. They are reflected: bit 31 is x^0, and
-// bit 0 is x^31. A zero byte after a message multiplies its CRC by x^8, without the inversions.
+// Polynomials over GF(2), modulo the polynomial of CRC-32. The bits are reflected: bit 31 is x^0,
+// and bit 0 is x^31. A zero byte after a message multiplies its CRC by x^8.
 
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
@@ -229,7 +229,6 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// Divides `a` by x modulo the polynomial.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1

@@ -7,8 +7,8 @@ use super::field;
 /// Length of the header, in bytes.
 pub const LEN: usize = 40;
 
-/// IPv6 header; with [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH), the global route header of
-/// RoCE v1.
+/// IPv6 header. With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH), this is the global route
+/// header of RoCE v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.

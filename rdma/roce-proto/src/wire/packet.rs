@@ -38,7 +38,7 @@ pub struct Packet<'a> {
 /// Error in parsing a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Fewer bytes than headers and pad need.
+    /// The packet is shorter than its headers and pad.
     Short,
     /// Transport version (TVer) other than 0 (IBTA 9.6.1.1).
     Version,
@@ -51,8 +51,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // MigReq is set (Migrated): no alternate path exists (IBTA 17.2.8.1.1). Adapters are slow
-        // to process packets with MigReq clear.
+        // MigReq (Migrated) is set, because no alternate path exists (IBTA 17.2.8.1.1). Adapters
+        // process packets without MigReq slowly.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,

@@ -39,8 +39,6 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// Another REQ for the queue pair comes from a restarted peer, or is forged. The connection may end
-/// only if probes are not answered.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);
@@ -96,7 +94,6 @@ fn a_rejection_without_our_number_ends_nothing() {
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
 }
 
-/// A REJ before the RTU makes the target repeat its REP.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {

@@ -298,7 +298,6 @@ fn there_is_no_automatic_path_migration() {
     let mut pair = Pair::new(6, FAIR);
     pair.managers[HOST].connect(pair.now, &wish(5));
     let req = pair.managers[HOST].poll_transmit().unwrap().mad;
-    // The alternate path, at offset 96 after the MAD header (IBTA 12.6.5, table 106), is zero.
     assert_eq!(req[24 + 96..24 + 140], [0; 44]);
     pair.managers[TARGET].handle_mad(pair.now, path(TARGET), 0, &req);
     assert!(pair.run(Duration::ZERO, |pair| pair.request().is_some()));

@@ -1,11 +1,7 @@
 //! Server side of perftest's bandwidth tests with `-R`.
-//!
-//! A client opens a control connection, and then data connections. The server echoes each message
-//! of the control connection.
 
 use cairn_roce::rdma::RemoteBuffer;
 
-/// Length in bytes of the big-endian structure in which perftest describes memory.
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;

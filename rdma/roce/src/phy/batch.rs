@@ -2,9 +2,9 @@
 //!
 //! A super-packet is a list of packets to one destination that the kernel receives in one call and
 //! splits into segments ("segmentation offload", udp(7)). All packets have equal length; only the
-//! last may be shorter. The ICRC covers the IPv4 identification, in which the kernel numbers the
-//! segments from 0. Several queue pairs may share a super-packet; [`BatchPosition`] keeps the
-//! packets of each in order.
+//! last may be shorter. The kernel numbers the segments from 0 in the IPv4 identification, which
+//! the ICRC covers. Several queue pairs may share a super-packet. [`BatchPosition`] keeps the
+//! packets of each queue pair in order.
 
 use std::net::SocketAddr;
 
@@ -22,11 +22,12 @@ const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
 /// Bytes after which complete super-packets are sent, while the CPU cache still contains them.
 const ENOUGH: usize = 60_000;
-/// Length of a RETH in bytes, by which a WRITE's first packet is longer than its other packets.
+/// Length of a RETH in bytes. Only the first packet of a WRITE has a RETH.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch, after which its later packets must be sent.
+/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must be
+/// sent after this packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,
@@ -72,7 +73,6 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // 0 in a [`BatchPosition`] means that the queue pair has sent nothing.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -100,8 +100,8 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds the first `length` bytes of [`Self::room`] and their ICRC to a super-packet. Returns
-    /// false if the packet begins a new one: `joins` is `None`, or no super-packet fits.
+    /// Adds a packet, which is the first `length` bytes of [`Self::room`], and its ICRC. Returns
+    /// true if the packet joined an earlier super-packet, and false if it begins a new one.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -127,8 +127,7 @@ impl Batch {
         is_joined
     }
 
-    /// Returns true if the complete super-packets should be sent before this packet is added; false
-    /// for a packet shorter than those of the last super-packet, because it may still join it.
+    /// Returns true if the complete super-packets should be sent before this packet is added.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -166,9 +165,8 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet ends a super-packet. The packet is added only if other queue pairs
-            // lose nothing: none sends, or the super-packet consists of first packets of WRITEs,
-            // whose length is unique.
+            // A shorter packet ends the super-packet. It is added only if no other queue pair
+            // sends, or if the super-packet consists of first packets of WRITEs.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

@@ -180,7 +180,7 @@ fn own_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// True if the file begins as every capture file. Leaves the file's offset unchanged.
+/// True if the file begins with the header of a capture file. Leaves the file's offset unchanged.
 fn is_capture(file: &File) -> io::Result<bool> {
     let header = file_header()?;
     let mut found = vec![0; header.len()];
@@ -190,8 +190,6 @@ fn is_capture(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Returns the blocks that every capture file begins with: section header and interface
-/// description.
 fn file_header() -> io::Result<Vec<u8>> {
     let mut section = Vec::new();
     section.extend(0x1a2b_3c4d_u32.to_le_bytes());

@@ -48,10 +48,8 @@ impl Frames {
         }
     }
 
-    /// Sends packets from the front of `packets` through the socket `fd`, at most one batch.
-    ///
-    /// Returns the number of processed packets, and how many of them were dropped because the
-    /// peer's MAC address is unknown.
+    /// Sends a batch of packets through the socket `fd`. Returns the number of processed packets,
+    /// and how many of them were dropped because the peer's MAC address is unknown.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,

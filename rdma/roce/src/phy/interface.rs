@@ -14,7 +14,8 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Interface MTU minus path MTU in bytes, as in rdma_rxe: both ends must use the same path MTU.
+/// Interface MTU minus path MTU, in bytes. The value is that of rdma_rxe, because both ends must
+/// use the same path MTU.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]
@@ -32,8 +33,7 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs by local address, valid for one second. Without it, a lookup would take most
-/// of the time of a connection request.
+/// Cache of path MTUs by local address, valid for one second.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

@@ -18,8 +18,8 @@ pub(crate) type Mac = [u8; 6];
 
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// Port of the discard protocol (RFC 863). The kernel resolves the MAC address of a machine before
-/// it sends a datagram there.
+/// Port of the discard protocol (RFC 863). A datagram to this port makes the kernel resolve the
+/// peer's MAC address.
 const DISCARD_PORT: u16 = 9;
 
 const NDA_DST: u16 = 1;
@@ -48,8 +48,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer; `None` if unknown: the kernel then resolves it for a
-    /// later call.
+    /// Returns the MAC address of a peer, or `None` if it is unknown. The kernel then resolves the
+    /// address for a later call.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -95,7 +95,7 @@ pub(crate) fn solicit(address: ScopedAddr) {
 }
 
 /// Returns the MAC address contained in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291,
-/// appendix A). Some GIDs contain none, such as those of RFC 7217.
+/// appendix A).
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {
@@ -109,7 +109,6 @@ fn request(address: IpAddr, index: u32) -> Vec<u8> {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
     };
-    // Fields of `struct ndmsg`: family, index, state, flags, type.
     let mut body = Vec::with_capacity(NDMSG_LEN + 4 + bytes.len());
     body.extend([family as u8, 0, 0, 0]);
     body.extend(index.to_ne_bytes());
@@ -151,7 +150,6 @@ mod tests {
         attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
         let whole = answer.body.clone();
-        // The last two bytes may be missing: they only pad the last attribute.
         for length in 0..whole.len() - 2 {
             answer.body = whole[..length].to_vec();
             assert_eq!(parse_answer(&answer), None, "{length} bytes");

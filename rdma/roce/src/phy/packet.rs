@@ -49,10 +49,11 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives packets for `address`, only with the VLAN tag `vlan` if set.
+    /// Binds a socket that receives packets for `address`. If `vlan` is set, the socket receives
+    /// only frames with this VLAN tag.
     ///
-    /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
-    /// `turn`. With `turn` 0, it claims the address.
+    /// The socket receives packets to queue pair numbers that equal `turn` after a shift to the
+    /// right by `qpn_low_bits`. If `turn` is 0, the call also claims the address for this process.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -191,8 +192,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet if a test fails; otherwise, the statements
-/// appended by the caller run.
+/// Returns filter statements that drop the packet if a test fails. If all tests pass, the
+/// statements appended by the caller run.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

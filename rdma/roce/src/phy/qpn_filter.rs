@@ -1,8 +1,7 @@
 //! Kernel filters that pass only packets with certain destination queue pair numbers, so that
 //! others cause no wake-up.
 //!
-//! A filter is a binary search tree with lists as leaves. With a thousand numbers, a packet needs
-//! about twenty comparisons.
+//! A filter is a binary search tree with lists as leaves.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -125,8 +124,6 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // The kernel accepts at most 4096 statements (linux/bpf_common.h: BPF_MAXINSNS). Half of
-        // them remain for flows.
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

@@ -20,8 +20,7 @@ use cairn_roce_proto::wire::icrc::Route;
 /// Maximum datagrams per call, each with one or several packets of a flow (GRO).
 pub(crate) const BATCH: usize = 16;
 const BUFFER: usize = 65_536;
-/// Approximate maximum of bytes per call, which fit in the CPU cache, and are acknowledged before
-/// the next call.
+/// Approximate maximum of bytes per call, chosen to fit in the CPU cache.
 pub(crate) const ENOUGH: usize = 128 << 10;
 const ECN_CE: u8 = 3;
 
@@ -96,7 +95,8 @@ impl Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received<'a> {
     pub headers: &'a Headers,
-    /// Index of the packet in its datagram; normally, the IPv4 identification is equal.
+    /// Index of the packet in its datagram. The IPv4 identification of the packet normally equals
+    /// this index.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],

@@ -36,15 +36,15 @@ pub(crate) struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
     pub traffic_class: u8,
-    /// True if the socket has this traffic class, from which Linux derives the priority; otherwise,
-    /// each message carries its class.
+    /// True if the socket has this traffic class. Otherwise, each message carries the traffic
+    /// class.
     pub is_of_class: bool,
     pub hop_limit: u8,
 }
 
 impl Flow {
-    /// Returns the same flow without ECN. Each message then carries its own class, because the
-    /// socket's class has ECN bits.
+    /// Returns the same flow without ECN. The socket's traffic class still has the ECN bits, so
+    /// each message carries its own traffic class.
     #[must_use]
     pub(crate) fn not_ecn_capable(&self) -> Self {
         Self {
@@ -171,7 +171,6 @@ impl Sender {
         self.batch.is_empty()
     }
 
-    /// Sends the queued packets. Packets refused by the system are lost.
     pub(crate) fn flush(&mut self) {
         self.leave();
         self.batch.rewind();
@@ -237,8 +236,8 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // The system cannot split super-packets on this path, for example without
-                    // checksum offload (udp(7)).
+                    // The system refuses super-packets on some paths, for example without checksum
+                    // offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)

@@ -55,8 +55,8 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket, never connected: Linux would then send IPv4 identification 0 and the
-/// don't-fragment flag, which the ICRC covers.
+/// Non-blocking UDP socket. The socket stays unconnected, so that Linux sends IPv4 identification
+/// 0, which the ICRC covers.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -105,8 +105,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // This option sets the IPv4 identification to 0 and prevents fragmentation. ICMP messages
-        // about the path MTU, which any machine can send, have no effect.
+        // With this option, Linux prevents fragmentation and sends IPv4 identification 0. Forged
+        // ICMP messages about the path MTU have no effect.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -127,20 +127,19 @@ impl Socket {
     }
 
     /// Permits further sockets of this process at the address. The first bind must be exclusive, so
-    /// that no other process has the address.
+    /// that no other process can use the address.
     pub(crate) fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
     /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
-    /// order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
-    /// is `n`, and packets of flows paired with `n`.
+    /// order of binding, receives packets of flows paired with `n`. It also receives packets to
+    /// queue pair numbers that equal `n` after a shift to the right by `low_bits`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
         }
-        // The filter's offsets start at the BTH, whose second word ends with DestQP.
         program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
@@ -184,15 +183,15 @@ impl Socket {
 /// Returns the socket priority of a traffic class: its top three bits. The `egress-qos-map` of a
 /// VLAN interface converts the priority to a PCP.
 ///
-/// Linux would derive the priority from bits that now belong to DSCP (ip(7), `rt_tos2priority`),
-/// such as 0 from ToS 96.
+/// The priority is set explicitly, because Linux derives another one from the traffic class (ip(7),
+/// `rt_tos2priority`).
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the socket priority of a traffic class. If priority 7 is not permitted, sets 6.
+/// Sets the socket priority of a traffic class. Uses priority 6 if priority 7 is not permitted.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);

@@ -91,11 +91,12 @@ impl Wire {
         }
     }
 
-    /// Adds a socket at `address`, which receives packets whose queue pair number, shifted right by
-    /// `qpn_low_bits`, equals the index of the socket.
+    /// Adds a socket at `address`. It receives packets to queue pair numbers that equal the index
+    /// of the socket after a shift to the right by `qpn_low_bits`.
     ///
     /// # Errors
-    /// `is_first` is true and the address has a socket, or it is false and the address has none.
+    /// `is_first` is true and the address has a socket, or `is_first` is false and the address has
+    /// no socket.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -23,8 +23,6 @@ use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 
-/// Maximum endpoints. The top bits of a queue pair number select the endpoint, or connection
-/// management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
@@ -183,8 +181,9 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns inlets with possible messages for endpoint `own`: the kernel can combine packets for
-    /// several endpoints on them (GRO), and their endpoints did not read them lately.
+    /// Returns the inlets that endpoint `own` must read too, because they may contain its messages.
+    /// The kernel can combine packets for several endpoints on an inlet (GRO), and the owners of
+    /// these inlets did not read them lately.
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);

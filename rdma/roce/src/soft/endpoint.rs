@@ -94,7 +94,6 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // Packets that arrived for an earlier endpoint with this socket are discarded.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -313,7 +312,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // While the owner handles completions, acknowledgements wait: its responses can carry them.
+        // Acknowledgements wait while the owner handles completions, because the owner's responses
+        // can carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }

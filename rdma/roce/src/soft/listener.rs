@@ -32,8 +32,8 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ does not contain the reason, which would help
-    /// attackers.
+    /// Logs a request with a wrong P_Key. The REJ does not contain the reason, because it would
+    /// help attackers.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -154,7 +154,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // The host repeats a request that is ignored, and may then succeed. A REJ would end its
+        // If the request is ignored, the host repeats it and may then succeed. A REJ would end the
         // attempt.
         manager.ignore(id);
         return;

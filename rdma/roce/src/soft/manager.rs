@@ -146,8 +146,8 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // The poison is cleared later, because a panic during these calls must leave the lock
-            // poisoned.
+            // The poison is cleared after these calls, so that the lock stays poisoned if one of
+            // them panics.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -259,8 +259,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread. The manager's thread passes
-    /// new requests to the listeners.
+    /// Handles all messages that have arrived, on the calling thread.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -272,7 +271,6 @@ impl ConnectionManager {
             match received {
                 Ok(0) => break,
                 Ok(count) => handled += count,
-                // The socket reports an error once. Datagrams may follow.
                 Err(_) => handled += 1,
             }
         }
@@ -335,7 +333,7 @@ pub(super) enum Rest {
 
 impl ManagerState {
     /// Replaces the state that a panic may have left inconsistent, and reports each connection as
-    /// lost. Owners and counters stay: each of their changes is a single step.
+    /// lost.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -376,8 +374,8 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Ignores other packets, and other P_Keys than
-    /// the default, as in rdma_cm.
+    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Ignores packets to other queue pairs, and
+    /// packets without the default P_Key.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self

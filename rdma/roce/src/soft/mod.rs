@@ -92,8 +92,6 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless: each change is a single step, and connection management also
-    // replaces its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -143,13 +141,14 @@ impl Soft {
             .sum()
     }
 
-    /// Runs due connection management on networks without a thread, and returns the time of the
-    /// next call.
+    /// Runs the due work of connection management on networks without a thread. Returns the time of
+    /// the next call.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // `turn` may drop the last reference to the device, so the manager needs its own.
+            // `turn` may drop the last reference to the device, so this reference keeps the manager
+            // alive.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -255,8 +254,7 @@ impl Provider for Soft {
         let roce = self.shared.options.network.roce();
         let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
-            // The scope is the interface of a link-local peer, to which the local address belongs
-            // too.
+            // If the peer is link-local, the local address belongs to the same interface.
             let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }
@@ -270,8 +268,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // If the peer is on this machine, its process uses the RoCE port of the address. This end
-        // then needs another loopback address.
+        // A peer on this machine uses the RoCE port of the address. This end therefore needs
+        // another loopback address.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -1,9 +1,10 @@
-//! Queues for packets that arrive at the socket of one endpoint and belong to another ([`Relays`]).
+//! Queues for packets that arrive at the socket of one endpoint and belong to another endpoint
+//! ([`Relays`]).
 //!
 //! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
-//! the first one. An adapter may send packets of several queue pairs in one flow. To keep each
-//! queue pair's packets in order, a flow with packets for another endpoint is bound to one socket
-//! ([`Flows`]). If a queue is full, further packets are lost.
+//! the first packet. An adapter may send packets of several queue pairs in one flow. A flow with
+//! packets for several endpoints is therefore bound to one socket ([`Flows`]), so that the packets
+//! of each queue pair stay in order. If a queue is full, further packets are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +27,9 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which other endpoints read an unread socket too, for their connection messages.
-///
-/// The time is shorter than 50 ms: after such a pause, a reactor needs all its connection messages
-/// ([`cairn_rdma::Endpoint::drain_connections`]). It is longer than the interval between two reads
-/// of an endpoint in use.
+/// Time after which other endpoints read an unread socket, to find their connection messages. After
+/// a pause of 50 ms, a reactor needs all its connection messages, so the time is shorter
+/// ([`cairn_rdma::Endpoint::drain_connections`]).
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -165,7 +164,7 @@ pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // The connection management of peers sends few packets, so its flows need not be bound.
+        // Connection management sends few packets, so its flows need not be bound.
         if flow.port == ROCE_PORT {
             return false;
         }

@@ -25,17 +25,18 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Queue pair numbers that are drawn together, so that the kernel's filter changes only once for
-/// all of them.
+/// Number of queue pair numbers that are drawn together. The kernel's filter then changes only once
+/// for all of them.
 const DRAWN: usize = 64;
-/// Maximum ended queue pairs whose packets the kernel's filter still passes, because they may be
-/// combined with packets for other queue pairs (GRO).
+/// Maximum number of ended queue pairs whose packets still pass the kernel's filter. The kernel may
+/// combine these packets with packets for other queue pairs (GRO).
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by all endpoints that had this index.
 ///
-/// A number is repeated only after half of all numbers were used, or if no other fits a free slot.
-/// Otherwise a peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// A number is repeated only after half of all numbers were used, or if no other number fits a free
+/// slot. If numbers were repeated earlier, a peer could mistake a new queue pair for an old one
+/// (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -78,7 +79,8 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// `None` at an accepting end until the peer has proven its address, or the owner posts work.
+    /// `None` at an accepting end until the peer has proven its address or the owner has posted
+    /// work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -96,8 +98,7 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// Slots of the queue pairs. A slot without an entry is free when the owner has polled the
-    /// event `Closed`.
+    /// Slots of the queue pairs. A slot becomes free when the owner polls the event `Closed`.
     slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
 }
@@ -122,8 +123,8 @@ impl Slots {
         }
     }
 
-    /// Finds a vacant slot, and draws new numbers if necessary. `admit` then receives the sorted
-    /// list of all numbers that packets may have.
+    /// Finds a vacant slot. If new numbers must be drawn, `admit` receives the sorted list of all
+    /// numbers in use.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

@@ -76,8 +76,6 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// Only the peer's first request can replace an RTU, because an attacker does not know its PSN
-/// (IBTA 12.9.7.1).
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -320,8 +318,6 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// A fatal NAK is confirmed if the peer repeats it, as Cairn does, or stays silent, as an adapter
-/// does.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];

@@ -223,7 +223,6 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
             Operation::Read(ends[to].remote(there))
         }
     };
-    // Only a completion frees space in the queue, so some work must be signaled.
     expected.signaled = expected.fetch || id % 4 == 1 || random.chance(500);
     let work = SendWork {
         id,

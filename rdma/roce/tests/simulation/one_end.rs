@@ -1,5 +1,4 @@
-//! Tests of a single queue pair. The test itself is the peer, which omits or delays answers, uses
-//! another partition, or attacks.
+//! Tests of a single queue pair. The test itself is the peer.
 
 use super::*;
 
@@ -215,8 +214,6 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// A queue pair answers a repeated READ only if it has executed it before. Otherwise, an attacker
-/// could test keys without breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

@@ -1,20 +1,19 @@
 //! Closing of queue pairs.
 //!
 //! Normally, a queue pair is destroyed after three steps: all its send work has completed, the
-//! device has reported that it uses no more receives for it ("last WQE reached"), and the
-//! completion queue was then polled until empty. Earlier, receives of the shared queue could be
-//! lost, because some drivers discard completions of a destroyed queue pair.
+//! device has reported that it uses no more receives for the queue pair ("last WQE reached"), and
+//! the completion queue was then polled until empty. If it were destroyed before, receives of the
+//! shared queue could be lost, because some drivers discard completions of a destroyed queue pair.
 //!
 //! If the work does not complete in time, or the move to the error state fails, the queue pair is
-//! destroyed first, and the completion queue is then polled until empty. Until the destruction, the
-//! device may use the buffers of outstanding work.
+//! destroyed first, and the completion queue is then polled until empty.
 //!
-//! A driver may flush receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). A queue pair's
-//! own receives come back when it is destroyed. In a shared queue, they cannot be identified, so
-//! the endpoint is replaced before many are missing.
+//! A driver may flush receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). If the queue
+//! pair has its own receive queue, these receives become spare when it is destroyed. In a shared
+//! queue, they cannot be identified, so the endpoint is replaced before many receives are missing.
 //!
 //! Successful unsignaled work has no completion. The end mark is therefore posted after the move to
-//! the error state: a SEND whose flush shows that all earlier work has ended.
+//! the error state. It is a SEND whose flush shows that all earlier work has ended.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +28,8 @@ use super::work_id::WorkId;
 /// Maximum time that a close waits until the device reports that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum time after an error event, which bnxt_re sends instead of the report
-/// (`bnxt_re_handle_qp_async_event`).
+/// Maximum wait, after an error event of the queue pair, for the report that its receives have
+/// ended. bnxt_re sends only the event (`bnxt_re_handle_qp_async_event`).
 const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
 impl VerbsEndpoint {

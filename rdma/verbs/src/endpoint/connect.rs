@@ -328,8 +328,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Reports a notice if the packets do not have the requested hop limit. Linux takes the hop
-    /// limit of user-space verbs from the route (`ib_resolve_unicast_gid_dmac`).
+    /// Reports a notice if the packets do not have the requested hop limit. For user-space verbs,
+    /// Linux takes the hop limit from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

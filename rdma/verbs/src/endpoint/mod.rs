@@ -40,8 +40,8 @@ use receiving::{RECEIVE_BATCH, ReceiveQueues};
 use table::QpTable;
 use work_id::WorkId;
 
-/// Endpoint of an RDMA adapter. Fields are dropped in order, so queue pairs and identifiers are
-/// before the queues and the channel that they use.
+/// Endpoint of an RDMA adapter. Fields are dropped in this order, so that queue pairs and
+/// identifiers are dropped before the queues and the channel that they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,

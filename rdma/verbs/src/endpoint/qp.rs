@@ -9,16 +9,16 @@ use crate::objects::{QueuePair, Refusal};
 use crate::send_ring::{SendEntry, SendRing};
 
 pub(super) struct Qp {
-    /// `None` until a connecting end has resolved its device. The field is dropped before `cm`, so
-    /// that the queue pair is destroyed first.
+    /// `None` until a connecting end has resolved its device. The field precedes `cm`, so that the
+    /// queue pair is destroyed first.
     pub(super) pair: Option<Pair>,
     pub(super) cm: Id,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// True if the device has reported an error of the queue pair. Some drivers then send no report
+    /// True if the device has reported an error of the queue pair. Some drivers then do not report
     /// that its receives have ended.
     pub(super) failed: bool,
-    /// When `Staged::rounds` has this value, all receives of the queue pair have been polled.
+    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled.
     pub(super) receives_end: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     Accepted,
     Established,
-    /// This end has closed the connection; outstanding work drains until the deadline.
+    /// This end has closed the connection. Outstanding work may complete until the deadline.
     Closing {
         deadline: Instant,
     },
@@ -102,8 +102,8 @@ impl Pair {
         self.ring.unpush(count);
     }
 
-    /// Returns the sequence number of the SEND that marks the end of the work, which is not in the
-    /// ring.
+    /// Returns the sequence number of the end mark, the SEND that shows that all earlier work has
+    /// ended.
     pub(super) fn mark(&self) -> u32 {
         self.ring.next()
     }
@@ -112,7 +112,7 @@ impl Pair {
         self.ring.complete(sequence)
     }
 
-    /// Ends the oldest outstanding work, and returns it. The end mark has completed.
+    /// Removes and returns the oldest outstanding work, after the end mark has completed.
     pub(super) fn ended_by_mark(&mut self) -> Option<SendEntry> {
         self.ring.complete_oldest()
     }

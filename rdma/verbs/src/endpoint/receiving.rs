@@ -116,8 +116,6 @@ impl VerbsEndpoint {
         options.receives.min(self.limits.send_work)
     }
 
-    /// Posts the first receives to a queue pair without a shared receive queue, before the peer can
-    /// send.
     pub(super) fn supply(
         &mut self,
         id: QpId,
@@ -182,7 +180,7 @@ impl VerbsEndpoint {
                 let work = self.slots.take(slot)?;
                 let Some(qp) = self.table.by_number(wc.qp_num) else {
                     // The queue pair is destroyed, so the receive is posted again. An event reports
-                    // a refusal.
+                    // the error of this call.
                     let _ = self.post_shared(&[work]);
                     return None;
                 };

@@ -43,8 +43,8 @@ impl QpTable {
         }
     }
 
-    /// Removes the pair from its entry, which stays until the owner has the report that all work
-    /// has ended.
+    /// Removes the pair from its entry. The entry stays, because the owner must still poll
+    /// completions of the pair's work.
     pub(super) fn take_pair(&mut self, id: QpId) -> Option<Pair> {
         let pair = self.get_mut(id)?.pair.take()?;
         self.numbers.remove(&pair.queue().number());
@@ -73,8 +73,8 @@ impl QpTable {
         self.at(*self.numbers.get(&number)?)
     }
 
-    /// Finds a queue pair by number, and by the serial that distinguishes it from earlier ones with
-    /// this number.
+    /// Finds a queue pair by its number and serial. The serial distinguishes it from earlier queue
+    /// pairs with this number.
     pub(super) fn by_name(&self, number: u32, serial: Serial) -> Option<QpId> {
         let id = self.by_number(number)?;
         let pair = self.get(id)?.pair.as_ref()?;

@@ -26,7 +26,7 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     if let Some(index) = start.pkey_index {
         attributes.pkey_index = index;
     }
-    // The queue pair permits remote access, which each region can restrict.
+    // The queue pair permits remote access, and each region can restrict the access.
     attributes.qp_access_flags = sys::IBV_ACCESS_REMOTE_WRITE;
     if start.depths.responder > 0 {
         attributes.qp_access_flags |= sys::IBV_ACCESS_REMOTE_READ;

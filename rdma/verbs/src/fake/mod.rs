@@ -1,7 +1,7 @@
 //! Test double of libibverbs and librdmacm: one device in memory, with faults on request.
 //!
 //! Why `unsafe` here: the functions have C's signatures, and receive pointers to objects that they
-//! created. A function without a double aborts the test.
+//! created.
 //!
 //! Like libibverbs, `destroy_qp` waits until events of the queue pair are acknowledged. Like siw,
 //! the device reuses the smallest free queue pair number. Like any device, it may write to a

@@ -63,8 +63,8 @@ pub(crate) enum AsyncEvent {
     Other(sys::ibv_event_type),
 }
 
-/// Event that is acknowledged when it is dropped. The destruction of its object waits for that, so
-/// the event's holder must not destroy objects.
+/// Event that is acknowledged when it is dropped. The destruction of an object waits until its
+/// events are acknowledged, so the holder of an event must not destroy objects.
 pub(crate) struct PendingEvent<'a> {
     pub(crate) event: AsyncEvent,
     raw: sys::ibv_async_event,
@@ -117,7 +117,8 @@ impl Context {
             // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The first error ends the list: the device's limit may exceed this port's table.
+            // The first error ends the list, because the limit of the device may exceed the table
+            // of this port.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -242,9 +243,9 @@ impl MemoryRegion {
         mapping: &Arc<Mapping>,
         access: Access,
     ) -> io::Result<Self> {
-        // The data may arrive in any order, which is faster: PCI Express delivers a completion
-        // after all its data, and the data is not read before. The library drops this flag for
-        // kernels that lack it.
+        // Relaxed ordering is faster. Cairn reads the data only after its completion, and PCI
+        // Express delivers a completion after all its data. The library drops this flag for kernels
+        // that lack it.
         let mut flags = sys::IBV_ACCESS_RELAXED_ORDERING;
         for (wanted, flag) in [
             (Access::LOCAL_WRITE, sys::IBV_ACCESS_LOCAL_WRITE),

@@ -12,7 +12,6 @@ use crate::sys::{self, inline};
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// Number of requests that were accepted before the refused one.
     pub(crate) taken: usize,
     pub(crate) error: io::Error,
 }

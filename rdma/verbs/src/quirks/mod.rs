@@ -41,7 +41,7 @@ pub struct Quirks {
     /// True if an error completion contains the id of the oldest work request, signaled or not.
     /// Only the test double of libibverbs does this.
     pub blames_oldest: bool,
-    /// Duration of a control verb.
+    /// Time that each control verb takes.
     pub control_verb: Duration,
 }
 

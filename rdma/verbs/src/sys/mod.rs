@@ -18,8 +18,6 @@ pub(crate) mod inline;
 
 pub(crate) use bindings::*;
 
-// Sizes of structures in rdma-core's ABI on 64-bit machines; bindings.rs asserts each field's
-// offset.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<rdma_cm_id>() == 416);

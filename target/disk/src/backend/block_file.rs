@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes and do not wait for them. A waiting worker could keep a file
-    /// of FUSE or NFS locked.
+    /// Whether workers submit writes without waiting for them. On FUSE or NFS, a waiting worker
+    /// could keep the file locked.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -244,8 +244,7 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the operations that other threads execute while the disk is slow. On a file, the
-    /// journal may block any operation.
+    /// Returns the operations that other threads execute while the disk is slow.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -329,8 +328,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if the size must be checked first, because the step could extend a truncated file, or
-    /// confirm lost data as durable.
+    /// True if the size must be checked first. Otherwise, the step could extend a truncated file,
+    /// or report lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -415,8 +414,7 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation consists of a change and a separate sync. Only the error of a
-    /// sync shows whether other writes in the page cache were lost.
+    /// True if a durable operation consists of a change and a separate sync.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

@@ -9,7 +9,7 @@ pub struct Claim {
     pub shared: bool,
     /// Device and inode that the path must have.
     pub expected: Option<(u64, u64)>,
-    /// If set, the open only checks whether the disk can be used: it takes the configured lock and
-    /// opens the disk for reading. While the disk is in use, it retries until this time.
+    /// If set, the open is only a check. It takes the configured lock, and opens the disk for
+    /// reading. While the disk is in use, the open is retried until this time.
     pub trial_until: Option<Instant>,
 }

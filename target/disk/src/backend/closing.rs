@@ -23,7 +23,7 @@ pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) type Place = (u64, u64);
 
 /// Open disk, with the guard against other users. Rings hold clones until their operations have
-/// ended; the last drop closes the disk on another thread.
+/// ended. The last drop closes the disk on another thread.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
@@ -187,7 +187,7 @@ pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }
 
-/// Waits until no removed disk at this place is in use or closing. Returns `false` on timeout.
+/// Waits until all removed disks at this place are closed. Returns `false` on timeout.
 pub(super) fn wait_until_left(place: Place) -> bool {
     let is_there =
         |state: &mut ClosingState| state.leaving.contains(&place) || state.places.contains(&place);

@@ -7,8 +7,8 @@ use super::claim::Claim;
 use super::closing::{FormerFile, Guard, OpenFile, Place};
 use super::lock::Lock;
 
-/// Weak references to open disks that a new configuration replaces. Their locks and claims pass to
-/// the new disks with the same file or device.
+/// Weak references to open disks that a new configuration replaces. A new disk with the same file
+/// or device takes over the lock or claim.
 #[derive(Debug, Default)]
 pub struct Formers(HashMap<Place, Vec<FormerFile>>);
 

@@ -92,7 +92,8 @@ impl FoundPath {
         self.metadata.len()
     }
 
-    /// Returns whether the object is a file in memory, whose contents a stop of the machine loses.
+    /// Returns whether the object is a file in memory. The contents are lost when the machine
+    /// stops.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.kind().is_file() && remedy::is_in_memory(&self.handle)
@@ -130,7 +131,6 @@ impl AdmittedPath {
         self.0.location()
     }
 
-    /// Opens the object that was found, even if the path now leads to another one.
     pub(super) fn open(&self, options: &OpenOptions) -> io::Result<File> {
         options.open(self.through()).map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {

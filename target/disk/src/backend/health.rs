@@ -19,7 +19,6 @@ pub(super) struct Health {
     losses: AtomicU8,
     /// Whether the file was unlinked. Its data exists until the target ends.
     nameless: AtomicBool,
-    /// Whether the path no longer leads to the file.
     moved: AtomicBool,
 }
 

@@ -114,8 +114,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of a disk has the same partition UUIDs, so a partition's name consists of the name
-        // of its disk and its first sector.
+        // A copy of a disk has the same partition UUIDs. The name of a partition therefore consists
+        // of the name of its disk and its first sector.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -181,14 +181,13 @@ struct Birth {
     text: String,
     /// True if the birth time is unknown. A reused inode number is then not detected.
     is_weak: bool,
-    /// File system ID, which may change with each mount.
     fsid: u64,
 }
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// A Btrfs snapshot has its own file system ID, but its files keep the inode numbers of
-        /// the files that were copied.
+        /// A Btrfs snapshot has another file system ID than the original, but its files have the
+        /// same inode numbers.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
@@ -241,7 +240,6 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // The UUID need not be stored, because the next open derives the same one.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {

@@ -1,9 +1,9 @@
 //! flock(2) lock of an exported file.
 //!
 //! The kernel holds a lock until the last reference to the locked file description is closed. Each
-//! disk writes through this description, and pending operations hold references to it: even if a
-//! process is killed, no other one can lock the file before the last write has ended. A replacement
-//! disk shares the lock.
+//! disk writes through this description, and pending operations hold references to it. Even if a
+//! process is killed, no other process can therefore lock the file before the last write has ended.
+//! A replacement disk shares the lock.
 
 use std::fs::File;
 use std::io;
@@ -36,8 +36,8 @@ impl LockedFile {
         })
     }
 
-    /// Takes an exclusive lock through `file`, and releases the old lock first. Between the two
-    /// steps, the file is not locked.
+    /// Takes an exclusive lock through `file`. The old lock is released first, so the file is not
+    /// locked for a short time.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -51,8 +51,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to the lock of a file. The lock is released with the last reference, when the kernel
-/// must not have pending operations on the file.
+/// Reference to the lock of a file. The last reference releases the lock. The kernel must then have
+/// no pending operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,
@@ -103,8 +103,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that opened the same file again as `own`. Returns the file for the disk's I/O.
-    /// A disk that writes gets the locked file. Fails if the disk requires exclusive use, but
+    /// Adds a disk that opened the same file again as `own`. Returns the file for the disk's I/O,
+    /// which is the locked file if the disk writes. Fails if the disk requires exclusive use, but
     /// other processes share the file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);

@@ -14,9 +14,9 @@ use super::lock::Lock;
 /// Maximum number of stacked devices that are followed down to a loop device.
 const LEVELS_MAX: usize = 8;
 
-/// Takes a lock of each file behind a device, unless this process cannot open the file; a shared
-/// lock, because several loop devices can use parts of one file. The error is the path of a file
-/// that is locked exclusively, for example because it is exported itself.
+/// Locks each file behind a device, if this process can open the file. The locks are shared,
+/// because several loop devices can use parts of one file. The error is the path of a file that is
+/// locked exclusively, for example because the file itself is exported.
 pub(super) fn lock(device: u64, claim: Claim) -> Result<Vec<Lock>, PathBuf> {
     let claim = Claim {
         shared: true,
@@ -65,8 +65,8 @@ fn add(device: &Path, levels: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a loop device over the file (device, inode) that is mounted, swap, or part of another
-/// device.
+/// Returns a loop device over a file, if the loop device is mounted, swap, or part of another
+/// device. `file` is (device, inode).
 pub(super) fn used_over(file: (u64, u64)) -> Option<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let over = devices.filter(|device| {
@@ -91,7 +91,7 @@ fn is_used(device: &Path) -> bool {
     match options.read(true).custom_flags(libc::O_EXCL).open(device) {
         Ok(_) => false,
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => true,
-        // This process may not open the device, so it searches the lists of the system.
+        // This process may not open the device, so it searches the lists of mounts and swap areas.
         Err(_) => ["/proc/self/mountinfo", "/proc/swaps"].iter().any(|list| {
             let list = fs::read_to_string(list);
             list.is_ok_and(|list| is_listed(&list, &device.display().to_string()))

@@ -32,7 +32,8 @@ impl Backend {
         }
     }
 
-    /// Returns whether the path of the disk no longer leads to its file, which has another name.
+    /// Returns whether the file of the disk was moved, so that the path no longer leads to the
+    /// file.
     pub fn is_moved(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_moved(),

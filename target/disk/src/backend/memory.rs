@@ -1,7 +1,7 @@
 //! Disk in memory.
 //!
-//! A lock protects the copy of each 4 KiB from or to a buffer: accesses to blocks are atomic
-//! (AWUN), and a lost connection leaves no partial block.
+//! A lock protects each copy of up to 4 KiB from or to a buffer. Accesses to blocks are therefore
+//! atomic (AWUN), and a lost connection leaves no partial block.
 
 use std::hint;
 use std::io;
@@ -13,14 +13,14 @@ use cairn_base::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Number of bytes that one lock protects, which is the largest block size.
+/// Unit of locking in bytes, which is the largest block size.
 const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;
 
 const SPINS: u32 = 100;
 
-/// Sequence lock, odd during a write. Readers then retry.
+/// Sequence lock. The number is odd during a write, and readers then retry.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 

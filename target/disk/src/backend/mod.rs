@@ -115,7 +115,8 @@ impl Backend {
         }
     }
 
-    /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
+    /// Opens an image of a Ceph cluster. `on_change` is called when the size of the image changes,
+    /// or when the image fails.
     pub fn open_image(
         image: &ImageSpec,
         block_bytes: Option<u32>,
@@ -287,7 +288,7 @@ impl Backend {
     /// Makes completed writes durable. Blocks until the disk replies.
     ///
     /// # Errors
-    /// The flush failed, now or earlier.
+    /// This flush or an earlier flush failed.
     pub fn flush(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.flush(),
@@ -322,8 +323,8 @@ impl Backend {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// Returns the mapping and the offset of memory that always contains the data of any read of
-    /// `length` bytes. Only null disks have such memory.
+    /// Returns memory that always contains the data of any read of `length` bytes, as a mapping and
+    /// an offset. Only null disks have such memory.
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {

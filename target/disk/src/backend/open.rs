@@ -33,7 +33,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// In use by another process or disk; the open may be retried.
+    /// The disk is in use by another process or disk. The open may be retried.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -56,18 +56,17 @@ pub(super) fn open(
     })
 }
 
-/// Calls `open`, and repeats it while the disk is in use, for [`IN_USE_PATIENCE`] or until
-/// `trial_until` of the claim: the kernel may use the disk of a killed process until it has torn
-/// down the io_uring. For a disk that this target has removed, first waits until the reactors have
-/// dropped it.
+/// Calls `open`, and repeats the call while the disk is in use, until `trial_until` of the claim or
+/// for [`IN_USE_PATIENCE`]. The kernel may use the disk of a killed process until it has torn down
+/// the io_uring. If this target has removed the disk, this function first waits until the reactors
+/// have dropped it.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // This flag is read before the first call of `open`, because the removed disk may close during
-    // that call.
+    // This flag is read first, because the removed disk may close during the first call of `open`.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -133,8 +132,7 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
 }
 
 /// Refuses a device that is mounted or part of another device, because hosts' writes would damage
-/// the file system or that device. Targets that share a device hold `O_EXCL` only during this
-/// check.
+/// the file system or that device.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
@@ -186,7 +184,7 @@ fn zoned(path: &Path) -> OpenError {
 /// Refuses to share a file that is accessed through the page cache, because the cache does not
 /// show the writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
-    // `f_type` of tmpfs, which is coherent: its files exist only in the page cache.
+    // `f_type` of tmpfs, which is coherent, because its files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
     if system == Ok(TMPFS_MAGIC) {
@@ -268,7 +266,6 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks the file, unless all its users declare it as shared. Returns the file to use.
 fn lock(
     path: &Path,
     file: File,
@@ -307,7 +304,6 @@ fn used_by_loop(path: &Path, device: &Path) -> OpenError {
     ))
 }
 
-/// Alignment required by direct I/O, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,

@@ -154,7 +154,8 @@ impl BlockIo {
     }
 }
 
-/// Errno of the system, or status of an NVMe drive, encoded above all errnos.
+/// Errno of the system, or status of an NVMe drive. Statuses are encoded as numbers above all
+/// errnos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 

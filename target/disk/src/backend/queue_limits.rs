@@ -130,7 +130,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Returns the two possible `queue` folders, because a partition has its folder one level up.
+/// Returns the two possible `queue` folders of a device. A partition has its folder one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))

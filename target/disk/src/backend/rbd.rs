@@ -26,7 +26,7 @@ const PIECE_MAX: u64 = 256 << 20;
 /// Allocation unit of an OSD. For a smaller write, the OSD must read first.
 const WRITE_BYTES: u64 = 4096;
 
-/// `rbd_discard_granularity_bytes`.
+/// Value of Ceph's option `rbd_discard_granularity_bytes`.
 const DISCARD_BYTES: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -124,8 +124,6 @@ impl RbdDisk {
         self.image.failure().is_some()
     }
 
-    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks
-    /// until the cluster replies.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());

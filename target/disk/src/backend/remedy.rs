@@ -47,7 +47,7 @@ pub(super) fn for_missing(path: &Path) -> String {
             "check the path ({shown} is in memory: an image there ends with the machine)"
         );
     }
-    // A path of a configured disk gets no command: an empty image would hide the lost disk.
+    // The command is only for a new disk, because an empty image would hide a lost disk.
     format!(
         "check the path, and that its file system is mounted; only for a new disk, make an image \
          with `truncate -s SIZE {}`",

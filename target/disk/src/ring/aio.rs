@@ -1,5 +1,5 @@
 //! Asynchronous writes by Linux AIO (io_submit(2)). AIO locks a file of FUSE or NFS only during
-//! submission; io_uring would keep it locked, because a kernel thread would wait for the write.
+//! submission. With io_uring, a kernel thread would wait for the write and keep the file locked.
 //!
 //! Why `unsafe` here: the AIO system calls have no safe wrapper, and take raw memory.
 

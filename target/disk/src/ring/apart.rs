@@ -2,10 +2,10 @@
 //! kernel thread could execute a blocked write at any later time.
 //!
 //! A worker reads the clock directly before the system call, which is made soon or not at all
-//! ([`timely`]). Changes of a file beyond [`WITH_WORKERS_MAX`] wait here, and are cancelled when
-//! their lease ends. After a gap ([`ROUND_GAP`]), changes that have not begun wait until the
-//! reactor has processed closed connections. On FUSE and NFS, a waiting worker may keep the file
-//! locked, so workers submit by AIO ([`Aio`]).
+//! ([`timely`]). If [`WITH_WORKERS_MAX`] changes of a file are with workers, further changes wait
+//! here, and are cancelled when their lease ends. After a gap ([`ROUND_GAP`]), changes that have
+//! not begun wait until the reactor has processed closed connections. On FUSE and NFS, a waiting
+//! worker may keep the file locked, so workers submit by AIO ([`Aio`]).
 //!
 //! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory to which devices
 //! may write, so no reference to it may exist.
@@ -25,15 +25,15 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Maximum empty queues kept, so that a write does not allocate.
+/// Maximum number of empty queues that are kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Minimum time between two rounds of a reactor that counts as a gap. Hosts may have disconnected
-/// during a gap.
+/// Minimum length of a gap between two rounds of a reactor. Hosts may have disconnected during a
+/// gap.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
@@ -98,8 +98,8 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds after which the change must not begin, because the reactor may not know
-    /// which connections have closed since.
+    /// Time in nanoseconds after which the change must not begin. After that time, connections may
+    /// have closed that the reactor has not processed.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -263,8 +263,7 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// Returns whether worker threads or the kernel execute changes. The completion of a change
-    /// will wake the reactor.
+    /// Returns whether worker threads or the kernel execute changes.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }

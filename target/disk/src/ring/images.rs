@@ -47,7 +47,6 @@ impl Ring {
         Memory::new(mapping, at, span.length as usize)
     }
 
-    /// Returns `false` if a completion of an image is ready.
     #[inline]
     pub(super) fn watch_images(&mut self) -> bool {
         let Some(images) = self.images.as_mut() else {

@@ -165,13 +165,12 @@ pub struct Ring {
     /// Number of operations in the kernel; polls do not count.
     in_flight: u32,
     outgoing: Outgoing,
-    /// Completions that [`Self::pop`] returns first: those of [`Self::settle`] and of cancelled
-    /// operations.
+    /// Completions that [`Self::pop`] returns first. They come from [`Self::settle`] and from
+    /// cancelled operations.
     settled: VecDeque<Finished>,
     /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
     simulated: Option<Box<Attachment>>,
-    /// Changes that worker threads execute instead of io_uring.
     apart: Apart,
     images: Option<Box<Images>>,
     drives: Option<Box<DriveRings>>,
@@ -301,8 +300,8 @@ impl Ring {
 
     /// Waits until all pending operations have ended. [`Self::pop`] then returns their completions
     /// in the order of the tags, so that a simulation does not depend on the kernel's order. Later
-    /// completions are kept for the next call. Changes returned by workers after a gap
-    /// ([`ROUND_GAP`]) wait for the next round.
+    /// completions are kept for the next call. If workers return changes after a gap
+    /// ([`ROUND_GAP`]), these changes wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -426,8 +425,9 @@ impl Ring {
         }
     }
 
-    /// Moves changes with a valid lease into the submission queue directly before the system call,
-    /// and cancels the others. Changes stay in the list after a gap, or if the queue has no room.
+    /// Moves changes with a valid lease into the submission queue, and cancels the others. Must be
+    /// called directly before the system call. Changes stay in the list after a gap, or if the
+    /// queue is full.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -460,7 +460,8 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry without a lease. Submits a full queue first, with a check of its leases.
+    /// Pushes an entry without a lease. If the queue is full, checks its leases and submits it
+    /// first.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {

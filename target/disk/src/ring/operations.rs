@@ -123,7 +123,6 @@ impl Ring {
         match self.apart.start() {
             Ok(Some(_)) => self.watch_workers(),
             Ok(None) => {}
-            // No descriptor is available, so the caller must retry.
             Err(()) => {
                 let result = Err(libc::EAGAIN);
                 let refused = Finished::Operation { tag, result };

@@ -88,8 +88,6 @@ impl Outgoing {
         }
     }
 
-    /// Returns whether the lease is valid and less than [`ROUND_GAP`] has passed since the start
-    /// of the round.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -115,9 +113,9 @@ impl Outgoing {
             .count()
     }
 
-    /// Removes the first `room` changes, unless [`ROUND_GAP`] has passed since the start of the
-    /// round. Passes changes with a valid lease to `carry_out`, which returns their position in the
-    /// queue, and the tags of the others to `refuse`.
+    /// Passes the first `room` changes to `carry_out`, which returns their position in the queue.
+    /// If the lease of a change has ended, passes its tag to `refuse` instead. Does nothing if
+    /// [`ROUND_GAP`] has passed since the start of the round.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -139,8 +137,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // The lease of a queued entry has ended. Without a clock reading, `enter` calls
-        // `look_again`, which removes the entry.
+        // The lease of a queued entry has ended. The clock reading is discarded, so that `enter`
+        // calls `look_again`, which removes the entry.
         if self.first_end() <= now_ns {
             self.look = None;
         }

@@ -43,8 +43,8 @@ where
     }
 }
 
-/// Creates an io_uring. From Linux 6.1 on, the kernel completes operations in the next call of
-/// this thread, while older kernels interrupt the thread. If `polled` is true, completions must be
+/// Creates an io_uring. From Linux 6.1 on, the kernel completes operations when this thread makes
+/// its next call. Older kernels interrupt the thread. If `polled` is true, completions must be
 /// polled.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where

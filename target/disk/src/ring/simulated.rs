@@ -20,8 +20,8 @@ impl Ring {
     }
 
     /// Runs each worker up to its next step: before its job, between job and report, or after the
-    /// report. Returns whether a worker moved. If `loses` is true, returned changes lose their
-    /// cancellations, a bug that the simulation must find.
+    /// report. Returns whether a worker moved. If `loses` is true, cancellations of returned
+    /// changes are lost. The simulation must find this bug.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)
     }

@@ -1,8 +1,7 @@
 //! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
 //! A test registers a file, and exports it as usual. All rings of the process redirect operations
-//! on this file to the simulated disk. All layers above, from [`BlockFile`](crate::backend) on, are
-//! the production code.
+//! on this file to the simulated disk.
 //!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations. Otherwise a thread
 //! waits for each delay. Data is copied on completion, so a buffer that is reused too early causes
@@ -62,8 +61,8 @@ pub struct Habits {
     pub short: u64,
     /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
-    /// Frequency of flushes that fail with EIO. The flush makes all data durable or none, and the
-    /// cache keeps or drops the writes, both at random.
+    /// Frequency of flushes that fail with EIO. Such a flush makes either all data durable or none,
+    /// and the cache either keeps or drops the writes.
     pub flush_error: u64,
     /// Bug injected to test checkers, and its frequency.
     pub lie: Option<(Lie, u64)>,
@@ -88,8 +87,8 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk, shared by its clones. The file is ordinary again once no clone exists and no
-/// ring uses the disk.
+/// Simulated disk, shared by its clones. The file becomes an ordinary file again when no clone
+/// exists and no ring uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
@@ -145,7 +144,7 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl SimulatedDisk {
-    /// Registers a zeroed simulated disk in place of a file, with its size.
+    /// Registers a zeroed simulated disk in place of a file. The disk has the size of the file.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;

@@ -7,8 +7,7 @@ use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Time until a fatal NAK counts as confirmed, in acknowledgement timeouts. Meanwhile,
-/// unacknowledged packets are sent twice: at once, and after the first timeout.
+/// Time until a fatal NAK counts as confirmed, in acknowledgement timeouts.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
@@ -31,8 +30,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all packets before its own (IBTA 9.7.5.1.4). It is obsolete if its
-            // own packet is acknowledged too.
+            // A NAK acknowledges all packets before its own packet (IBTA 9.7.5.1.4). The NAK is
+            // obsolete if its own packet is acknowledged too.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -75,8 +74,8 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Sends all unacknowledged packets again, to confirm or contradict a fatal NAK. Further fatal
-    /// NAKs are ignored meanwhile, because forged ones could delay the decision.
+    /// Sends all unacknowledged packets again, to find out whether a fatal NAK is genuine. Further
+    /// fatal NAKs are ignored until the decision, because forged ones could delay it.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -101,7 +100,7 @@ impl Requester {
         if self.broken {
             return;
         }
-        // An earlier READ still lacks data, so it fails before the refused work.
+        // An earlier READ still lacks data. It fails before the refused work.
         if self.unacked != sequence {
             return self.give_up(cx);
         }
@@ -186,8 +185,8 @@ impl Requester {
         found
     }
 
-    /// Completes work before `sequence`. Missing READ responses before it are lost (IBTA
-    /// 9.7.5.1.5), and requested again.
+    /// Completes work before `sequence`. Missing READ responses before `sequence` are lost (IBTA
+    /// 9.7.5.1.5), so their data is requested again.
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -236,11 +235,9 @@ impl Requester {
                     .push_send(cx.qp, work, WorkStatus::Success, byte_len);
             }
             self.queue.pop_front();
-            // After a retransmission, `cursor` may be at completed work.
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // An empty ring starts at its front again, so that it uses few cache lines.
             self.queue.clear();
         }
         if self.next < accounted {

@@ -6,7 +6,7 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Maximum packets between requests for acknowledgements, which advance the window.
+/// Maximum number of packets between two requests for acknowledgements.
 const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
@@ -23,7 +23,6 @@ impl Requester {
         }
         let entry = self.queue.get(self.cursor)?;
         if let Some(status) = entry.fault {
-            // Earlier work must complete before the fault is reported.
             if self.cursor == 0 {
                 self.fail(status, cx);
             }
@@ -55,8 +54,8 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request, and returns the lengths of packet and requested data in bytes. The
-    /// data is limited to [`READ_PACKETS`] packets, because the window also limits incoming data.
+    /// Writes a READ request for at most [`READ_PACKETS`] packets of data. Returns the length of
+    /// the request and the length of the data in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
@@ -141,8 +140,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Returns true if this packet must request an acknowledgement: at regular intervals, and when
-    /// sending pauses before all work has completed.
+    /// Returns true if this packet must request an acknowledgement. Packets request
+    /// acknowledgements at regular intervals, and before a pause in sending.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

@@ -65,7 +65,6 @@ impl IpCm {
         for (at, address) in [(4, self.source.ip()), (20, self.destination)] {
             let mut bytes = gid_of(address).octets();
             if address.is_ipv4() {
-                // An IPv4 address occupies the last four bytes of its field.
                 bytes[..12].fill(0);
             }
             field::put(private_data, at, &bytes);

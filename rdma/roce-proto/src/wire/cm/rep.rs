@@ -17,9 +17,9 @@ pub struct Rep {
     pub local_qpn: u32,
     /// First PSN expected by the sender.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics answered by the sender.
+    /// Maximum number of outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics issued by the sender.
+    /// Maximum number of outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
     /// Target ACK Delay code (4.096 us * 2^code).
     pub target_ack_delay: u8,

@@ -21,9 +21,9 @@ pub struct Req {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Maximum outstanding READs and atomics answered by the sender.
+    /// Maximum number of outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics issued by the sender.
+    /// Maximum number of outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
     /// Remote CM Response Timeout code (4.096 us * 2^code).
     pub remote_response_timeout: u8,

@@ -31,7 +31,7 @@ const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
 const ECN_CAPABLE: u8 = 2;
-/// Lowest local port in REQs. The port is only a name: packets come from other UDP ports.
+/// Lowest local port in REQs.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -63,8 +63,8 @@ impl SoftEndpoint {
             qpn,
             options: *options,
             terms,
-            // The source address of a request may be forged, so there is no queue pair or socket
-            // yet.
+            // The source address of a request may be forged, so the queue pair and the socket are
+            // created later.
             flow: flow(SendSocket::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
             send_socket: None,
@@ -194,7 +194,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow if missing. The peer's queue pair must be known.
+    /// Creates the queue pair and its flow, unless they exist.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
@@ -225,7 +225,7 @@ impl SoftEndpoint {
         };
         let mut qp = Qp::new(&config, now);
         let network = &self.device.options.network;
-        // RoCE v1 packets have no congestion marks, so a notification must be forged.
+        // RoCE v1 packets have no congestion marks, so a genuine peer sends no notifications.
         if !self.device.options.congestion_control || network.version() == Version::V1 {
             qp.ignore_congestion();
         }

@@ -13,8 +13,8 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum packets that a queue pair sends before the next one: four super-packets of 15 full
-/// packets.
+/// Maximum number of packets that a queue pair sends before the next queue pair may send: four
+/// super-packets of 15 full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
@@ -23,7 +23,8 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // Errors are ignored: ICMP messages cause them, and the socket reports each once.
+            // Errors are ignored, because any ICMP message can cause one, and the socket reports
+            // each error once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -103,14 +104,13 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        // If the queue pair has packets to send, `transmit` will call `after_activity`.
         if broken || !sends {
             self.after_activity(id);
         }
     }
 
     /// Handles a packet of a half-open connection. The peer's first request completes the
-    /// connection; other packets are ignored.
+    /// connection, and other packets are ignored.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {

@@ -1,8 +1,8 @@
 //! Handling of all connection messages that have arrived, on the thread of one endpoint.
 //!
-//! The kernel may combine a message with packets for another endpoint (GRO), in whose socket it
-//! then is. The endpoint therefore first reads its own socket, and then sockets that were not read
-//! lately.
+//! The kernel may combine a message with packets for another endpoint (GRO). The message is then in
+//! the socket of that endpoint. This endpoint therefore first reads its own socket, and then all
+//! sockets that were not read lately.
 
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::{Bth, Header};
@@ -28,12 +28,10 @@ impl SoftEndpoint {
         }
         self.wake_others();
         self.device.manager.drain();
-        // `progress` handles all received packets before it reports the end of a connection.
         self.progress();
     }
 
-    /// Reads the socket of another endpoint, and hands its packets over. Later packets may overtake
-    /// them, at the cost of a retransmission.
+    /// Reads the socket of another endpoint, and passes the packets to their endpoints.
     fn read_for_others(&mut self, inlet: &Inlet, now: Instant) {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let mut handled = 0;

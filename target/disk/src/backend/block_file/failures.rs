@@ -15,7 +15,7 @@ impl BlockFile {
     }
 
     /// Returns whether acknowledged writes may be lost. The error of a durable `O_DIRECT` write
-    /// counts as a failed sync: it does not show whether the write or its sync failed.
+    /// does not show whether the write or its sync failed, so it counts as a failed sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;

@@ -14,7 +14,7 @@ impl Loop {
     }
 
     /// Returns a loop device that supports discards, or `None` if the file system cannot punch
-    /// holes. An earlier test may have disabled discards on a loop device.
+    /// holes.
     fn that_discards(file: &Path) -> Option<Self> {
         if !full::has_holes(file.parent().unwrap()) {
             return None;
@@ -284,7 +284,6 @@ fn a_file_whose_loop_device_is_held_is_only_read() {
     let Some(device) = Loop::new(&file) else {
         return;
     };
-    // A mount claims the device in the same way as `O_EXCL`.
     let mut options = std::fs::File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let held = options.open(&device.0).unwrap();

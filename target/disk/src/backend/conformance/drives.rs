@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Character devices of drives to erase, separated by commas.
+/// Environment variable with the character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
-/// Set if drives are polled and their driver has poll queues.
+/// Environment variable that is set if drives are polled and their driver has poll queues.
 const POLLED: &str = "CAIRN_TEST_POLLED";
 
 #[test]

@@ -70,7 +70,6 @@ fn open_at(
 ) -> Result<Opened, Refusal> {
     let path = disk.path();
     check_holders(path, devices)?;
-    // This open fails while the device or a partition is mounted or part of another device.
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let exclusive = devices.block.open(options);
@@ -241,8 +240,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` if the drive refuses the page. A system error is returned as an error, because
-/// without the page, the drive would seem to have other names or another command set.
+/// Returns `None` if the drive refuses the page. System errors are returned, because a drive
+/// without the page would seem to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),

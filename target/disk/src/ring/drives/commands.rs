@@ -22,7 +22,7 @@ use crate::timely::Look;
 /// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
-/// Fixed file of the first claim, after those of the drives.
+/// Index of the first claim in the list of fixed files. The files of the drives come first.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Position of the drive's number in user data.
@@ -30,7 +30,7 @@ pub(super) const PLACE_SHIFT: u32 = 56;
 
 pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 
-/// User data of a cancelled entry: an unused drive number.
+/// User data of a cancelled entry, with a number that no drive has.
 pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
 const RANGES: usize = 256;
@@ -57,7 +57,6 @@ impl Tags {
         self.can_poll
     }
 
-    /// Returns a ring's share of the drive's tags, which is at least one.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -356,7 +355,6 @@ impl Drop for Drives {
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // Otherwise the kernel would close the files and unlock the memory some time later.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -19,9 +19,9 @@ pub(super) struct Queued {
 }
 
 impl Drives {
-    /// Moves commands into the submission queue while the drive has free tags, and cancels
-    /// commands whose leases have ended. After a gap ([`crate::ROUND_GAP`]), a change and all
-    /// commands behind it wait.
+    /// Moves commands into the submission queue while the drive has free tags, and cancels commands
+    /// whose leases have ended. After a gap ([`crate::ROUND_GAP`]), a change waits, and so do all
+    /// commands behind it.
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -43,7 +43,7 @@ impl Drives {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
                         // If the lease of a queued command has ended, `enter` must read the clock
-                        // again and remove that command.
+                        // again and remove the command.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
@@ -79,7 +79,6 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue. A queue with changes is submitted only shortly after the clock was read.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,

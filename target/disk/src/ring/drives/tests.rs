@@ -24,7 +24,6 @@ impl Ring {
     }
 
     pub(crate) fn commands_for_drives(&self) -> Vec<[u8; COMMAND_BYTES]> {
-        /// Offset of the command, which is the last 80 bytes of an entry.
         const COMMAND_AT: usize = 48;
         let drives = self.by_interrupts();
         let waiting = drives.places.iter().flatten().flat_map(|it| &it.waiting);
