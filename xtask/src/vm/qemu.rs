@@ -26,7 +26,7 @@ const SETTINGS: &str = "settings";
 /// Time that the guest has, after its limit, to end the scenario and to store its logs.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// File in the folder of results that tells the guest to end the scenario.
+/// File in the folder of results that asks the guest to end the scenario.
 const TIME_IS_UP: &str = "time-is-up";
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -171,7 +171,7 @@ fn wait_for_end(ended: &Receiver<()>, patience: &Patience, boot: &Boot<'_>) -> R
             continue;
         }
         if !time_is_up.exists() {
-            File::create(&time_is_up).context("cannot tell the guest that its time is up")?;
+            File::create(&time_is_up).context("cannot write the file that ends the scenario")?;
         }
         if patience.is_beyond(limit + GRACE) {
             return Ok(End::TimedOut);
