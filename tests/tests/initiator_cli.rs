@@ -26,6 +26,8 @@ mod completion;
 mod grammar;
 #[path = "initiator_cli/output.rs"]
 mod output;
+#[path = "initiator_cli/files.rs"]
+mod files;
 #[path = "initiator_cli/pages.rs"]
 mod pages;
 #[path = "initiator_cli/reservations.rs"]
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 18] = [
+    let others: [(&str, Test); 19] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         ("lists_have_the_shape_of_nvme_clis", output::shapes),
         ("hosts_reserve_a_disk_and_fence", reservations::fence),
         ("sizes_that_do_not_fit_are_refused", sizes::refused),
+        ("files_and_devices_with_data_stay", files::read),
         ("a_closed_stdout_is_no_error", closed::commands),
         ("a_closed_stdout_is_no_error_of_the_target", closed::target),
         ("each_help_ends_quietly_without_a_reader", closed::helps),

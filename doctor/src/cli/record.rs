@@ -1,4 +1,4 @@
-//! Writing of recordings. Files with other content and block devices are never overwritten.
+//! Files for results. Block devices and files of others are never overwritten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,22 +11,37 @@ const FIRST_LINE_MAX: usize = 4096;
 ///
 /// A regular file with content is overwritten only if it is a recording.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let may_overwrite = |file: &File| match is_recording(file)? {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a recording: name another file")),
+    };
+    create(path, may_overwrite)?.write_all(text.as_bytes())
+}
+
+/// Opens an empty file, a pipe or a character device for a result.
+///
+/// Empties a regular file with content if `may_overwrite` permits it.
+///
+/// # Errors
+/// The error of `may_overwrite`, a block device, or the system's.
+pub fn create(
+    path: &Path,
+    may_overwrite: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<File> {
     // A pipe is opened for writing only: otherwise this process would count as its reader.
     let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
     let mut options = OpenOptions::new();
     options.read(!is_special).write(true);
-    let mut file = options.create(true).truncate(false).open(path)?;
+    let file = options.create(true).truncate(false).open(path)?;
     let found = file.metadata()?;
     if found.file_type().is_block_device() {
         return Err(io::Error::other("it is a block device: name a file"));
     }
-    if found.is_file() {
-        if found.len() != 0 && !is_recording(&file)? {
-            return Err(io::Error::other("it is not a recording: name another file"));
-        }
+    if found.is_file() && found.len() != 0 {
+        may_overwrite(&file)?;
         file.set_len(0)?;
     }
-    file.write_all(text.as_bytes())
+    Ok(file)
 }
 
 /// True if the first line is a folder or begins the answers, as in the text of every

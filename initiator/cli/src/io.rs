@@ -1,7 +1,7 @@
 //! Block commands: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`, `copy`.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek as _, Write as _, stdin};
+use std::io::{Error as IoError, ErrorKind, Read, Seek as _, Write as _, stdin};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -309,7 +309,8 @@ impl ReadBlocks {
             .map_or(disk.bytes(count), |size| size as usize);
         let mut file = match &self.data {
             Some(path) => {
-                Some(File::create(path).map_err(|e| format!("-d {}: {e}", path.display()))?)
+                let file = cairn_doctor::cli::create(path, |_| Err(IoError::other(FULL)));
+                Some(file.map_err(|e| format!("-d {}: {e}", path.display()))?)
             }
             None => None,
         };
@@ -335,6 +336,8 @@ impl ReadBlocks {
         disk.close()
     }
 }
+
+const FULL: &str = "it is not empty: name another file, or leave -d out and redirect stdout";
 
 /// Syncs the file, because a full disk may report its error only now.
 fn to_disk(file: &File) -> std::io::Result<()> {
