@@ -22,12 +22,12 @@ use serde_json::Value;
 mod closed;
 #[path = "initiator_cli/completion.rs"]
 mod completion;
+#[path = "initiator_cli/files.rs"]
+mod files;
 #[path = "initiator_cli/grammar.rs"]
 mod grammar;
 #[path = "initiator_cli/output.rs"]
 mod output;
-#[path = "initiator_cli/files.rs"]
-mod files;
 #[path = "initiator_cli/pages.rs"]
 mod pages;
 #[path = "initiator_cli/reservations.rs"]
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 19] = [
+    let others: [(&str, Test); 20] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -70,6 +70,10 @@ fn main() -> ExitCode {
         ("hosts_reserve_a_disk_and_fence", reservations::fence),
         ("sizes_that_do_not_fit_are_refused", sizes::refused),
         ("files_and_devices_with_data_stay", files::read),
+        (
+            "a_block_is_written_if_it_is_as_expected",
+            files::compare_and_write,
+        ),
         ("a_closed_stdout_is_no_error", closed::commands),
         ("a_closed_stdout_is_no_error_of_the_target", closed::target),
         ("each_help_ends_quietly_without_a_reader", closed::helps),
@@ -244,6 +248,7 @@ fn shows(command: &str) -> &'static str {
         "read" => "read: 8 blocks from 0: Success",
         "write" => "write: 8 blocks from 0: Success",
         "compare" => "they are the same",
+        "compare-and-write" => "compare-and-write: block 0: Success",
         "write-zeroes" => "write-zeroes: 8 blocks from 0: Success",
         "dsm" => "dsm: 2 ranges: Success",
         "resv-register" => "resv-register: namespace 1: Success",

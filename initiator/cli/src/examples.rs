@@ -23,6 +23,7 @@ PROGRAM flush -a 192.0.2.1 -n nqn.2024-01.com.example:disk -N 1
 PROGRAM read -a 192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -c 7 -d blocks.bin
 head -c 4096 /dev/urandom | PROGRAM write -a 192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -z 4096 --destroy-data
 head -c 4096 /dev/zero | PROGRAM compare -a 192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 64 -z 4096
+head -c 512 /dev/urandom | PROGRAM compare-and-write -a 192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 --expected /dev/zero --destroy-data
 PROGRAM write-zeroes -a 192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -c 7 --destroy-data
 PROGRAM dsm -a 192.0.2.1 -n nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad --destroy-data
 PROGRAM resv-register -a 192.0.2.1 -n nqn.2024-01.com.example:disk --nrkey 0xa1

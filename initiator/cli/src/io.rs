@@ -1,5 +1,6 @@
 //! Block commands: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`, `copy`.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{Error as IoError, ErrorKind, Read, Seek as _, Write as _, stdin};
 use std::os::fd::AsFd as _;
@@ -24,7 +25,7 @@ const PIECE: u64 = 1 << 20;
 
 /// Selection of the namespace.
 #[derive(Debug, Args)]
-struct Target {
+pub(super) struct Target {
     #[command(flatten)]
     address: Address,
     /// Namespace; required only if there are several
@@ -32,14 +33,14 @@ struct Target {
     namespace_id: Option<u32>,
 }
 
-struct Disk {
-    host: Host,
-    namespace: Namespace,
+pub(super) struct Disk {
+    pub(super) host: Host,
+    pub(super) namespace: Namespace,
     format: Format,
 }
 
 impl Target {
-    fn open(&self) -> Result<Disk> {
+    pub(super) fn open(&self) -> Result<Disk> {
         let mut host = Session::new(&self.address)?.connect(1)?;
         let namespace = namespace(&mut host, self.namespace_id)?;
         let format = namespace.format(&host)?;
@@ -53,7 +54,7 @@ impl Target {
 
 /// Range of blocks.
 #[derive(Debug, Args)]
-struct Blocks {
+pub(super) struct Blocks {
     /// First block
     #[arg(long, value_name = "LBA", visible_alias = "slba", default_value_t = 0, value_parser = number::<u64>)]
     start_block: u64,
@@ -62,16 +63,25 @@ struct Blocks {
     block_count: Option<u64>,
 }
 
+impl Blocks {
+    pub(super) fn one(start_block: u64) -> Self {
+        Self {
+            start_block,
+            block_count: None,
+        }
+    }
+}
+
 /// Permission to change data.
 #[derive(Debug, Args)]
-struct Leave {
+pub(super) struct Leave {
     /// Confirms that the data on this namespace may be destroyed
     #[arg(long)]
     destroy_data: bool,
 }
 
 impl Leave {
-    fn check(&self, what: &str) -> Result<()> {
+    pub(super) fn check(&self, what: &str) -> Result<()> {
         if self.destroy_data {
             return Ok(());
         }
@@ -84,7 +94,7 @@ impl Leave {
 impl Disk {
     /// Checks that a range lies within the namespace. Returns its first block and its number of
     /// blocks. If both `block_count` and `bytes` are given, they must agree.
-    fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
+    pub(super) fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
         let block = u64::from(self.format.block_bytes);
         let of_bytes = bytes.map(|bytes| bytes.div_ceil(block));
         let of_count = blocks.block_count.map(|count| count.saturating_add(1));
@@ -147,7 +157,29 @@ impl Disk {
         Ok(())
     }
 
-    fn close(self) -> Result<()> {
+    /// Reads the data of one block, from stdin without a `file`.
+    pub(super) fn block(&self, option: &str, file: Option<&Path>) -> Result<Vec<u8>> {
+        let block = u64::from(self.format.block_bytes);
+        let (name, input) = open_input(option, file)?;
+        let of_file = |error: IoError| format!("{name}: {error}");
+        let kind = input.metadata().map_err(of_file)?.file_type();
+        // A device such as /dev/zero has no end.
+        let most = block + u64::from(!kind.is_char_device());
+        let mut bytes = Vec::new();
+        input.take(most).read_to_end(&mut bytes).map_err(of_file)?;
+        match (bytes.len() as u64).cmp(&block) {
+            Ordering::Equal => Ok(bytes),
+            Ordering::Less => Err(format!(
+                "{name}: it has {} bytes, and the block {block}",
+                bytes.len()
+            )),
+            Ordering::Greater => Err(format!(
+                "{name}: it has more bytes than the block, which has {block}"
+            )),
+        }
+    }
+
+    pub(super) fn close(self) -> Result<()> {
         self.host.shutdown().map_err(text)
     }
 }
@@ -197,16 +229,8 @@ impl Source {
                 disk.format.block_bytes
             ));
         }
-        let name = file.map_or("stdin".to_owned(), |path| format!("-d {}", path.display()));
-        let of_file = |error: std::io::Error| format!("{name}: {error}");
-        let mut input = match file {
-            Some(path) => File::open(path).map_err(of_file)?,
-            None => stdin()
-                .as_fd()
-                .try_clone_to_owned()
-                .map_err(of_file)?
-                .into(),
-        };
+        let (name, mut input) = open_input("-d", file)?;
+        let of_file = |error: IoError| format!("{name}: {error}");
         let metadata = input.metadata().map_err(of_file)?;
         if metadata.is_file() {
             let at = input.stream_position().map_err(of_file)?;
@@ -254,6 +278,21 @@ impl Source {
                 read => return read.map_err(|error| format!("reading the data: {error}")),
             }
         }
+    }
+}
+
+/// Opens the file of an option, or stdin. Returns it with its name in errors.
+fn open_input(option: &str, file: Option<&Path>) -> Result<(String, File)> {
+    let name = file.map_or("stdin".to_owned(), |path| {
+        format!("{option} {}", path.display())
+    });
+    let opened = match file {
+        Some(path) => File::open(path),
+        None => stdin().as_fd().try_clone_to_owned().map(File::from),
+    };
+    match opened {
+        Ok(input) => Ok((name, input)),
+        Err(error) => Err(format!("{name}: {error}")),
     }
 }
 

@@ -5,6 +5,7 @@
 mod address;
 mod bench;
 mod bit_fields;
+mod compare_and_write;
 mod discover;
 mod examples;
 mod features;
@@ -104,6 +105,8 @@ enum Command {
     Write(io::Write),
     /// Compares blocks with a file, or with stdin
     Compare(io::Compare),
+    /// Writes a block if it has the expected data, as one atomic step; requires --destroy-data
+    CompareAndWrite(compare_and_write::CompareAndWrite),
     /// Sets blocks to zero; requires --destroy-data
     WriteZeroes(io::WriteZeroes),
     /// Dataset Management: deallocates blocks; requires --destroy-data
@@ -187,6 +190,7 @@ impl Command {
     fn usage(&self) -> Result<()> {
         match self {
             Self::Write(command) => command.usage(),
+            Self::CompareAndWrite(command) => command.usage(),
             Self::WriteZeroes(command) => command.usage(),
             Self::Dsm(command) => command.usage(),
             Self::Copy(command) => command.usage(),
@@ -219,6 +223,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Read(command) => command.run()?,
         Command::Write(command) => command.run()?,
         Command::Compare(command) => return command.run(),
+        Command::CompareAndWrite(command) => return command.run(),
         Command::WriteZeroes(command) => command.run()?,
         Command::Dsm(command) => command.run()?,
         Command::ResvRegister(command) => command.run()?,

@@ -77,6 +77,9 @@ fn arguments(command: &str) -> Option<String> {
         "get-feature" => format!("{named} -f 6"),
         "set-feature" => format!("{named} -f 0x0b -V 0x100"),
         "write" | "compare" => format!("{named} -d /dev/zero {}", destroys(command)),
+        "compare-and-write" => {
+            format!("{named} --expected /dev/zero -d /dev/zero --destroy-data")
+        }
         "write-zeroes" => format!("{named} --destroy-data"),
         "dsm" => format!("{named} --slbs 0 --blocks 1 --ad --destroy-data"),
         "copy" => format!("{named} --slbs 0 --blocks 0 --sdlba 1 --destroy-data"),
