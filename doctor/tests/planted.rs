@@ -77,7 +77,7 @@ const FAULTS: [Fault; 11] = [
             "packets of 1120 bytes come back, those of 4200 do not",
         ],
         evidence: "echo 192.0.2.9 4200",
-        fix: "ip link set eth2 mtu 1120  # here, until then",
+        fix: "ip link set eth2 mtu 1280  # here, until then",
     },
     Fault {
         machine: "healthy",

@@ -2,7 +2,7 @@
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, NET, Netdev, Port};
-use crate::mtu::{ADVISED_NETDEV_MTU, efficiency_percent, fitting};
+use crate::mtu::{self, ADVISED_NETDEV_MTU, efficiency_percent, fitting};
 
 pub(super) const NAME: &str = "mtu";
 
@@ -54,7 +54,7 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     Some(
         finding
             .seen(format!("{NET}/{name}/mtu"), mtu)
-            .fixed_by(format!("ip link set {name} mtu {ADVISED_NETDEV_MTU}")),
+            .fixed_by(mtu::set(name, ADVISED_NETDEV_MTU)),
     )
 }
 
@@ -102,6 +102,6 @@ fn larger_than_parent(examination: &Examination, netdev: &Netdev, mtu: u32) -> O
         .because("large packets are dropped on the way out, and small ones pass")
         .seen(format!("{NET}/{}/mtu", netdev.name), mtu)
         .seen(format!("{NET}/{}/mtu", parent.name), below)
-        .fixed_by(format!("ip link set {} mtu {mtu}", parent.name))
+        .fixed_by(mtu::set(&parent.name, mtu))
     })
 }

@@ -1,6 +1,6 @@
 use super::{Examination, Finding, Severity};
 use crate::facts::{Peer, RoceVersion};
-use crate::mtu::fitting;
+use crate::mtu::{self, NETDEV_MTU_MIN, fitting};
 use crate::source::{Echo, Known, Reached, Route};
 
 pub(super) const NAME: &str = "peer";
@@ -222,6 +222,11 @@ fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
     }
     let (fits, wanted) = (fitting(passed), fitting(tried));
     let works = fits.map_or_else(|| "none".to_owned(), |fits| fits.to_string());
+    let meanwhile = if fitting(passed.max(NETDEV_MTU_MIN)) == fits {
+        format!("{}  # here, until then", mtu::set(&route.netdev, passed))
+    } else {
+        format!("tracepath -n {}  # where the MTU falls", peer.address)
+    };
     Some(
         Finding::new(
             NAME,
@@ -244,12 +249,10 @@ fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
         .seen(format!("echo {} {tried}", peer.address), "not answered")
         .seen(format!("echo {} {passed}", peer.address), "answered")
         .fixed_by(format!(
-            "ip link set NETDEV mtu {tried}  # on the peer and on each switch between"
+            "{}  # on the peer and on each switch between",
+            mtu::set("NETDEV", tried)
         ))
-        .fixed_by(format!(
-            "ip link set {} mtu {passed}  # here, until then",
-            route.netdev
-        )),
+        .fixed_by(meanwhile),
     )
 }
 

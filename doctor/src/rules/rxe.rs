@@ -1,4 +1,5 @@
 use super::{Examination, Finding, Severity};
+use crate::mtu::{self, ADVISED_NETDEV_MTU};
 
 pub(super) const NAME: &str = "rxe";
 
@@ -29,7 +30,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 device.name
             ))
             .fixed_by(format!(
-                "ip link set {netdev} mtu 4200  # fewer packets, less CPU time"
+                "{}  # fewer packets, less CPU time",
+                mtu::set(netdev, ADVISED_NETDEV_MTU)
             )),
         );
     }

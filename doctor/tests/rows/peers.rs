@@ -36,6 +36,34 @@ fn a_peer_that_cannot_be_found_is_distinguished_from_a_silent_one() {
     assert_found(&found, "peer", &["warning", "does not answer a ping"]);
 }
 
+/// The kernel disables IPv6 below an MTU of 1280.
+#[test]
+fn no_mtu_below_that_of_ipv6_is_proposed() {
+    let all = [84, 352, 608, 1120, 2144, 4192, 4200];
+    for (passed, proposed) in [
+        (84, None),
+        (352, None),
+        (608, None),
+        (1120, Some(1280)),
+        (2144, Some(2144)),
+    ] {
+        let silent: String = all
+            .iter()
+            .filter(|bytes| **bytes > passed)
+            .map(|bytes| format!("echo {PEER} {bytes} = \"silent\"\n"))
+            .collect();
+        let found = findings_with_peer(&changed("healthy", &format!("[?]\n{silent}")));
+        let here = match proposed {
+            Some(mtu) => format!("ip link set eth2 mtu {mtu}  # here"),
+            None => format!("tracepath -n {PEER}"),
+        };
+        assert_found(&found, "peer", &["ip link set NETDEV mtu 4200", &here]);
+    }
+    let narrow = "[/sys/class/net]\neth2.100/mtu = 900\neth2/mtu = 800";
+    let found = findings_with_peer(&changed("vlan", narrow));
+    assert_found(&found, "mtu", &["eth2.100", "ip link set eth2 mtu 1280"]);
+}
+
 #[test]
 fn packets_that_this_user_may_not_send_are_not_taken_for_an_answer() {
     let denied =
