@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cairn_base::{TraddrError, Trid};
 use cairn_rdma::PKey;
@@ -136,7 +136,7 @@ impl Flags {
             file.control.socket = Some(if control == "off" {
                 control.clone()
             } else {
-                absolute(control)
+                absolute_path(control)
             });
             let place = KeyPath::root().key("control").key("socket");
             origins.record(place, "--control", control);
@@ -216,7 +216,7 @@ impl Flags {
             let nsid = free_nsid(namespaces);
             namespaces.push(NamespaceTable {
                 nsid: Some(nsid),
-                export: Some(absolute(export)),
+                export: Some(absolute_export(export)),
                 ..NamespaceTable::default()
             });
         }
@@ -252,18 +252,25 @@ fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     nsid.clamp(0, i64::from(NSID_MAX)) + share
 }
 
-fn absolute(export: &str) -> String {
-    if let Some(directory) = export.strip_prefix(DIRECTORY_PREFIX) {
-        return format!("{DIRECTORY_PREFIX}{}", absolute(directory));
+/// Makes the path of an export absolute, for a process with another current directory.
+///
+/// A word before a colon is a kind of disk, perhaps a misspelt one. A file may be `./a:b`.
+#[must_use]
+pub fn absolute_export(export: &str) -> String {
+    match export.split_once(':') {
+        _ if export.is_empty() => String::new(),
+        Some(("dir", directory)) => format!("{DIRECTORY_PREFIX}{}", absolute_export(directory)),
+        Some((kind, _)) if !kind.contains(['/', '.']) => export.to_owned(),
+        _ => absolute_path(export),
     }
-    let kind_of_disk = export.contains(':') && !export.starts_with(['.', '/']);
-    if kind_of_disk || export.is_empty() {
-        return export.to_owned();
-    }
-    std::path::absolute(Path::new(export))
-        .ok()
-        .and_then(|path| path.to_str().map(str::to_owned))
-        .unwrap_or_else(|| export.to_owned())
+}
+
+/// Makes a path absolute, for a process with another current directory.
+#[must_use]
+pub fn absolute_path(path: &str) -> String {
+    let absolute = std::path::absolute(path).ok();
+    let absolute = absolute.and_then(|path| path.to_str().map(str::to_owned));
+    absolute.unwrap_or_else(|| path.to_owned())
 }
 
 /// Returns an export with its absolute path. May block, because symbolic links are resolved.
@@ -272,7 +279,7 @@ fn absolute(export: &str) -> String {
 /// same before the file exists, for example while its disk is not mounted.
 #[must_use]
 pub fn resolved_export(export: &str) -> String {
-    let export = absolute(export);
+    let export = absolute_export(export);
     let (prefix, path) = match export.strip_prefix(DIRECTORY_PREFIX) {
         Some(directory) => (DIRECTORY_PREFIX, directory),
         None => ("", &*export),

@@ -74,7 +74,7 @@ pub use edit::{
     NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
 };
 pub use exports::Exports;
-pub use flags::{Flags, resolved_export};
+pub use flags::{Flags, absolute_export, absolute_path, resolved_export};
 pub use identity::machine;
 pub use limits::{BURST_DEFAULT, Limits};
 pub use nvme_proto::ana::AnaStates;

@@ -1,6 +1,8 @@
 //! Command-line options, without a file and combined with one.
 
-use cairn_config::{Backing, Config, Flags, LogFormat, Provider, Roce, resolved_export};
+use cairn_config::{
+    Backing, Config, Flags, LogFormat, Provider, Roce, absolute_export, resolved_export,
+};
 
 const FILE: &str = include_str!("../examples/two-hosts.toml");
 
@@ -14,6 +16,33 @@ fn serve(listen: &[&str], export: &[&str], nqn: Option<&str>) -> Flags {
         export: strings(export),
         nqn: nqn.map(str::to_owned),
         ..Flags::default()
+    }
+}
+
+#[test]
+fn a_word_before_a_colon_is_a_kind_of_disk() {
+    let here = std::env::current_dir().unwrap();
+    let here = here.display();
+    for (export, path) in [
+        ("disk", "disk"),
+        ("./a:b", "a:b"),
+        (".a:b", ".a:b"),
+        ("disk.img:1", "disk.img:1"),
+        ("by-path/pci-0000:01", "by-path/pci-0000:01"),
+    ] {
+        assert_eq!(absolute_export(export), format!("{here}/{path}"));
+        let directory = absolute_export(&format!("dir:{export}"));
+        assert_eq!(directory, format!("dir:{here}/{path}"));
+    }
+    for kept in [
+        "mem:1GiB",
+        "men:1GiB",
+        "rbd:pool/image",
+        "/dev/a:b",
+        "",
+        "dir:",
+    ] {
+        assert_eq!(absolute_export(kept), kept);
     }
 }
 

@@ -1,7 +1,8 @@
+use cairn_config::absolute_path;
 use serde_json::{Value, json};
 
 use super::actions::{GroupAction, HostAction, KeyAction, ReferralAction};
-use super::{Asked, View, absolute, if_any};
+use super::{Asked, View, if_any};
 
 pub(super) const HOSTS: &[(&str, &str)] = &[
     ("HOST", "host"),
@@ -124,5 +125,5 @@ fn key_file(key: &str) -> String {
     if is_name.iter().any(|start| key.starts_with(start)) {
         return key.to_owned();
     }
-    absolute(key)
+    absolute_path(key)
 }

@@ -11,7 +11,7 @@ mod shown;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cairn_config::Trid;
+use cairn_config::{Trid, absolute_export};
 use cairn_control::{CallError, Client, Effect, chosen_path};
 use cairn_doctor::cli::{Format, OutputArgs, print_message};
 use clap::{Args, Subcommand};
@@ -471,7 +471,7 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
         } => {
             let params = json!({
                 "nqn": nqn,
-                "export": absolute(export),
+                "export": absolute_export(export),
                 "nsid": nsid,
                 "name": name,
                 "uuid": uuid,
@@ -501,7 +501,7 @@ fn of_setting(set: &NamespaceSet) -> Asked<'_> {
         "nqn": set.nqn,
         "nsid": set.nsid,
         "name": set.name,
-        "export": set.export.as_deref().map(absolute),
+        "export": set.export.as_deref().map(absolute_export),
         "uuid": set.uuid,
         "nguid": set.nguid,
         "block_size": set.block_size,
@@ -552,20 +552,4 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
             Asked::deed(at, "cairn_listener_set", params)
         }
     }
-}
-
-/// Makes a path absolute: the target has another current directory.
-fn absolute(export: &str) -> String {
-    if let Some(directory) = export.strip_prefix("dir:") {
-        return format!("dir:{}", absolute(directory));
-    }
-    if ["mem:", "null:", "rbd:"]
-        .iter()
-        .any(|kind| export.starts_with(kind))
-    {
-        return export.to_owned();
-    }
-    let path = std::path::absolute(export).ok();
-    let path = path.and_then(|path| path.to_str().map(str::to_owned));
-    path.unwrap_or_else(|| export.to_owned())
 }
