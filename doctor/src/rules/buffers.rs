@@ -1,17 +1,17 @@
+use cairn_rdma::SOCKET_RECEIVE_BYTES;
+
 use super::finding::size;
 use super::{Examination, Finding, Severity};
 use crate::facts::RMEM_MAX;
 
 pub(super) const NAME: &str = "buffers";
 
-/// Receive buffer in bytes that RoCE in user space requests for its socket.
-const REQUESTED_BYTES: u64 = 8 << 20;
-
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let Some(limit) = &examination.fabric.host.receive_buffer else {
         return;
     };
-    let is_granted = limit.has_cap_net_admin || limit.max_bytes >= REQUESTED_BYTES;
+    let requested_bytes = u64::from(SOCKET_RECEIVE_BYTES);
+    let is_granted = limit.has_cap_net_admin || limit.max_bytes >= requested_bytes;
     if is_granted || !examination.is_soft() {
         return;
     }
@@ -23,7 +23,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             format!(
                 "the socket of RoCE in user space gets a receive buffer of {} instead of {}",
                 size(limit.max_bytes),
-                size(REQUESTED_BYTES)
+                size(requested_bytes)
             ),
         )
         .because(
@@ -31,6 +31,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
              again. CAP_NET_ADMIN lifts the limit",
         )
         .seen(RMEM_MAX, limit.max_bytes)
-        .fixed_by("sysctl -w net.core.rmem_max=16777216  # then restart the program"),
+        .fixed_by(format!("sysctl -w net.core.rmem_max={}  # then restart the program", 2 * requested_bytes)),
     );
 }

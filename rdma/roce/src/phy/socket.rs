@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use cairn_base::ScopedAddr;
+use cairn_rdma::SOCKET_RECEIVE_BYTES;
 
 use super::qpn_filter::{PASS, by_number, compare, exchange};
 
-/// Sizes of socket buffers in bytes. The system may grant less.
-pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
+/// Send buffer in bytes. The system may grant less.
 const SEND_BUFFER: c_int = 4 << 20;
 /// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair
 /// number.
@@ -226,7 +226,7 @@ pub(super) fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::R
 }
 
 pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
-    let size = &RECEIVE_BUFFER;
+    let size = &(SOCKET_RECEIVE_BYTES as c_int);
     set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }

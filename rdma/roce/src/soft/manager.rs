@@ -13,7 +13,7 @@ use std::time::Instant as System;
 
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::{ScopedAddr, peer_line};
-use cairn_rdma::{FabricError, Marked, PKey, QpId};
+use cairn_rdma::{FabricError, Marked, PKey, QpId, SOCKET_RECEIVE_BYTES};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -23,7 +23,6 @@ use crate::phy::batch::{BatchPosition, Sharing};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
-use crate::phy::socket::RECEIVE_BUFFER;
 use crate::phy::{Inlet, Network};
 use crate::time::ProtoClock;
 use cairn_base::entropy::Entropy;
@@ -42,7 +41,7 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
 /// Maximum datagrams in the receive buffer: the kernel doubles its requested size, and each
 /// datagram takes at least 512 bytes.
-pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
+pub(super) const DATAGRAMS_MAX: usize = 2 * SOCKET_RECEIVE_BYTES as usize / 512;
 
 const TURN: u32 = 0;
 
