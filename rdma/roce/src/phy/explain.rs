@@ -56,7 +56,7 @@ impl Network {
             (_, io::ErrorKind::AddrInUse) => unavailable(format!(
                 "UDP port {ROCE_PORT} of {address} is taken by another program, perhaps another \
                  Cairn: `ss -lunp sport = :{ROCE_PORT}` names it; stop it, or use another of this \
-                 machine's addresses"
+                 machine's addresses (host: --host-traddr)"
             )),
             _ => FabricError::Os {
                 call: "opening a socket for RoCE",
@@ -93,7 +93,7 @@ mod tests {
             text.contains("stop it") || text.contains("unload it"),
             "{text}"
         );
-        let other = ["another of this machine's addresses", "--provider verbs"];
+        let other = ["--host-traddr", "--provider verbs"];
         assert!(other.iter().any(|way| text.contains(way)), "{text}");
     }
 
