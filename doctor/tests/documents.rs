@@ -40,7 +40,7 @@ fn commands(page: &str) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn each_command_of_a_page_says_what_the_page_shows() {
-    std::env::set_current_dir(workspace()).unwrap();
+    std::env::set_current_dir(workspace().join("doctor/tests")).unwrap();
     let mut run = 0;
     for (page, text) in pages() {
         for (command, shown) in commands(&text) {

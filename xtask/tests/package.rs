@@ -52,6 +52,8 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
         "usr/share/doc/cairn/grafana/cairn-target.json",
         "usr/share/doc/cairn/prometheus/rules.yml",
         "usr/share/doc/cairn/operations/disks.md",
+        "usr/share/doc/cairn/recordings/healthy.txt",
+        "usr/share/doc/cairn/roce/troubleshooting.md",
         "usr/share/doc/cairn/examples/minimal.toml",
     ] {
         assert!(listed.contains(file), "{file} is not in\n{listed}");

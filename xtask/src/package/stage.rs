@@ -62,6 +62,8 @@ impl Staged {
         for (from, to) in [
             ("packaging/prometheus", "prometheus"),
             ("docs/operations", "operations"),
+            ("docs/roce", "roce"),
+            ("doctor/tests/recordings", "recordings"),
         ] {
             for entry in fs::read_dir(from)? {
                 let from = entry?.path();
