@@ -7,7 +7,6 @@ use cairn_trouble::{self as trouble, Trouble};
 use cairn_trouble::{Caller, End};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
-use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
 
 use super::Loss;
 
@@ -17,38 +16,12 @@ const CALLER: Caller = Caller {
     target: "cairn-target",
 };
 
-pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
-    if !command.starts_with("Connect") {
-        return "";
-    }
-    match status.code() {
-        Status::CONNECT_INVALID_HOST => {
-            ": the subsystem does not permit a host of that NQN; permit it at the target \
-             (cairn-target host add), or connect as another host (--hostnqn)"
-        }
-        Status::CONNECT_INVALID_PARAMETERS => match Parameter(result as u32) {
-            Parameter::SUBNQN => {
-                ": there is no such subsystem (SUBNQN); `discover` lists those there are"
-            }
-            Parameter::HOSTNQN => ": the host's NQN is not valid (HOSTNQN)",
-            Parameter::HOSTID => ": the host identifier is not valid (HOSTID); it must not be 0",
-            Parameter::CNTLID => {
-                ": the controller is gone (CNTLID), or another host's; connect anew"
-            }
-            Parameter::SQSIZE => ": the target takes no queue of that size; ask for fewer entries",
-            Parameter::QID => ": the target takes no such queue (QID); ask for fewer I/O queues",
-            Parameter::KATO => ": the target takes no such keep alive timeout (KATO)",
-            _ => "",
-        },
-        Status::CONNECT_CONTROLLER_BUSY => {
-            ": the target has no controller to spare; disconnect a host that is not needed, or \
-             raise the target's limit"
-        }
-        Status::AUTHENTICATION_REQUIRED => {
-            ": the subsystem requires that this host authenticates; give it a secret \
-             (--dhchap-secret)"
-        }
-        _ => "",
+pub(super) fn on_status(command: &str, status: Status, result: u64) -> String {
+    let is_connect = command.starts_with("Connect");
+    let known = trouble::of_connect(status.sct(), status.sc(), result as u32);
+    match known.filter(|_| is_connect) {
+        Some(known) => format!(": {}", known.line(CALLER, "ADDR")),
+        None => String::new(),
     }
 }
 
@@ -108,6 +81,34 @@ mod tests {
     use crate::error::HostError;
 
     use super::*;
+    use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
+
+    #[test]
+    fn each_parameter_of_connect_is_explained() {
+        for (parameter, name) in [
+            (Parameter::QID, "QID"),
+            (Parameter::SQSIZE, "SQSIZE"),
+            (Parameter::KATO, "KATO"),
+            (Parameter::HOSTID, "HOSTID"),
+            (Parameter::CNTLID, "CNTLID"),
+            (Parameter::SUBNQN, "SUBNQN"),
+            (Parameter::HOSTNQN, "HOSTNQN"),
+            (Parameter::CATTR, "Connect Invalid Parameters"),
+        ] {
+            let status = Status::CONNECT_INVALID_PARAMETERS;
+            let known = trouble::of_connect(status.sct(), status.sc(), parameter.0).unwrap();
+            assert_eq!(known.name, name);
+            let text = on_status("Connect", status, parameter.0.into());
+            assert!(
+                text.contains(known.what) && text.contains("; next: "),
+                "{text}"
+            );
+            assert_eq!(on_status("Read", status, parameter.0.into()), "");
+        }
+        let status = Status::CONNECT_INVALID_HOST;
+        let known = trouble::of_connect(status.sct(), status.sc(), Parameter::SUBNQN.0).unwrap();
+        assert_eq!(known.name, "Connect Invalid Host");
+    }
 
     #[test]
     fn errors_say_what_to_do() {
@@ -117,7 +118,7 @@ mod tests {
             status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
             result: Parameter::SUBNQN.0.into(),
         };
-        assert!(refused.to_string().contains("`discover` lists"));
+        assert!(refused.to_string().contains("cairn-initiator discover"));
         let read = HostError::Status {
             command: "Read".to_owned(),
             status: Status::CONNECT_INVALID_HOST,

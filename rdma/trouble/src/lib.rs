@@ -8,12 +8,12 @@ mod completion;
 mod connection;
 mod linux;
 mod nvme;
+mod parameter;
 mod paste;
 mod reject;
 mod status;
 
 use std::fmt;
-use std::net::IpAddr;
 
 pub use completion::COMPLETIONS;
 pub use connection::{
@@ -22,6 +22,7 @@ pub use connection::{
 };
 pub use linux::{LINUX_ERRORS, LINUX_LINES};
 pub use nvme::NVME_REJECTS;
+pub use parameter::CONNECT_PARAMETERS;
 pub use paste::Found;
 pub use reject::CM_REJECTS;
 pub use status::STATUSES;
@@ -96,7 +97,7 @@ impl Next {
 impl Trouble {
     /// Returns one log line: meaning, causes and next command.
     #[must_use]
-    pub fn line(&self, caller: Caller, peer: IpAddr) -> String {
+    pub fn line(&self, caller: Caller, peer: impl fmt::Display) -> String {
         format!(
             "{self}; likely {}; next: {}",
             Causes(self.causes),
@@ -141,19 +142,32 @@ pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
 }
 
+/// Explains a status of Connect with its result (DW0), which may name a parameter.
+#[must_use]
+pub fn of_connect(sct: u8, sc: u8, result: u32) -> Option<&'static Trouble> {
+    const INVALID_PARAMETERS: (u8, u8) = (1, 0x82);
+    let is_in_data = result >> 16 & 1 == 1;
+    let code = result as u16 | if is_in_data { parameter::IN_DATA } else { 0 };
+    let parameter = of(&CONNECT_PARAMETERS, code.into());
+    parameter
+        .filter(|_| (sct, sc) == INVALID_PARAMETERS)
+        .or_else(|| of(&STATUSES, u32::from(sct) << 8 | u32::from(sc)))
+}
+
 fn of(table: &'static [Trouble], code: u32) -> Option<&'static Trouble> {
     table.iter().find(|known| u32::from(known.code) == code)
 }
 
 /// Returns all tables with their titles.
 #[must_use]
-pub fn tables() -> [(&'static str, &'static [Trouble]); 7] {
+pub fn tables() -> [(&'static str, &'static [Trouble]); 8] {
     [
         (OF_COMPLETIONS, &COMPLETIONS),
         (OF_CM_REJECTS, &CM_REJECTS),
         (OF_NVME_REJECTS, &NVME_REJECTS),
         ("connections that end, or never begin", &ENDINGS),
         (OF_STATUSES, &STATUSES),
+        ("parameters of Connect", &CONNECT_PARAMETERS),
         (OF_LINES, &LINUX_LINES),
         (OF_ERRORS, &LINUX_ERRORS),
     ]
@@ -207,7 +221,7 @@ pub fn search(word: &str) -> Vec<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
 

@@ -10,11 +10,11 @@ pub(super) const UNKNOWN: Trouble = Trouble {
     next: Next::OtherLog,
 };
 
-const FEWER_ENTRIES: Next = Next::Own {
+pub(super) const FEWER_ENTRIES: Next = Next::Own {
     host: "connect with fewer entries a queue: --queue-size=32",
     target: "at the host: nvme connect ... --queue-size=32; or raise queue_depth here",
 };
-const FEWER_QUEUES: Next = Next::Own {
+pub(super) const FEWER_QUEUES: Next = Next::Own {
     host: "connect with fewer I/O queues: --nr-io-queues=1",
     target: "at the host: nvme connect ... --nr-io-queues=1; or raise io_queues here",
 };

@@ -248,11 +248,14 @@ pub const CM_REJECTS: [Trouble; 34] = [
         name: "CM reject 28, Consumer reject",
         what: "the program at the other end refuses the connection",
         causes: &[
+            "the target's listener does not admit the host's address (allowed_addresses)",
             "the other end is shutting down",
             "the other end is not an NVMe target: another service has this port",
-            "the other end does not accept this host, permanently or now: its log has the reason",
         ],
-        next: Next::OtherLog,
+        next: Next::Own {
+            host: "at the target: allowed_addresses of the listener, and journalctl -u TARGET",
+            target: "add the host's address to allowed_addresses of the listener, if it may connect",
+        },
     },
     Trouble {
         code: 29,

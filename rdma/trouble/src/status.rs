@@ -11,8 +11,8 @@ const PROBLEMS: Next = Next::Own {
     target: "TARGET status",
 };
 const HOSTS: Next = Next::Own {
-    host: "compare /etc/nvme/hostnqn with TARGET host list NQN at the target",
-    target: "TARGET status: it has the refused NQN, and the command that admits it",
+    host: "at the target: TARGET host add NQN HOSTNQN, or connect as another --hostnqn",
+    target: "TARGET host add NQN HOSTNQN, or allowed_hosts; TARGET status has the whole command",
 };
 const PATHS: Next = Next::Own {
     host: "nvme list-subsys: another path should be live",
@@ -22,9 +22,14 @@ const DISKS: Next = Next::Own {
     host: "at the target: TARGET namespace list: column STATE",
     target: "TARGET namespace list: column STATE, and dmesg",
 };
-const NAMES: Next = Next::Own {
+pub(super) const NAMES: Next = Next::Own {
     host: "PROGRAM discover -a ADDR: the names of the subsystems there",
     target: "TARGET subsystem list",
+};
+
+pub(super) const KATO: Next = Next::Own {
+    host: "connect with --keep-alive-tmo=5",
+    target: "at the host: --keep-alive-tmo=5",
 };
 
 const fn status(
@@ -244,10 +249,7 @@ pub const STATUSES: [Trouble; 38] = [
         "Keep Alive Timeout Invalid",
         "the target does not accept the host's KATO",
         &["keep_alive_tmo is too short or too long"],
-        Next::Own {
-            host: "connect with --keep-alive-tmo=5",
-            target: "at the host: --keep-alive-tmo=5",
-        },
+        KATO,
     ),
     status(
         0,

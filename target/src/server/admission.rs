@@ -158,14 +158,17 @@ impl Admission {
     }
 
     fn turn_away(&mut self, request: ConnRequest, provider: &'static str) {
+        const CONSUMER_REJECT: u16 = 28;
         let reason = "the address is not in the listener's allowed_addresses";
+        let known = trouble::of_reject(CONSUMER_REJECT);
+        let next = known.next.command(CALLER, request.peer.ip());
         self.audit
             .record(|| audit_log::refusal(&request, provider, reason));
         let now = self.clock.now();
         let payer = Payer::stranger(request.peer.ip());
         if let Some(line) = self.peer_limit.admit(Topic::Refused, payer, now) {
             peer_line!(
-                warn, line, address = %request.peer, local = %request.local, reason,
+                warn, line, address = %request.peer, local = %request.local, reason, next,
                 "connection request refused"
             );
         }

@@ -5,7 +5,7 @@ use cairn_rdma::{
     Completion, ConnectOptions, EndpointOptions, Event, Operation, PKey, QpOptions, SendWork,
     SgeList,
 };
-use cairn_trouble as trouble;
+use cairn_trouble::{self as trouble, Caller, End};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
@@ -42,6 +42,50 @@ fn each_refusal_of_a_target_is_explained() {
         assert_in_order(
             &said,
             &["the program at the other end refuses", "CM reject 28"],
+        );
+    }
+}
+
+/// Returns the reject reasons of RoCE in user space.
+fn reasons() -> Vec<u16> {
+    let code = include_str!("../../../rdma/roce-proto/src/wire/cm/rej.rs");
+    let (_, rest) = code.split_once("pub enum RejReason {").unwrap();
+    let (body, _) = rest.split_once("\n}").unwrap();
+    let numbers = body
+        .lines()
+        .filter_map(|line| line.trim().split_once(" = "));
+    numbers
+        .map(|(_, number)| number.trim_end_matches(',').parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn each_refusal_has_a_row_in_troubleshooting_with_the_command_of_its_error() {
+    const CALLER: Caller = Caller {
+        end: End::Host,
+        host: "cairn-initiator",
+        target: "cairn-target",
+    };
+    const CONNECT: u16 = 1;
+    let page = include_str!("../../../docs/operations/troubleshooting.md").replace('`', "");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
+    let reasons = reasons();
+    assert!(reasons.contains(&28) && reasons.len() >= 8, "{reasons:?}");
+    let rejects = reasons.into_iter().map(trouble::of_reject);
+    let statuses = trouble::STATUSES
+        .iter()
+        .filter(|one| one.code >> 8 == CONNECT);
+    for refusal in rejects.chain(&trouble::NVME_REJECTS).chain(statuses) {
+        let (name, _) = refusal.name.split_once(',').unwrap_or((refusal.name, ""));
+        let next = refusal.next.command(CALLER, "ADDRESS");
+        let has = |row: &&&str| {
+            let mut cells = row.split('|').map(str::trim).skip(1);
+            let names = cells.next().unwrap_or_default();
+            names.split(", ").any(|one| one == name) && cells.any(|cell| cell == next)
+        };
+        assert!(
+            rows.iter().find(has).is_some(),
+            "no row of {name} has {next}"
         );
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cairn_base::address::Payer;
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::peer_line;
+use cairn_trouble as trouble;
 use nvme_auth::Authenticated;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
@@ -12,7 +13,7 @@ use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
 use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Quoted, Status};
 
 use super::auditing::claimed;
-use crate::ending::Ending;
+use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
@@ -259,6 +260,9 @@ fn refused_for(refusal: &Refusal) -> Option<RefusedFor> {
 
 fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
+    let (sct, sc) = (refusal.status.sct(), refusal.status.sc());
+    let known = trouble::of_connect(sct, sc, refusal.result);
+    let next = known.map(|known| known.next.command(CALLER, queue.peer.ip()));
     let Some(data) = data else {
         return peer_line!(
             warn,
@@ -267,6 +271,7 @@ fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Opt
             qid,
             status = %refusal.status,
             parameter = refusal.result,
+            next,
             "Connect refused"
         );
     };
@@ -281,8 +286,8 @@ fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Opt
             qid,
             status = %refusal.status,
             admit = %Quoted(&host),
-            "Connect refused: the subsystem does not permit this host. Run cairn-target host add \
-             SUBSYSTEM HOST, or add the element `admit` to its allowed_hosts in the configuration"
+            next,
+            "Connect refused: the subsystem does not permit this host"
         );
     }
     if *refusal == ConnectRequest::unknown_subsystem() {
@@ -296,6 +301,7 @@ fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Opt
             qid,
             status = %refusal.status,
             parameter = refusal.result,
+            next,
             "Connect refused: this listener leads to no subsystem of that name"
         );
     }
@@ -308,6 +314,7 @@ fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Opt
         qid,
         status = %refusal.status,
         parameter = refusal.result,
+        next,
         "Connect refused"
     );
 }
