@@ -28,7 +28,7 @@ const fn parameter(
     }
 }
 
-/// Explanations of the parameters that targets refuse, by byte offset and [`IN_DATA`].
+/// Explanations of the parameters that targets refuse, by byte offset; bit 15: in the Connect data.
 pub const CONNECT_PARAMETERS: [Trouble; 7] = [
     parameter(
         42,
