@@ -212,11 +212,21 @@ without_fleeting_namespaces() {
         true
 }
 
+# Pattern for the reads of a partition table that a disconnect cuts off. A scenario that disconnects right after the
+# connection sets SCANS_ARE_CUT=1.
+CUT_SCAN='nvme[0-9]+n[0-9]+(: no available path - failing I/O|, logical block [0-9]+, async page read)$'
+SCANS_ARE_CUT=
+
+without_cut_scans() {
+    if [ -n "$SCANS_ARE_CUT" ]; then grep -vE "$CUT_SCAN" || true; else cat; fi
+}
+
 # Selects lines about NVMe that may indicate a fault of the target. Slow keep alives of an emulated machine are
 # excluded. Also excluded is a keep alive that Linux 6.12 creates while it disconnects, but never sends. It is cancelled
 # (error 4), and its start time is 0, so its round-trip time is the clock reading (4294798688 ms after two minutes).
 about_nvme() {
-    { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | without_fleeting_namespaces | awk '
+    { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | without_fleeting_namespaces |
+        without_cut_scans | awk '
         { controller = match($0, /nvme[0-9]+:/) ? substr($0, RSTART, RLENGTH) : "" }
         /nvme_keep_alive_end_io error=4$/ { delete held[controller]; next }
         controller in held { print held[controller]; delete held[controller] }

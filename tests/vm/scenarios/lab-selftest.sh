@@ -59,13 +59,17 @@ assert_json "one value that holds" '.a == 1' '{"a": 1}'
 assert_empty "lines of a program that prints none" true
 
 step "Complaints of the kernel's host"
-# passes_beside LINE: Succeeds if the kernel's log may have the line while namespaces 3 and 30 come and go.
+# passes_beside LINE [VARIABLE]: Succeeds if the kernel's log may have the line, with namespaces 3 and 30 that come and
+# go or with another variable of the library.
 passes_beside() {
-    LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; FLEETING_NSIDS='3|30'
+    LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; ${2:-FLEETING_NSIDS='3|30'}
         echo \"<4>\$LINE\" > /dev/kmsg; assert_no_nvme_warnings; end_scenario"
 }
 passes_beside "nvme nvme0: identifiers changed for nsid 3"
 passes_beside "nvme nvme0: Identify Descriptors failed (nsid=30, status=0x600b)"
+read_error="Buffer I/O error on dev nvme0n2, logical block 3, async page read"
+passes_beside "$read_error" SCANS_ARE_CUT=1
+assert_fails "the host complains of a read error" passes_beside "$read_error"
 for line in "identifiers changed for nsid 1" "identifiers changed for nsid 303" \
     "Identify Descriptors failed (nsid=30, status=0x6)" "Identify Descriptors failed (nsid=2, status=0x600b)"; do
     assert_fails "the host complains: $line" passes_beside "nvme nvme0: $line"

@@ -61,6 +61,10 @@ wait_for 60 "$idle_qps queue pairs" queue_pairs_are "$idle_qps"
 say "ok: queue pairs are back at $idle_qps"
 settled_rss=$(target_rss_kib)
 
+assert_no_nvme_warnings
+mark_kernel_log
+SCANS_ARE_CUT=1
+
 step "Connect and disconnect $CYCLES times"
 for cycle in $(seq "$CYCLES"); do
     connect_host $((cycle % HOSTS + 1)) > /dev/null
