@@ -48,7 +48,9 @@ impl Destination {
         };
         let place = |found: Metadata| (found.dev(), found.ino());
         match std::fs::symlink_metadata(path) {
-            Ok(found) => file.metadata().is_ok_and(|open| place(open) != place(found)),
+            Ok(found) => file
+                .metadata()
+                .is_ok_and(|open| place(open) != place(found)),
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
