@@ -307,9 +307,14 @@ impl Methods {
                 let AnyHost { nqn, allow } = read(params)?;
                 let kind = if allow { Kind::Alone } else { Kind::Narrows };
                 let of = nqn.clone();
+                let hosts = views::connected_hosts(&self.snapshot().await?, &nqn);
                 self.edit(kind, move |draft| draft.allow_any_host(&nqn, allow))
                     .await?;
-                answer(&Removed::of(views::shut_out(&self.snapshot().await?, &of)))
+                answer(&Removed::of(views::shut_out(
+                    &hosts,
+                    &self.snapshot().await?,
+                    &of,
+                )))
             }
             "cairn_reservation_clear" => self.clear_reservation(params).await,
             "cairn_reservation_get" => self.reservation(params).await,

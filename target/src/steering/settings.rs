@@ -73,6 +73,7 @@ impl Methods {
             ));
         }
         let of = nqn.clone();
+        let hosts = views::connected_hosts(&self.snapshot().await?, &nqn);
         self.change(Kind::Alone, move |stage| {
             stage.draft.set_subsystem(&of, &new)?;
             Ok(Value::Null)
@@ -81,7 +82,7 @@ impl Methods {
         let end = format!(" of {nqn}");
         let snapshot = self.snapshot().await?;
         let warnings = match require_key {
-            Some(true) => Removed::of(views::shut_out(&snapshot, &nqn)).warnings,
+            Some(true) => Removed::of(views::shut_out(&hosts, &snapshot, &nqn)).warnings,
             _ => Vec::new(),
         };
         let waiting = snapshot.at_next_start;

@@ -186,16 +186,19 @@ pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Hosts> {
     })
 }
 
-/// Returns a sentence for each connected host of a subsystem that cannot connect again.
-pub(super) fn shut_out(snapshot: &Snapshot, nqn: &str) -> Vec<String> {
-    let mut subsystems = snapshot.config.subsystems.iter();
+pub(super) fn connected_hosts(snapshot: &Snapshot, nqn: &str) -> BTreeSet<String> {
+    let shared = snapshot.subsystems.iter();
+    let shared = shared.filter(|(other, _)| other.raw() == nqn);
+    let controllers = shared.flat_map(|(_, shared)| shared.view().controllers);
+    controllers.map(|one| one.host_nqn).collect()
+}
+
+/// Returns a sentence for each of the hosts, connected before a change, that cannot connect again.
+pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) -> Vec<String> {
+    let mut subsystems = now.config.subsystems.iter();
     let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
         return Vec::new();
     };
-    let shared = snapshot.subsystems.iter();
-    let shared = shared.filter(|(other, _)| *other == own.nqn);
-    let controllers = shared.flat_map(|(_, shared)| shared.view().controllers);
-    let connected: BTreeSet<String> = controllers.map(|one| one.host_nqn).collect();
     let of = word(nqn);
     let sentences = connected.iter().filter_map(|host| {
         let parsed = Nqn::parse(host).ok()?;
@@ -211,7 +214,7 @@ pub(super) fn shut_out(snapshot: &Snapshot, nqn: &str) -> Vec<String> {
             return None;
         };
         Some(format!(
-            "{host} is connected, and cannot connect again, because {why}: cairn-target {command}"
+            "{host} was connected, and cannot connect again, because {why}: cairn-target {command}"
         ))
     });
     sentences.collect()
