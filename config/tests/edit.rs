@@ -515,3 +515,23 @@ fn settings_change_alone_and_go_back_to_their_defaults() {
         draft.set_subsystem("nqn.2024-01.com.example:c", &serial)
     ));
 }
+
+#[test]
+fn a_directory_and_a_disk_do_not_replace_each_other() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let set = |draft: &mut Draft, export: &str| {
+        let new = NamespaceSettings {
+            export: Some(export.to_owned()),
+            ..NamespaceSettings::default()
+        };
+        draft.set_namespace(A, 1, &new)
+    };
+    let refused = |done| matches!(done, Err(EditError::Exists(text)) if text.contains("remove it"));
+    assert!(refused(set(&mut draft, "dir:/images")));
+    draft.set_export(A, 1, "dir:/images").unwrap();
+    let before = draft.text();
+    assert!(refused(set(&mut draft, "mem:1MiB")));
+    assert!(refused(set(&mut draft, "dir:/others")));
+    set(&mut draft, "dir:/images").unwrap();
+    assert_eq!(draft.text(), before);
+}

@@ -307,11 +307,11 @@ pub(crate) struct NamespaceAdded {
     pub(crate) added: bool,
 }
 
-/// Result of a removal.
+/// Result of a removal, and of `host any`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Up to 32 sentences about settings that were removed too, and about subsystems that no host
-    /// can reach any more.
+    /// Up to 32 sentences about settings that were removed too, about subsystems that no host can
+    /// reach any more, and about connected hosts that cannot connect again.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -412,4 +412,6 @@ pub(crate) struct ConfigText {
 pub(crate) struct AtNextStart {
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
+    /// Up to 32 sentences about connected hosts that cannot connect again.
+    pub(crate) warnings: Vec<String>,
 }

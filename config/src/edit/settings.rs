@@ -2,7 +2,8 @@ use cairn_base::Trid;
 
 use toml_edit::{Array, Item, Table, value};
 
-use super::{Draft, EditError, ana, has_nsid, listeners, tables};
+use super::{Draft, EditError, ana, has_nsid, listeners, tables, text_of};
+use crate::config::DIRECTORY_PREFIX;
 
 /// Every object, or the listed objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +112,17 @@ impl Draft {
         new: &NamespaceSettings,
     ) -> Result<(), EditError> {
         let namespace = self.namespace(nqn, nsid)?;
+        let is_directory = |export: &str| export.starts_with(DIRECTORY_PREFIX);
+        let former = text_of(namespace, "export").unwrap_or_default();
+        if let Some(export) = new.export.as_deref()
+            && export != former
+            && (is_directory(former) || is_directory(export))
+        {
+            return Err(EditError::Exists(format!(
+                "namespace {nsid} of {nqn} is {former}, and each file of a directory is a \
+                 namespace: remove it, then add {export}"
+            )));
+        }
         for (key, text) in [
             ("name", &new.name),
             ("export", &new.export),

@@ -77,4 +77,6 @@ pub struct Stage {
     pub disks: BTreeMap<String, Disk>,
     /// Whether key files and disk sizes must be read even if the text is unchanged.
     pub rereads: bool,
+    /// Whether deleted files may be closed, which loses their data.
+    pub loses_data: bool,
 }

@@ -50,7 +50,11 @@ pub struct Namespace {
     pub reservation_file: Option<ReservationFile>,
     stored: Reservations,
     reserving: OnceLock<Arc<Reserving>>,
+    /// Size in bytes of a disk that lost data, or [`NO_LOSS`].
+    remaining: AtomicU64,
 }
+
+const NO_LOSS: u64 = u64::MAX;
 
 impl Namespace {
     pub fn new(
@@ -120,6 +124,7 @@ impl Namespace {
             reservation_file,
             stored,
             reserving: OnceLock::new(),
+            remaining: AtomicU64::new(NO_LOSS),
         })
     }
 
@@ -216,6 +221,26 @@ impl Namespace {
             write_protected: self.read_only,
             write_uncorrectable: self.backend.writes_uncorrectable(),
         }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let geometry = self.backend.geometry();
+        geometry.blocks * u64::from(geometry.block_bytes)
+    }
+
+    /// Compares the namespace with the measured size of its disk. Returns true if the disk is or
+    /// was smaller: the namespace then keeps its size, because hosts have lost data.
+    pub fn finds_loss(&self, measured_bytes: u64) -> bool {
+        let has_lost = measured_bytes < self.bytes() || self.backend.is_cut();
+        let remaining = if has_lost { measured_bytes } else { NO_LOSS };
+        self.remaining.store(remaining, Ordering::Relaxed);
+        has_lost
+    }
+
+    /// Returns the size in bytes that a reload found at a disk that lost data.
+    pub fn remaining_bytes(&self) -> Option<u64> {
+        let remaining = self.remaining.load(Ordering::Relaxed);
+        (remaining != NO_LOSS).then_some(remaining)
     }
 
     pub fn region(&self, device: &Arc<dyn Device>) -> Result<Option<Arc<Region>>, FabricError> {

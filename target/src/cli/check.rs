@@ -6,6 +6,7 @@ use cairn_config::{Config, Flags, Problem};
 use cairn_doctor::cli::{Format, OutputArgs, print_finding};
 use cairn_doctor::rules::Severity;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::probe::{self, Finding};
@@ -24,16 +25,19 @@ pub(super) struct Check {
     output: OutputArgs,
 }
 
-#[derive(Serialize)]
-struct Report<'a> {
+/// Result of `check`.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Report<'a> {
+    /// `ok`; `degraded` if a finding is a warning; `refused` if one is an error.
     verdict: &'static str,
-    /// Advice about the configuration. It does not change the verdict.
+    /// Advice about the configuration, which the text shows as notes. It does not change the
+    /// verdict.
     warnings: &'a [String],
     findings: Vec<Located<'a>>,
 }
 
 /// Finding. If it is about a place in the file, it has a line and a column, counted from 1.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Located<'a> {
     #[serde(flatten)]
     finding: &'a Finding,
@@ -125,7 +129,7 @@ impl Check {
             return worst.exit_code();
         }
         for warning in warnings {
-            print_finding(Severity::Warning, warning);
+            print_finding(Severity::Note, warning);
         }
         probe::print(findings);
         let without = if worst == Severity::Warning {

@@ -12,7 +12,7 @@ use cairn_interop::{Converted, from_nvmet, from_spdk, to_nvmet, to_spdk};
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::print_line;
+use super::result_file::ResultFile;
 
 /// Source of an import.
 #[derive(Debug, Subcommand)]
@@ -21,11 +21,15 @@ pub(super) enum Import {
     Nvmet {
         /// File written by `nvmetcli save`
         file: PathBuf,
+        #[command(flatten)]
+        result: ResultFile,
     },
     /// Converts a configuration of SPDK's target to one of Cairn
     Spdk {
         /// File written by `rpc.py save_config`
         file: PathBuf,
+        #[command(flatten)]
+        result: ResultFile,
     },
 }
 
@@ -36,30 +40,36 @@ pub(super) enum Export {
     Nvmet {
         /// The configuration file
         file: PathBuf,
+        #[command(flatten)]
+        result: ResultFile,
     },
     /// Converts a configuration file to JSON for `rpc.py load_config`
     Spdk {
         /// The configuration file
         file: PathBuf,
+        #[command(flatten)]
+        result: ResultFile,
     },
 }
 
 const PARTIAL: u8 = 4;
 
-/// Prints the converted configuration, and returns the exit code.
+/// Writes the converted configuration, and returns the exit code.
 pub(super) fn import(import: &Import) -> Result<u8, String> {
-    let (file, converted) = match import {
-        Import::Nvmet { file } => (file, from_nvmet(&json(file)?, check_key)?),
-        Import::Spdk { file } => (file, from_spdk(&json(file)?)?),
+    let (Import::Nvmet { file, result } | Import::Spdk { file, result }) = import;
+    let converted = match import {
+        Import::Nvmet { .. } => from_nvmet(&json(file)?, check_key)?,
+        Import::Spdk { .. } => from_spdk(&json(file)?)?,
     };
     report(&converted.notes);
-    print_line(converted.text.trim_end());
+    let text = converted.text.trim_end();
     // An invalid text is printed too, because the user can fix it.
+    result.print(text);
     let name = format!("made from {}", file.display());
-    match Config::parse(&name, &converted.text, &Flags::default()) {
-        Ok(_) => verdict(&converted),
-        Err(error) => Err(error.to_string()),
-    }
+    Config::parse(&name, &converted.text, &Flags::default()).map_err(|error| error.to_string())?;
+    let verdict = verdict(&converted)?;
+    result.write(text)?;
+    Ok(verdict)
 }
 
 fn check_key(text: &str) -> Result<(), String> {
@@ -78,17 +88,19 @@ fn verdict(converted: &Converted) -> Result<u8, String> {
     Ok(if converted.is_partial { PARTIAL } else { 0 })
 }
 
-/// Prints the converted configuration, and returns the exit code.
+/// Writes the converted configuration, and returns the exit code.
 pub(super) fn export(export: &Export) -> Result<u8, String> {
-    let (Export::Nvmet { file } | Export::Spdk { file }) = export;
+    let (Export::Nvmet { file, result } | Export::Spdk { file, result }) = export;
     let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;
     let converted = match export {
         Export::Nvmet { .. } => to_nvmet(&config),
         Export::Spdk { .. } => to_spdk(&config),
     };
     report(&converted.notes);
-    print_line(&converted.text);
-    verdict(&converted)
+    result.print(&converted.text);
+    let verdict = verdict(&converted)?;
+    result.write(&converted.text)?;
+    Ok(verdict)
 }
 
 fn report(notes: &[String]) {

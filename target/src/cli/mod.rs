@@ -11,6 +11,7 @@ mod key;
 mod notify;
 mod probe;
 mod providers;
+mod result_file;
 mod schemas;
 mod serve;
 mod steer;

@@ -3,6 +3,7 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
+use super::check::Report;
 use super::key::CheckedKey;
 use crate::answers::{
     AtNextStart, ConfigText, Connection, Drained, HostAdded, HostGroup, HostKey, Hosts, HostsAdded,
@@ -15,10 +16,12 @@ type Describe = fn() -> Schema;
 
 /// Commands with a result of their own; the others print `true` with `-o json`.
 const COMMANDS: &[(&str, Describe)] = &[
+    ("check", of::<Report<'static>>),
     ("config show", of::<ConfigText>),
     ("connection list", of::<Vec<Connection>>),
     ("drain", of::<Vec<Drained>>),
     ("host add", of::<HostAdded>),
+    ("host any", of::<Removed>),
     ("host group add", of::<HostsAdded>),
     ("host group list", of::<Vec<HostGroup>>),
     ("host group remove", of::<Removed>),

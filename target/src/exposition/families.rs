@@ -48,7 +48,7 @@ families! {
     NAMESPACE_BLOCK_SIZE: Gauge of Bytes, "cairn_namespace_block_size_bytes",
         "Size of a logical block.";
     NAMESPACE_FAILED: Gauge of Count, "cairn_namespace_failed",
-        "Whether the namespace lost data, so that commands fail until a reload.";
+        "Whether the namespace lost data, so that commands fail (status has the remedy).";
     NAMESPACE_DELETED: Gauge of Count, "cairn_namespace_deleted",
         "Whether the file of the namespace was deleted, so that its data is lost when the target \
          ends.";

@@ -42,6 +42,24 @@ pub enum StartError {
         /// Reason.
         source: OpenError,
     },
+    /// The disk of a namespace whose settings change lost data, or is another file.
+    #[error(
+        "namespace {nsid} of {nqn}: {backing} is another file or lost data ({now} bytes, before \
+         {before}), and the old settings stay; to accept that, remove the namespace and add it \
+         again"
+    )]
+    Loss {
+        /// SUBNQN.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+        /// Export as configured.
+        backing: String,
+        /// Former size in bytes.
+        before: u64,
+        /// Size in bytes.
+        now: u64,
+    },
     /// A key cannot be used.
     #[error("the hosts of {nqn} cannot authenticate: {source}")]
     Key {

@@ -262,6 +262,7 @@ impl ChangeQueue {
             draft: self.draft_for(batch)?,
             disks: self.disks.clone(),
             rereads: false,
+            loses_data: false,
         };
         let mut results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
@@ -298,6 +299,10 @@ impl ChangeQueue {
             let checked = self
                 .prepare(stage.draft, text, stage.rereads, kind, before)
                 .await?;
+            if !stage.loses_data {
+                policy::keep_last_copies(before, &checked.config, &checked.scope)
+                    .map_err(Refused::ByOne)?;
+            }
             let step = match &checked.scope {
                 ReloadScope::Step(step) => Some(step.clone()),
                 _ => None,

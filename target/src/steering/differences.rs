@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target};
 
-use crate::server::Snapshot;
+use crate::server::{Export, Snapshot};
 
 /// Maximum names in a list; further ones are counted.
 const NAMES_MAX: usize = 4;
@@ -28,8 +28,27 @@ impl Former {
     pub(super) fn changes_to(&self, now: &Snapshot) -> Vec<String> {
         let mut all = differences(&self.config, &now.config);
         all.extend(resized(&self.lengths, &lengths(now)));
+        all.extend(now.exports().filter_map(|export| kept(&export)));
         all
     }
+}
+
+/// Returns a sentence about a disk that the reload did not take as it is at its path.
+fn kept(export: &Export<'_>) -> Option<String> {
+    let namespace = &export.entry.namespace;
+    let kept = if let Some(now) = namespace.remaining_bytes() {
+        let before = namespace.bytes();
+        format!("not resized: the disk lost data, {before} bytes before, {now} now")
+    } else if namespace.backend.is_deleted() || namespace.backend.is_moved() {
+        "not replaced: its path leads to another file or none, and the open file is still served"
+            .to_owned()
+    } else {
+        return None;
+    };
+    let (nqn, nsid) = (export.nqn, export.config.nsid);
+    Some(format!(
+        "subsystem {nqn}: namespace {nsid} {kept}; see cairn-target status"
+    ))
 }
 
 /// Sizes of namespaces in bytes, by subsystem and NSID.
@@ -37,8 +56,7 @@ type Lengths = BTreeMap<(Nqn, u32), u64>;
 
 fn lengths(snapshot: &Snapshot) -> Lengths {
     let exports = snapshot.exports().map(|export| {
-        let geometry = export.entry.namespace.backend.geometry();
-        let bytes = geometry.blocks * u64::from(geometry.block_bytes);
+        let bytes = export.entry.namespace.bytes();
         ((*export.nqn, export.config.nsid), bytes)
     });
     exports.collect()

@@ -18,7 +18,7 @@ use super::changes::{Change, Job, Pending};
 use super::doubts::doubts;
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
-    NamespaceOf, parse_nqn,
+    NamespaceRemove, parse_nqn,
 };
 use super::problems::Observations;
 use super::published::{Facts, Published};
@@ -238,9 +238,14 @@ impl Methods {
             }
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
-                let NamespaceOf { nqn, nsid } = read(params)?;
-                self.remove(move |draft| draft.remove_namespace(&nqn, nsid))
-                    .await
+                let NamespaceRemove { nqn, nsid, force } = read(params)?;
+                // A forced removal must not permit others of its batch.
+                let kind = if force { Kind::Narrows } else { Kind::Shrinks };
+                self.change(kind, move |stage| {
+                    stage.loses_data = force;
+                    answer(&Removed::of(stage.draft.remove_namespace(&nqn, nsid)?))
+                })
+                .await
             }
             "cairn_metrics_get" => {
                 read::<Nothing>(params)?;
@@ -300,11 +305,16 @@ impl Methods {
             }
             "cairn_host_any" => {
                 let AnyHost { nqn, allow } = read(params)?;
-                self.edit(
-                    if allow { Kind::Alone } else { Kind::Narrows },
-                    move |draft| draft.allow_any_host(&nqn, allow),
-                )
-                .await
+                let kind = if allow { Kind::Alone } else { Kind::Narrows };
+                let of = nqn.clone();
+                let hosts = views::connected_hosts(&self.snapshot().await?, &nqn);
+                self.edit(kind, move |draft| draft.allow_any_host(&nqn, allow))
+                    .await?;
+                answer(&Removed::of(views::shut_out(
+                    &hosts,
+                    &self.snapshot().await?,
+                    &of,
+                )))
             }
             "cairn_reservation_clear" => self.clear_reservation(params).await,
             "cairn_reservation_get" => self.reservation(params).await,

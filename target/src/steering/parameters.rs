@@ -97,6 +97,15 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceRemove {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
 /// Scope of limits: a namespace, each host, one host, or by default the whole subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -22,6 +22,10 @@ const RECENT: Duration = Duration::from_secs(600);
 /// Age of a disk's oldest command from which the disk is stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
+/// Options that give a host its secret.
+const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --dhchap-secret if \
+                           the host has an RDMA device or rdma_rxe";
+
 const DHCHAP_KEY: &str = "dhchap_key";
 const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
 
@@ -90,8 +94,16 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     let refused = snapshot.refused.iter().filter(|(one, _, _)| {
         let mut subsystems = config.subsystems.iter();
         let own = subsystems.find(|subsystem| subsystem.nqn == one.subsystem);
-        let is_permitted = own.is_some_and(|own| own.allows(&one.host));
-        let is_over = is_permitted && one.reason == RefusedFor::Host;
+        let is_over = own.is_some_and(|own| {
+            let keys = &own.authentication;
+            own.allows(&one.host)
+                && match one.reason {
+                    RefusedFor::Host => true,
+                    RefusedFor::NoKey => !keys.lacks_key_of(&one.host),
+                    RefusedFor::Unauthenticated => !keys.is_asked_of(&one.host),
+                    RefusedFor::Subsystem | RefusedFor::Authentication(_) => false,
+                }
+        });
         !is_over && !connected.contains(&(one.subsystem, one.host.to_string()))
     });
     let refused = refused.map(|(one, first, last)| {
@@ -251,8 +263,23 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             is.then(|| problem("disk", what.clone(), None, why, remedy))
         };
         let path = &export.config.backing;
+        let nqn = word(export.nqn.raw());
+        let remaining = namespace.remaining_bytes();
+        let has_lost = remaining.is_some() || backend.is_cut();
+        let lost = has_lost.then(|| {
+            let before = namespace.bytes();
+            let now = remaining.map_or(String::new(), |bytes| format!(", and has {bytes} now"));
+            let why = format!("the disk lost data: it had {before} bytes{now}");
+            let accept = match export.config.pooled {
+                Some(_) => "move it out of the directory and back".to_owned(),
+                None => format!("cairn-target namespace remove {nqn} {nsid}, then namespace add"),
+            };
+            let remedy =
+                format!("restore {path} from a backup; then, or to use it as it is: {accept}");
+            problem("disk", what.clone(), None, why, remedy)
+        });
         let failed = of(
-            backend.is_failed(),
+            backend.is_failed() && !has_lost,
             FAILED,
             format!("look at {path} (dmesg), then: cairn-target reload"),
         );
@@ -265,7 +292,8 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             backend.is_moved(),
             "the path no longer leads to the file: the next start does not find its data",
             format!(
-                "move the file back to {path}, or name its new path: cairn-target namespace set"
+                "move the file back to {path}, or name its new path: cairn-target namespace set \
+                 {nqn} {nsid} --export PATH"
             ),
         );
         let counters = namespace.all_counters().iter();
@@ -276,7 +304,7 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             let remedy = format!("look at {path} (dmesg, iostat -x)");
             problem("disk", what.clone(), Some(oldest), why, remedy)
         });
-        [failed, deleted, moved, stuck].into_iter().flatten()
+        [lost, failed, deleted, moved, stuck].into_iter().flatten()
     })
 }
 
@@ -345,12 +373,10 @@ fn of_key(one: &RefusedHost) -> String {
     let set = format!("cairn-target host key set {nqn} {host} {option}");
     match (one.lacks_key, one.has_tried) {
         (true, true) => format!("give the target the key of the host: {set}"),
-        (true, false) => format!(
-            "give the host a secret (nvme connect --dhchap-secret), and the target the same: {set}"
-        ),
-        (false, false) => "give the host its secret: nvme connect --dhchap-secret, or \
-                           cairn-initiator --dhchap-secret-file"
-            .to_owned(),
+        (true, false) => {
+            format!("give the host a secret ({HOST_SECRET}), and the target the same: {set}")
+        }
+        (false, false) => format!("give the host its secret: {HOST_SECRET}"),
         (false, true) => format!(
             "compare the fingerprints of {} at host and target (cairn-target key check FILE), \
              then: {set}",

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::methods::{Methods, answer};
 use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
 use super::views;
-use crate::answers::AtNextStart;
+use crate::answers::{AtNextStart, Removed};
 
 type Answer = Result<Value, Error>;
 type Params = Map<String, Value>;
@@ -73,19 +73,26 @@ impl Methods {
             ));
         }
         let of = nqn.clone();
+        let hosts = views::connected_hosts(&self.snapshot().await?, &nqn);
         self.change(Kind::Alone, move |stage| {
             stage.draft.set_subsystem(&of, &new)?;
             Ok(Value::Null)
         })
         .await?;
         let end = format!(" of {nqn}");
-        let waiting = self.snapshot().await?.at_next_start;
+        let snapshot = self.snapshot().await?;
+        let warnings = match require_key {
+            Some(true) => Removed::of(views::shut_out(&hosts, &snapshot, &nqn)).warnings,
+            _ => Vec::new(),
+        };
+        let waiting = snapshot.at_next_start;
         let waiting: Vec<String> = waiting
             .into_iter()
             .filter(|it| it.ends_with(&end))
             .collect();
         answer(&AtNextStart {
             at_next_start: waiting,
+            warnings,
         })
     }
 

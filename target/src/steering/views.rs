@@ -1,6 +1,6 @@
 //! Responses of Cairn's own query methods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cairn_config::{
@@ -9,7 +9,7 @@ use cairn_config::{
 use cairn_control::Error;
 use rustix::io::Errno;
 
-use super::problems::{Observations, health, problems, refused_hosts};
+use super::problems::{Observations, health, problems, refused_hosts, word};
 use super::reserving::reservations;
 use super::source::Source;
 use crate::answers::{
@@ -184,6 +184,40 @@ pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Hosts> {
         allow_any_host: subsystem.allow_any_host,
         hosts: rows,
     })
+}
+
+pub(super) fn connected_hosts(snapshot: &Snapshot, nqn: &str) -> BTreeSet<String> {
+    let shared = snapshot.subsystems.iter();
+    let shared = shared.filter(|(other, _)| other.raw() == nqn);
+    let controllers = shared.flat_map(|(_, shared)| shared.view().controllers);
+    controllers.map(|one| one.host_nqn).collect()
+}
+
+/// Returns a sentence for each of the hosts, connected before a change, that cannot connect again.
+pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) -> Vec<String> {
+    let mut subsystems = now.config.subsystems.iter();
+    let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
+        return Vec::new();
+    };
+    let of = word(nqn);
+    let sentences = connected.iter().filter_map(|host| {
+        let parsed = Nqn::parse(host).ok()?;
+        let (why, command) = if !own.allows(&parsed) {
+            (
+                "it is not permitted",
+                format!("host add {of} {}", word(host)),
+            )
+        } else if own.authentication.lacks_key_of(&parsed) {
+            let command = format!("host key set {of} {} --key FILE", word(host));
+            ("it has no key", command)
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{host} was connected, and cannot connect again, because {why}: cairn-target {command}"
+        ))
+    });
+    sentences.collect()
 }
 
 pub(super) fn no_subsystem(config: &Config, nqn: &str) -> Error {

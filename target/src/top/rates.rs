@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::page::{Page, Sample};
 use super::quantile::Buckets;
@@ -39,6 +39,8 @@ pub(super) struct Load {
 pub(super) struct Host {
     pub(super) subsystem: String,
     pub(super) host_nqn: String,
+    #[serde(serialize_with = "number")]
+    #[schemars(with = "u64")]
     pub(super) cntlid: String,
     pub(super) remote: String,
     pub(super) queues: f64,
@@ -46,7 +48,11 @@ pub(super) struct Host {
     pub(super) load: Load,
     pub(super) buffer_waits_per_s: f64,
     pub(super) limit_waits_per_s: f64,
+    #[serde(serialize_with = "numbers")]
+    #[schemars(with = "Vec<u64>")]
     pub(super) tos: Vec<String>,
+    #[serde(serialize_with = "numbers")]
+    #[schemars(with = "Vec<u64>")]
     pub(super) hop_limit: Vec<String>,
     pub(super) pkey: Vec<String>,
 }
@@ -54,6 +60,8 @@ pub(super) struct Host {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Namespace {
     pub(super) subsystem: String,
+    #[serde(serialize_with = "number")]
+    #[schemars(with = "u64")]
     pub(super) nsid: String,
     pub(super) backing: String,
     pub(super) in_progress: f64,
@@ -64,6 +72,8 @@ pub(super) struct Namespace {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Reactor {
+    #[serde(serialize_with = "number")]
+    #[schemars(with = "u64")]
     pub(super) reactor: String,
     pub(super) busy: f64,
     pub(super) polling: f64,
@@ -80,6 +90,15 @@ pub(super) struct Reactor {
 pub(super) struct Device {
     pub(super) device: String,
     pub(super) per_second: BTreeMap<String, f64>,
+}
+
+/// Serializes the text of a label as a number, or as null.
+fn number<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    text.parse::<u64>().ok().serialize(serializer)
+}
+
+fn numbers<S: Serializer>(all: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(all.iter().filter_map(|text| text.parse::<u64>().ok()))
 }
 
 impl Rates {
@@ -287,4 +306,26 @@ impl Change<'_> {
 fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
     let set: std::collections::BTreeSet<&str> = values.filter(|value| !value.is_empty()).collect();
     set.into_iter().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_labels_are_numbers_in_json() {
+        let page = Page::parse(
+            "cairn_host_queues{subsystem=\"s\",host_nqn=\"h\",cntlid=\"7\"} 2\n\
+             cairn_connection_info{subsystem=\"s\",host_nqn=\"h\",cntlid=\"7\",tos=\"104\",hop_limit=\"64\"} 1\n\
+             cairn_namespace_info{subsystem=\"s\",nsid=\"3\",backing=\"b\"} 1\n\
+             cairn_reactor_queue_pairs{reactor=\"1\"} 2\n",
+        );
+        let page = page.unwrap();
+        let json = serde_json::to_value(Rates::between(&page, &page, 1.0)).unwrap();
+        let host = &json["hosts"][0];
+        assert_eq!((&host["cntlid"], &host["tos"][0]), (&7.into(), &104.into()));
+        assert_eq!(host["hop_limit"][0], 64);
+        assert_eq!(json["namespaces"][0]["nsid"], 3);
+        assert_eq!(json["reactors"][0]["reactor"], 1);
+    }
 }

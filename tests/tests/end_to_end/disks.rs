@@ -73,7 +73,7 @@ fn one_disk_is_not_shown_as_two() {
 }
 
 #[test]
-fn a_disk_that_is_cut_short_fails_until_a_reload() {
+fn a_disk_that_is_cut_short_fails_until_it_is_added_again() {
     let disk = on_disk("cut");
     let toml = subsystem(NQN, &[&disk.export(4096), "mem:1MiB"]);
     let target = TestTarget::start(&toml);
@@ -93,6 +93,10 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
     assert_eq!(warning(&mut host), 1 << 2, "SMART says so");
     assert_eq!(flush(&mut host, 2), Ok(()));
 
+    target.reload(&toml);
+    assert_eq!(host.open_namespace(1).unwrap().blocks, 256);
+    assert_eq!(read(&mut host, 0), Err(Status::UNRECOVERED_READ_ERROR));
+    target.reload(&subsystem(NQN, &[]));
     target.reload(&toml);
     assert_eq!(host.open_namespace(1).unwrap().blocks, 128);
     let mut cut = Disk::new(&mut host, 1);

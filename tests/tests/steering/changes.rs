@@ -430,7 +430,7 @@ fn a_subsystem_is_set_for_the_next_start() {
     let back = json!({"nqn": NQN, "serial": before, "controller_ids": "1-65519"});
     assert_eq!(
         target.done("cairn_subsystem_set", back),
-        json!({"at_next_start": []})
+        json!({"at_next_start": [], "warnings": []})
     );
     target.done("cairn_subsystem_set", json!({"nqn": NQN, "serial": "S3"}));
     target.crash();

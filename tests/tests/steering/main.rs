@@ -18,6 +18,7 @@ mod keys;
 mod limits;
 mod listeners;
 mod log;
+mod losses;
 mod manuals;
 mod missing;
 mod pools;

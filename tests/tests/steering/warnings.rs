@@ -30,7 +30,7 @@ fn a_file_that_loses_something_is_named() {
         &target,
         &["disk.img", "not a multiple of the block", "bytes=100"],
     );
-    assert!(!target.log().contains("shrunk"));
+    assert!(!target.log().contains("lost data"));
     File::options()
         .write(true)
         .open(&path)
@@ -38,7 +38,7 @@ fn a_file_that_loses_something_is_named() {
         .set_len(MIB / 2)
         .unwrap();
     target.done("cairn_reload", json!({}));
-    assert_said(&target, &["disk.img", "has shrunk", "blocks=1024"]);
+    assert_said(&target, &["disk.img", "lost data", "bytes=524288"]);
     assert!(!target.log().contains("was deleted"));
     fs::remove_file(&path).unwrap();
     target.done("cairn_reload", json!({}));
@@ -112,7 +112,7 @@ fn a_namespace_of_a_host_that_is_not_admitted_is_named_until_the_host_is_admitte
     assert_said(&target, &words);
     let status = target.command(&["status"]).stdout;
     let status = String::from_utf8(status).unwrap();
-    assert!(status.contains("warning: namespace 7 of"), "{status}");
+    assert!(status.contains("note: namespace 7 of"), "{status}");
     target.done("cairn_host_add", json!({"nqn": NQN, "host": host.raw()}));
     assert!(!is_named(&said()), "{}", said());
     let count = target.log().lines().filter(|line| is_named(line)).count();

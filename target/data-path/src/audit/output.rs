@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +38,20 @@ impl Destination {
             Self::File(path) => Ok(Output::File(open_file(path)?)),
             Self::Journal => Ok(Output::Journal(connect(Path::new(JOURNAL))?)),
             Self::Datagram(path) => Ok(Output::Datagram(connect(path)?)),
+        }
+    }
+
+    /// Returns whether the path no longer leads to the open file, such as after a rotation.
+    pub(super) fn has_left(&self, output: &Output) -> bool {
+        let (Self::File(path), Output::File(file)) = (self, output) else {
+            return false;
+        };
+        let place = |found: Metadata| (found.dev(), found.ino());
+        match std::fs::symlink_metadata(path) {
+            Ok(found) => file
+                .metadata()
+                .is_ok_and(|open| place(open) != place(found)),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
 }

@@ -148,7 +148,7 @@ fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
 }
 
 #[test]
-fn a_reload_opens_the_file_anew() {
+fn a_moved_file_gets_a_successor_without_a_reload() {
     let case = Case::new();
     let (path, old) = (case.path("audit.json"), case.path("audit.json.1"));
     case.to_file(&path);
@@ -157,18 +157,17 @@ fn a_reload_opens_the_file_anew() {
     fs::rename(&path, &old).unwrap();
     case.record(10..20);
     wait_until(|| case.counts().0 == 20);
-    case.to_file(&path);
-    wait_until(|| path.exists());
+    let created = case.path("created");
+    fs::write(&created, "").unwrap();
+    fs::rename(&created, &path).unwrap();
     case.record(20..30);
+    wait_until(|| case.counts().0 == 30);
+    case.to_file(&path);
+    case.record(30..40);
     case.audit.end(LONG);
-    assert_eq!(
-        read(&fs::read_to_string(&old).unwrap()).0,
-        Vec::from_iter(0..20)
-    );
-    assert_eq!(
-        read(&fs::read_to_string(&path).unwrap()).0,
-        Vec::from_iter(20..30)
-    );
+    let written = |path| read(&fs::read_to_string(path).unwrap()).0;
+    assert_eq!(written(&old), Vec::from_iter(0..10));
+    assert_eq!(written(&path), Vec::from_iter(20..40));
 }
 
 #[test]

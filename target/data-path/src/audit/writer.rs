@@ -121,13 +121,17 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination if necessary. A partly written line is then written again.
+    /// Opens the destination if necessary, or if lines wait and the file was moved. A partly
+    /// written line is then written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
-        if self.output.is_some() && !again {
+        self.shared.begin_call();
+        if let Some(output) = &self.output
+            && !again
+            && (self.lines.is_empty() || !self.destination.has_left(output))
+        {
             return Ok(());
         }
-        self.shared.begin_call();
         match self.destination.open() {
             Ok(output) => {
                 self.output = Some(output);

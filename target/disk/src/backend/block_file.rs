@@ -197,6 +197,10 @@ impl BlockFile {
         Ok(())
     }
 
+    pub(super) fn is_cut(&self) -> bool {
+        self.health.is_cut()
+    }
+
     pub(super) fn is_deleted(&self) -> bool {
         self.health.is_deleted()
     }

@@ -469,7 +469,7 @@ fn what_cannot_be_opened_says_why() {
 
     let missing = error(&folder.path().join("none.img"), None);
     assert!(
-        missing.contains("does not exist") && missing.contains("truncate"),
+        missing.contains("does not exist") && missing.contains("is mounted"),
         "{missing}"
     );
     let directory = error(folder.path(), None);

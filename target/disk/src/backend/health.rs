@@ -75,11 +75,11 @@ impl Health {
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
-            // Cause: the disk, once until a reload.
+            // Cause: the disk, once.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
-                "the disk is smaller than its namespace: every command fails until a reload \
-                 applies the new size"
+                "the disk is smaller than its namespace: every command fails until the namespace \
+                 is removed and added again"
             );
         }
         is_new

@@ -23,6 +23,14 @@ impl Backend {
         }
     }
 
+    /// True if the disk was found smaller than its namespace.
+    pub fn is_cut(&self) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.is_cut(),
+            Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
     /// Returns whether the file of the disk was deleted. Its data is lost when the target closes
     /// the file.
     pub fn is_deleted(&self) -> bool {

@@ -27,8 +27,10 @@ use crate::{logging, placement, steering};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub(super) struct Finding {
+    /// `note`, `warning` or `error`.
+    #[schemars(with = "String")]
     pub(super) severity: Severity,
     pub(super) text: String,
 }

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::At;
+use crate::cli::result_file::ResultFile;
 
 pub(super) fn parse_place(text: &str) -> Result<Trid, String> {
     let parsed = Trid::parse(text, PORT_DEFAULT);
@@ -155,6 +156,9 @@ pub(crate) enum NamespaceAction {
         nqn: String,
         /// Number of the namespace
         nsid: u32,
+        /// Remove it even if its file was deleted, which loses its data
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         at: At,
     },
@@ -482,7 +486,12 @@ pub(crate) enum ConnectionAction {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
     /// Prints the present configuration
-    Show(At),
+    Show {
+        #[command(flatten)]
+        result: ResultFile,
+        #[command(flatten)]
+        at: At,
+    },
 }
 
 fn on_or_off(text: &str) -> Result<bool, String> {

@@ -286,10 +286,13 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
                 None => return Ok(()),
             }
         }
-        (_, View::Waiting) => match waiting(&answer) {
-            Some(text) => text,
-            None => return Ok(()),
-        },
+        (_, View::Waiting) => {
+            shown::print_warnings(&answer);
+            match waiting(&answer) {
+                Some(text) => text,
+                None => return Ok(()),
+            }
+        }
         (_, View::Hosts) => {
             let mut text = tables::table(&hosts::shown(&answer["hosts"]), HOSTS);
             if answer["allow_any_host"] == true {
@@ -311,6 +314,13 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         }
         (_, View::Done) => answer.to_string(),
     };
+    if let Steer::Config {
+        action: ConfigAction::Show { result, .. },
+    } = steer
+    {
+        result.print(&text);
+        return result.write(&text);
+    }
     // An empty list has no line, so that loops over lines do nothing.
     if !text.is_empty() {
         print_line(&text);
@@ -385,7 +395,7 @@ fn asked(steer: &Steer) -> Asked<'_> {
             at,
         } => Asked::deed(at, "cairn_log_set", json!({"filter": filter})),
         Steer::Config {
-            action: ConfigAction::Show(at),
+            action: ConfigAction::Show { at, .. },
         } => Asked::list(at, "cairn_config_get", View::Config),
         Steer::Rpc { method, params, at } => Asked {
             at,
@@ -488,8 +498,13 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
             let deed = Asked { view, ..deed };
             deed.adding(format!("namespace of {nqn} with {export}"))
         }
-        NamespaceAction::Remove { nqn, nsid, at } => {
-            let params = json!({"nqn": nqn, "nsid": nsid});
+        NamespaceAction::Remove {
+            nqn,
+            nsid,
+            force,
+            at,
+        } => {
+            let params = json!({"nqn": nqn, "nsid": nsid, "force": force.then_some(true)});
             Asked::deed(at, "cairn_namespace_remove", params)
         }
         NamespaceAction::Set(set) => of_setting(set),

@@ -141,7 +141,7 @@ fn warnings(status: &Value) -> String {
     let warnings = status["warnings"].as_array().into_iter().flatten();
     let warnings = warnings.filter_map(Value::as_str);
     warnings
-        .map(|warning| format!("\nwarning: {warning}"))
+        .map(|warning| format!("\nnote: {warning}"))
         .collect()
 }
 
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(
             reload(&answer),
             "no changes\ntakes effect at the next start: [target] reactors\n\
-             warning: there is no listener"
+             note: there is no listener"
         );
     }
 }

@@ -315,6 +315,28 @@ impl Export {
         self.subsystem.show_losses();
     }
 
+    /// Adopts the size that a reload found, unless the disk lost data: only an administrator who
+    /// adds the namespace again accepts a loss.
+    pub(crate) fn adopt_size(&self, nsid: u32, bytes: u64) {
+        let Some(namespace) = self.namespaces.get(&nsid) else {
+            return;
+        };
+        // An image has reported its size already.
+        if namespace.backend.reported_bytes().is_some() || !namespace.finds_loss(bytes) {
+            return self.resize(nsid, bytes);
+        }
+        // Cause: a reload.
+        tracing::warn!(
+            subsystem = self.subsystem.nqn(),
+            nsid,
+            backing = namespace.backing,
+            before = namespace.bytes(),
+            bytes,
+            "the disk lost data and is not resized: to use it as it is, remove the namespace and \
+             add it again"
+        );
+    }
+
     pub(crate) fn resize(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;

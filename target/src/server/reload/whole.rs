@@ -53,7 +53,7 @@ pub(super) fn apply(
     change_exports(service, &config, replaced, prepared.namespaces);
     for ((nqn, nsid), bytes) in sizes {
         if let Some(export) = service.exports.get(&nqn) {
-            export.resize(nsid, bytes);
+            export.adopt_size(nsid, bytes);
         }
     }
     service.exports.resize_null_disks(&config);
@@ -100,6 +100,11 @@ fn prepare(
                 continue;
             }
             let disk = opened.remove(&place);
+            if namespace.pooled.is_none()
+                && let (Some(former), Some(disk)) = (exports.namespace(&place), &disk)
+            {
+                check_loss(&place, former, disk)?;
+            }
             let namespace = exports.introduce(&config.control, subsystem, namespace, disk)?;
             namespaces.insert(place, namespace);
         }
@@ -122,5 +127,27 @@ fn prepare(
     Ok(Prepared {
         listeners,
         namespaces,
+    })
+}
+
+/// Refuses new settings for a disk that lost data or was replaced at its path, because they would
+/// accept the loss.
+fn check_loss((nqn, nsid): &Place, former: &Namespace, disk: &Namespace) -> Result<(), StartError> {
+    if former.backing != disk.backing {
+        return Ok(());
+    }
+    let (before, now) = (former.bytes(), disk.bytes());
+    let block_bytes = u64::from(disk.backend.geometry().block_bytes);
+    let is_file = disk.backend.file_system().is_some();
+    let is_another = is_file && former.backend.place() != disk.backend.place();
+    if now + block_bytes > before && !former.backend.is_cut() && !is_another {
+        return Ok(());
+    }
+    Err(StartError::Loss {
+        nqn: nqn.to_string(),
+        nsid: *nsid,
+        backing: disk.backing.clone(),
+        before,
+        now,
     })
 }

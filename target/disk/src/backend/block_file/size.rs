@@ -16,6 +16,9 @@ impl BlockFile {
         if self.can_grow {
             let names = self.file.metadata()?.nlink();
             self.health.count_names(&self.path, names);
+            if names > 0 {
+                self.look_at_path();
+            }
         }
         Ok(bytes)
     }

@@ -1,0 +1,143 @@
+//! Disks that lost data, deleted files and shut-out hosts: each loss is named, and none happens
+//! without an administrator's decision.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use cairn_initiator::Host;
+use cairn_roce::Soft;
+use cairn_tests::harness::host_nqn;
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered, until};
+
+const MIB: u64 = 1 << 20;
+const EBUSY: i64 = -16;
+
+fn start() -> (Steered, PathBuf) {
+    let target = Steered::start_logged_after(|folder, _| {
+        let path = folder.join("disk.img");
+        File::create(&path).unwrap().set_len(MIB).unwrap();
+        let export = path.display();
+        format!("[[subsystem.namespace]]\nnsid = 2\nexport = \"{export}\"\n")
+    });
+    let path = target.folder.path().join("disk.img");
+    (target, path)
+}
+
+fn resize(path: &PathBuf, bytes: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+fn disk(target: &Steered) -> Value {
+    target.done("cairn_namespace_list", json!({}))[1].clone()
+}
+
+fn changes(target: &Steered) -> String {
+    target.done("cairn_reload", json!({}))["changes"].to_string()
+}
+
+fn problems(target: &Steered) -> String {
+    target.done("cairn_status", json!({}))["problems"].to_string()
+}
+
+#[test]
+fn a_reload_accepts_growth_and_no_loss() {
+    let (target, path) = start();
+    resize(&path, 2 * MIB);
+    assert!(changes(&target).contains("grew from 1048576 to 2097152"));
+    for bytes in [MIB, 0, 2 * MIB] {
+        resize(&path, bytes);
+        if bytes == MIB {
+            until("the failure", || disk(&target)["failed"] == true);
+        }
+        let said = changes(&target);
+        let line =
+            format!("namespace 2 not resized: the disk lost data, 2097152 bytes before, {bytes}");
+        assert!(said.contains(&line), "{said}");
+        assert_eq!(disk(&target)["bytes"], 2 * MIB);
+        assert_eq!(disk(&target)["failed"], true);
+        let accept = format!("cairn-target namespace remove {NQN} 2, then namespace add");
+        assert!(problems(&target).contains(&accept), "{}", problems(&target));
+    }
+    let set = json!({"nqn": NQN, "nsid": 2, "read_only": true});
+    let refused = target.call("cairn_namespace_set", set).unwrap_err();
+    assert!(refused.to_string().contains("lost data"), "{refused}");
+
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
+    let add = json!({"nqn": NQN, "nsid": 2, "export": path});
+    target.done("cairn_namespace_add", add);
+    assert_eq!(disk(&target)["state"], "ok");
+    assert_eq!(problems(&target), "[]");
+}
+
+#[test]
+fn another_file_at_the_path_of_a_disk_is_not_taken() {
+    let (target, path) = start();
+    let other = path.with_extension("new");
+    File::create(&other).unwrap().set_len(4 * MIB).unwrap();
+    fs::rename(&other, &path).unwrap();
+    let said = changes(&target);
+    assert!(said.contains("namespace 2 not replaced"), "{said}");
+    assert_eq!(disk(&target)["bytes"], MIB);
+    let set = json!({"nqn": NQN, "nsid": 2, "read_only": true});
+    let refused = target.call("cairn_namespace_set", set).unwrap_err();
+    assert!(refused.to_string().contains("another file"), "{refused}");
+}
+
+#[test]
+fn the_last_copy_of_data_is_removed_by_force_alone() {
+    let (target, path) = start();
+    fs::remove_file(&path).unwrap();
+    until("the deletion", || disk(&target)["deleted"] == true);
+    let remove = json!({"nqn": NQN, "nsid": 2});
+    assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);
+    let set = json!({"nqn": NQN, "nsid": 2, "export": "mem:1MiB"});
+    assert_eq!(target.refused("cairn_namespace_set", set), EBUSY);
+    assert_eq!(
+        target.refused("cairn_subsystem_remove", json!({"nqn": NQN})),
+        EBUSY
+    );
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 1}));
+    let removed = target.command(&["namespace", "remove", NQN, "2", "--force"]);
+    assert!(removed.status.success(), "{removed:?}");
+}
+
+#[test]
+fn hosts_that_cannot_connect_again_are_named() {
+    let target = Steered::start();
+    let _host = target.connect("guest");
+    let guest = host_nqn("guest");
+    let said = |args: &[&str]| {
+        let done = target.command(args);
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let words = |text: &str, why: &str, command: &str| {
+        let all = [guest.raw(), "cannot connect again", why, command];
+        assert!(all.iter().all(|word| text.contains(word)), "{text}");
+    };
+    let text = said(&["subsystem", "set", NQN, "--require-key", "on"]);
+    words(&text, "has no key", "cairn-target host key set");
+    assert!(Host::connect(&Soft::default(), target.options("late")).is_err());
+    until("the refusal", || problems(&target).contains("host-late"));
+    assert_eq!(said(&["subsystem", "set", NQN, "--require-key", "off"]), "");
+    assert_eq!(problems(&target), "[]");
+    let text = said(&["host", "any", NQN, "off"]);
+    words(&text, "not permitted", "cairn-target host add");
+    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
+    assert!(problems(&target).contains(host_nqn("stranger").raw()));
+    let text = target.text();
+    let open = "allow_any_host = true";
+    assert!(!text.contains(open), "{text}");
+    let name = format!("nqn = \"{NQN}\"\n");
+    let text = text.replace("allow_any_host = false\n", "");
+    fs::write(
+        target.config(),
+        text.replace(&name, &format!("{name}{open}\n")),
+    )
+    .unwrap();
+    target.done("cairn_reload", json!({}));
+    assert_eq!(problems(&target), "[]");
+}
