@@ -110,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .for_each(|s| println!("{:<14} {}", s.name, s.summary));
         return Ok(ExitCode::SUCCESS);
     }
+    let _lock = tree.lock_programs()?;
     if args.shell {
         return open_shell(args, &tree, &known);
     }

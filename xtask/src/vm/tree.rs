@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::{FlockOperation, flock};
 
 use super::process;
 use super::scenario::{Profile, Program};
@@ -45,6 +46,22 @@ impl Tree {
 
     pub(crate) fn programs(&self) -> PathBuf {
         self.build.join("vm/.programs")
+    }
+
+    /// Locks the folder of programs until the returned file is closed, because each run of scenarios
+    /// replaces the programs. Blocks while another run has the lock.
+    pub(crate) fn lock_programs(&self) -> Result<File> {
+        let folder = self.build.join("vm");
+        create_dir(&folder)?;
+        let path = folder.join(".lock");
+        let file =
+            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            println!("waiting for another run in {}", folder.display());
+            flock(&file, FlockOperation::LockExclusive)
+                .with_context(|| format!("cannot lock {}", path.display()))?;
+        }
+        Ok(file)
     }
 
     fn built(&self, profile: Profile) -> PathBuf {
