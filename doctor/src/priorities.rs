@@ -28,7 +28,7 @@ impl Priorities {
         })
     }
 
-    /// Returns the mapping for packets to another machine, by the source address of the route.
+    /// Returns the mapping for the source address of the route to `peer`.
     #[must_use]
     pub fn toward(source: &dyn Source, peer: IpAddr, is_adapter: bool) -> Option<Self> {
         let route: Route = source.answer(&Question::Route(peer)).ok()?;

@@ -85,9 +85,9 @@ impl Fabric {
     }
 
     /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in
-    /// ECMP mode (no bond).
+    /// ECMP mode, which needs no bond.
     ///
-    /// The value for "off" is undocumented, so a value counts only if it names another port.
+    /// Values that name no other port are ignored, because they may turn the mode off.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

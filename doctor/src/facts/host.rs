@@ -87,7 +87,7 @@ pub struct User {
 /// Device node with its owner and mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
-    /// Path.
+    /// Path of the device node.
     pub path: String,
     /// Owner and mode.
     pub node: Node,

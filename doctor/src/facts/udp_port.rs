@@ -29,7 +29,7 @@ impl UdpHolder {
             };
             for line in table.lines() {
                 let holder = Self::parse(source, path, line);
-                // rdma_rxe has one socket each for IPv4 and IPv6, of which one is reported.
+                // rdma_rxe has two sockets, for IPv4 and IPv6. Only the first is reported.
                 let place = |one: &Self| Some(one.address).filter(|at| !at.is_unspecified());
                 let is_known = |holder: &Self| {
                     let mut known = holders.iter();

@@ -1,5 +1,5 @@
-//! Sources of facts. Only [`Source`] reads a machine, so that a recording of another machine can
-//! replace it.
+//! Sources of facts. All facts are read through [`Source`], so that a recording can replace the
+//! machine.
 
 mod answers;
 mod live;

@@ -48,7 +48,7 @@ impl Workload {
     }
 }
 
-/// Benchmark job, whose fields [`KEYS`] describes.
+/// Benchmark job. [`KEYS`] describes its fields.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Directions and order of commands.

@@ -22,7 +22,7 @@ pub struct MultipathLanes {
     pub on_path: fn(SocketAddr, bool),
 }
 
-/// Last reported state of each path. All lanes lose a path at about the same time: one reports it.
+/// Last reported state of each path. If all lanes lose a path, only the first one reports it.
 #[derive(Debug)]
 struct Usable(Mutex<Vec<bool>>);
 

@@ -29,7 +29,6 @@ impl Target {
         Ok((host, namespace))
     }
 
-    /// Executes a command that changes reservations.
     fn change(
         &self,
         name: &str,
@@ -47,7 +46,6 @@ impl Target {
     }
 }
 
-/// Advice for the statuses of a command.
 struct Remedies {
     conflict: &'static str,
     invalid_field: &'static str,

@@ -36,9 +36,10 @@ pub(crate) struct Job {
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os that exceed the queue depth, oldest first: fio's iodepth may be larger.
+    /// I/Os beyond the queue depth, oldest first. fio's iodepth may be larger.
     ///
-    /// The engine does not report them as busy, because fio would then fill their buffers again.
+    /// The engine does not report these I/Os as busy, because fio would then fill their buffers
+    /// again.
     backlog: VecDeque<*mut IoUnit>,
     /// Ended I/Os that [`Job::wait`] has not yet reported.
     over: Vec<*mut IoUnit>,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cairn_config::{Draft, NewLimits};
 
-/// Effect of a control method, by which the server refuses changes on a read-only socket, logs
-/// changes, and decides how much memory to reserve.
+/// Effect of a control method. It decides whether a read-only socket refuses the method, whether
+/// the call is logged, and how much memory is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Changes nothing.
