@@ -1,4 +1,4 @@
-//! CPUs near the adapters of given addresses.
+//! CPUs on the NUMA nodes of adapters.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

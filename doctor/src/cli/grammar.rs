@@ -1,4 +1,4 @@
-//! Rules of docs/cli.md that both programs share: output formats, messages, errors and examples.
+//! Rules of docs/cli.md for target and host: output formats, messages, errors and examples.
 
 use std::fmt::Display;
 use std::io::Write as _;

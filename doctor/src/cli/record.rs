@@ -1,4 +1,4 @@
-//! Opening of files for results. Block devices and unrelated files are not overwritten.
+//! Creation of result files. Block devices and unrelated files are never overwritten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -141,7 +141,7 @@ impl Port {
     }
 
     /// Returns the netdevs of the port's GIDs, and the netdev with the port's number. If the device
-    /// has only one port, returns all netdevs of the device.
+    /// has only one port, also returns all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

@@ -200,8 +200,8 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine and the path to the peer. Reads the machine again after `interval`, unless
-    /// it is zero.
+    /// Reads the machine and the path to the peer. If `interval` is not zero and there are RDMA
+    /// devices, reads the machine again after `interval`.
     #[must_use]
     pub fn of(
         source: &dyn Source,

@@ -19,11 +19,11 @@
 //! ```
 //!
 //! A path in brackets is the prefix of the names below it. `=` precedes the content of a file, `->`
-//! the destination of a link, `@` the mode, owner and group of a device node, and `!` the reason why
-//! a path is unreadable. A name ending in `/` is an empty directory. `[?]` precedes the kernel's
-//! answers. Lines after `[later]` replace earlier lines from the second reading on. `< FILE` inserts
-//! another recording before all lines. `- PATH` removes an answer, or a path with everything below
-//! it. In file content, `\n` and `\t` are a new line and a tab.
+//! the destination of a link, `@` the mode, owner and group of a device node, and `!` the reason
+//! why a path is unreadable. A name ending in `/` is an empty directory. `[?]` precedes the
+//! kernel's answers. Lines after `[later]` replace earlier lines from the second reading on.
+//! `< FILE` inserts another recording before all lines. `- PATH` removes an answer, or a path with
+//! everything below it. In file content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

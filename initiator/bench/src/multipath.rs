@@ -119,7 +119,7 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Slots of the lane, by [`PathTicket::slot`].
+    /// Slot of the lane for each [`PathTicket::slot`].
     slots: Vec<usize>,
     /// False for a path that has not connected yet, so that it does not count as lost.
     was_usable: Vec<bool>,

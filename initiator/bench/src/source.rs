@@ -20,7 +20,7 @@ enum Places {
     Sequential([u64; 2]),
     /// Random order. Offsets may repeat.
     Anywhere,
-    /// Random order. Offsets repeat only after all others were used.
+    /// Random order. An offset repeats only after all offsets were used.
     Each { order: Shuffle, pass: u64 },
 }
 

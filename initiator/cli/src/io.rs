@@ -163,7 +163,7 @@ impl Disk {
         let (name, input) = open_input(option, file)?;
         let of_file = |error: IoError| format!("{name}: {error}");
         let kind = input.metadata().map_err(of_file)?.file_type();
-        // The additional byte shows that the data is too long. A character device has no end.
+        // One more byte is read to detect data that is too long. A character device has no end.
         let most = block + u64::from(!kind.is_char_device());
         let mut bytes = Vec::new();
         input.take(most).read_to_end(&mut bytes).map_err(of_file)?;
@@ -212,14 +212,13 @@ struct Source {
     wanted: u64,
     /// Bytes not yet read.
     left: u64,
-    /// True if more data than `wanted` is an error. True for pipes and sockets without a given
-    /// size.
+    /// True for pipes and sockets without a given size. More data than `wanted` is then an error.
     ends: bool,
 }
 
 impl Source {
-    /// Opens a source. A file must have as many bytes as the blocks, unless `size` is given. A
-    /// write that ends early would leave the range partly overwritten.
+    /// Opens a source. A file with too few bytes is refused, because the write would leave the
+    /// range partly overwritten. A file with too many bytes is refused unless `size` is given.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;

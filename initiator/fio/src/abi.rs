@@ -170,7 +170,7 @@ impl EngineOps {
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
         rest[at + 3] = *open_file as *mut c_void;
-        // The entry `invalidate`: there is no cache, and `open_file` has no effect.
+        // The entry `invalidate` needs no work, because there is no cache.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;

@@ -28,7 +28,8 @@ const fn parameter(
     }
 }
 
-/// Explanations of the parameters that targets refuse, by byte offset; bit 15: in the Connect data.
+/// Explanations of the parameters that targets refuse, by byte offset. Bit 15 marks an offset in
+/// the Connect data.
 pub const CONNECT_PARAMETERS: [Trouble; 7] = [
     parameter(
         42,

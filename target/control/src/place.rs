@@ -157,7 +157,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
 
 impl Bound {
     /// Creates the socket at `path` with mode 0660, and replaces the socket of an ended process.
-    /// The socket appears at `path` after its group and mode are set.
+    /// The socket appears at `path` only after its group and mode are set.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         Plan::new(path, group)?.bind()
     }

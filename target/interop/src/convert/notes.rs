@@ -114,8 +114,8 @@ impl Notes {
         }
     }
 
-    /// Adds a note for each setting of the process. `carried` lists keys of `[target]` that are
-    /// converted instead. Returns a configuration in which only these keys keep their values.
+    /// Adds a note for each setting of the process that is not the default, except for the keys of
+    /// `[target]` in `carried`. Returns the default configuration.
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {
