@@ -33,7 +33,7 @@ pub struct Port {
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// Traffic classes forced on queue pairs by the driver; `None` if it cannot force any.
+    /// Traffic classes forced on queue pairs by the driver; `None` if the driver lacks the setting.
     pub forced_class: Known<Option<ForcedClass>>,
     /// Hop limit forced on queue pairs by the driver; -1 if no hop limit is forced, and `None` if
     /// the driver lacks the setting.

@@ -66,8 +66,8 @@ impl UdpHolder {
     }
 }
 
-/// Parses an address of /proc/net: words of 32 bits in hexadecimal, in the byte order of this
-/// machine.
+/// Parses an address in /proc/net, which consists of hexadecimal words of 32 bits in the byte order
+/// of this machine.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let words = (0..text.len()).step_by(8);
     let words = words.map(|at| u32::from_str_radix(text.get(at..at + 8)?, 16).ok());

@@ -1,7 +1,7 @@
 //! Job of fio: a controller with I/Os in flight.
 //!
-//! Why `unsafe` here: units and data are fio's. The engine owns a unit from `queue` until `event` returns it; the
-//! unit's data buffer lives longer.
+//! Why `unsafe` here: units and data belong to fio. The engine owns a unit from `queue` until
+//! `event` returns it. The unit's data buffer lives longer.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
