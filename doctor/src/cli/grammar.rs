@@ -72,14 +72,14 @@ pub fn error_line(text: &str) -> String {
 /// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text; lists as columns
+    /// Text, with lists in columns
     #[value(alias = "normal")]
     Table,
     /// JSON
     Json,
     /// All columns
     Wide,
-    /// Identifiers alone, one record a line
+    /// Identifiers only, one record per line
     Name,
 }
 

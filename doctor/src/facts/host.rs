@@ -78,9 +78,9 @@ pub struct ReceiveBuffer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
-    /// Effective user.
+    /// Effective user ID.
     pub uid: u32,
-    /// Effective and supplementary groups.
+    /// IDs of the effective and supplementary groups.
     pub gids: Vec<u32>,
 }
 

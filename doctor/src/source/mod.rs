@@ -27,7 +27,7 @@ pub use unknown::{Known, Reason, Unknown};
 /// Owner and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Node {
-    /// Mode: permission bits.
+    /// Permission bits.
     pub mode: u32,
     /// User ID of the owner.
     pub uid: u32,

@@ -267,7 +267,7 @@ fn run_until_interrupted(job: &Job, lanes: &dyn Lanes, live: bool) -> Result<Ben
 
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// Bytes of the written blocks
+    /// Size of the written blocks
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     bs: String,
     /// Bytes to check

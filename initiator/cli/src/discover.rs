@@ -154,7 +154,6 @@ pub(super) fn ascii(field: &[u8]) -> String {
     text.trim_end_matches(['\0', ' ']).to_owned()
 }
 
-/// Returns the authenticated ends of the connection.
 fn authenticated(host: &Host) -> &'static str {
     let secrets = host.options().authentication.as_ref();
     match secrets {

@@ -465,7 +465,7 @@ fn same(a: Status, b: Status) -> bool {
 pub(super) struct WriteZeroes {
     #[command(flatten)]
     blocks: Blocks,
-    /// The blocks may be deallocated
+    /// Permit the controller to deallocate the blocks
     #[arg(short = 'D', long)]
     deac: bool,
     #[command(flatten)]

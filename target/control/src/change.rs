@@ -56,7 +56,7 @@ pub struct Disk {
     pub block_size: Option<u32>,
     /// Requested UUID.
     pub uuid: Option<String>,
-    /// Product name.
+    /// SPDK product name.
     pub product: &'static str,
     /// Size in blocks; 0 for a file.
     pub blocks: u64,

@@ -62,7 +62,7 @@ pub struct Bound {
     _lock: File,
 }
 
-/// Checked path and group.
+/// Checked path and group of a control socket.
 #[derive(Debug)]
 pub struct Plan {
     path: PathBuf,

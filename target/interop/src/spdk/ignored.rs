@@ -106,7 +106,8 @@ const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ),
 ];
 
-/// Methods with settings of SPDK components that Cairn lacks. Every saved configuration has them.
+/// Methods that set SPDK components that Cairn lacks. Every saved configuration contains these
+/// methods.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",

@@ -369,7 +369,7 @@ async fn show_ns(control: &impl Control, params: Params, kind: Kind, is_shown: b
         .change(kind, move |stage| {
             let shown = stage.draft.show_namespace(&nqn, nsid, &host, is_shown);
             shown.map_err(|error| match error {
-                // As in SPDK, a namespace that every host sees cannot be shown to a single host.
+                // As in SPDK, a namespace visible to every host cannot be shown to a single host.
                 EditError::Exists(message) => Error::errno(Errno::PERM, message),
                 other => of(other),
             })?;
