@@ -98,7 +98,7 @@ pub struct OutputArgs {
     pub format: Format,
 }
 
-/// Examples of `fabric`, `doctor` and `completions`, which target and host have in common.
+/// Examples of commands that target and host share: `fabric` and `completions`.
 pub const EXAMPLES: &str = "\
 PROGRAM fabric --all
 PROGRAM fabric -o json

@@ -32,7 +32,7 @@ pub use caller::{Caller, End};
 /// Explained RDMA error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// Number in the error's table.
+    /// Number of the error in its table.
     pub code: u16,
     /// Name in the specification and other programs.
     pub name: &'static str,

@@ -1,5 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py. Before the export, required names are
-//! added to a copy, and settings unknown to SPDK are removed.
+//! Export of a configuration as requests for SPDK's rpc.py. The export uses a copy of the
+//! configuration with required names, and without settings unknown to SPDK.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
