@@ -1,4 +1,4 @@
-//! CPUs near the adapters of given addresses.
+//! CPUs on the NUMA nodes of adapters.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
-/// Returns, in node order, the CPUs of each NUMA node that has an adapter with one of these
-/// addresses; none if all CPUs are equally near.
+/// Returns the CPUs of each NUMA node that has an adapter with one of these addresses, in node
+/// order. The list is empty on a machine with one node.
 ///
 /// An unspecified address means all addresses of its family.
 #[must_use]

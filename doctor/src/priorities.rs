@@ -11,7 +11,7 @@ use crate::tos::Tos;
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// PCP equal to the service level, as in the tags that RDMA adapters and user-space RoCE write.
+    /// Mapping in which the PCP equals the service level. RDMA adapters and user-space RoCE use it.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
     /// Returns the mapping for packets from an address of this machine; `None` without a VLAN
@@ -28,7 +28,7 @@ impl Priorities {
         })
     }
 
-    /// Returns the mapping for packets to another machine, by the source address of the route.
+    /// Returns the mapping for the source address of the route to `peer`.
     #[must_use]
     pub fn toward(source: &dyn Source, peer: IpAddr, is_adapter: bool) -> Option<Self> {
         let route: Route = source.answer(&Question::Route(peer)).ok()?;

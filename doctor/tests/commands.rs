@@ -1,5 +1,3 @@
-//! The commands `fabric` and `doctor`.
-
 mod common;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Pages in docs/roce: their commands print the output shown, and the tests that they name exist.
+//! Pages in docs/roce: commands print the output shown, and named tests exist.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Answers of the kernel, in a network namespace created by the test; without root, the tests print
+//! Answers of the kernel in a network namespace created by the test. Without root, the tests print
 //! a message and end.
 
 use std::collections::BTreeMap;

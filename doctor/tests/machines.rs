@@ -1,5 +1,3 @@
-//! Facts read from the recorded machines.
-
 mod common;
 
 use std::fs;

@@ -1,5 +1,3 @@
-//! CPUs near an address, on recorded machines.
-
 mod common;
 
 use std::net::IpAddr;

@@ -1,14 +1,14 @@
-//! Eleven planted faults, with only "it does not connect" or "it is slow" as symptom.
+//! Planted faults with "it does not connect" or "it is slow" as their only symptom.
 //!
-//! `doctor` must name the cause first, with evidence and fix, and docs/roce/troubleshooting.md must
-//! lead from the symptom to the rule.
+//! `doctor` must name the cause first, with evidence and fix. The page docs/roce/troubleshooting.md
+//! must list the rule below the symptom.
 
 mod common;
 
 use cairn_doctor::rules::RULES;
 use common::{changed, findings, findings_with_peer, recorded, text};
 
-/// Symptoms: headings of docs/roce/troubleshooting.md.
+/// Headings of docs/roce/troubleshooting.md.
 const DOES_NOT_CONNECT: &str = "It does not connect";
 const IS_SLOW: &str = "It is slow";
 

@@ -13,7 +13,6 @@ use crate::rules::{Examination, Finding, Fix, Intent, RULES, Severity};
 
 #[derive(Parser)]
 enum Own {
-    /// fabric
     Fabric(FabricArgs),
 }
 
@@ -132,7 +131,7 @@ fn run_words(
     let (name, rest) = words.split_first().ok_or("an empty command")?;
     let root = args.machine.root.as_ref();
     if name == caller.program() {
-        // The command runs in this process, because it must also use the directory of `--root`.
+        // The command runs in this process to use the same `--root`.
         let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
         own.machine.root = root.cloned();
         return run_fabric(&own, caller, out);

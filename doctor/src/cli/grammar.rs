@@ -1,4 +1,4 @@
-//! Rules of docs/cli.md that both programs share: output formats, messages, errors and examples.
+//! Rules of docs/cli.md for target and host: output formats, messages, errors and examples.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -72,14 +72,14 @@ pub fn error_line(text: &str) -> String {
 /// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text; lists as columns
+    /// Text, with lists in columns
     #[value(alias = "normal")]
     Table,
     /// JSON
     Json,
     /// All columns
     Wide,
-    /// Identifiers alone, one record a line
+    /// Identifiers only, one record per line
     Name,
 }
 
@@ -98,7 +98,7 @@ pub struct OutputArgs {
     pub format: Format,
 }
 
-/// Examples of the commands that both programs have.
+/// Examples of commands that target and host share: `fabric` and `completions`.
 pub const EXAMPLES: &str = "\
 PROGRAM fabric --all
 PROGRAM fabric -o json
@@ -110,7 +110,8 @@ PROGRAM fabric set-tos mlx5_0 96
 PROGRAM completions bash
 ";
 
-/// Adds examples to the help of each command, and restricts `wide` and `name` to `records`.
+/// Adds examples to the help of each command. Only the commands in `records` accept the output
+/// formats `wide` and `name`.
 ///
 /// Each line of `examples` is an example of the command that it runs; `PROGRAM` stands for the name
 /// of `command`. `records` lists the commands that print records, such as `namespace list`.
@@ -126,9 +127,9 @@ pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Comman
 
 /// Corrects a mistake of `clap_complete` in a completion script for bash.
 ///
-/// If the program's name contains a hyphen, the script assigns the command
-/// `cairn__target__subcmd__check`, but has a case for `cairn__subcmd__target__subcmd__check`. Such
-/// labels are replaced by the assigned names.
+/// If the program's name contains a hyphen, the script assigns names such as
+/// `cairn__target__subcmd__check`, but its case labels are different:
+/// `cairn__subcmd__target__subcmd__check`. This function replaces the labels by the assigned names.
 #[must_use]
 pub fn repair_bash(script: &str, program: &str) -> String {
     let labels = program.replace('-', "__subcmd__") + "__subcmd__";

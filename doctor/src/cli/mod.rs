@@ -83,7 +83,7 @@ enum Action {
     SetTos {
         /// RDMA device
         device: String,
-        /// 0 to 255; DSCP is ToS / 4
+        /// ToS from 0 to 255; DSCP is ToS / 4
         tos: u8,
         /// Port [default: every port]
         #[arg(long, value_name = "N")]

@@ -1,4 +1,4 @@
-//! Files for results. Block devices and files of others are never overwritten.
+//! Creation of result files. Block devices and unrelated files are never overwritten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,12 +23,12 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 /// Empties a regular file with content if `may_overwrite` permits it.
 ///
 /// # Errors
-/// The error of `may_overwrite`, a block device, or the system's.
+/// The path is a block device, `may_overwrite` returns an error, or a system call fails.
 pub fn create(
     path: &Path,
     may_overwrite: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<File> {
-    // A pipe is opened for writing only: otherwise this process would count as its reader.
+    // A pipe is opened for writing only, because this process would otherwise count as its reader.
     let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
     let mut options = OpenOptions::new();
     options.read(!is_special).write(true);
@@ -44,8 +44,8 @@ pub fn create(
     Ok(file)
 }
 
-/// True if the first line is a folder or begins the answers, as in the text of every
-/// [`Recorder`](crate::source::Recorder).
+/// True if the file begins like the text of a [`Recorder`](crate::source::Recorder): with a path in
+/// brackets, or with `[?]`.
 fn is_recording(file: &File) -> io::Result<bool> {
     let mut bytes = [0; FIRST_LINE_MAX];
     let length = file.read_at(&mut bytes, 0)?;

@@ -41,7 +41,7 @@ pub(super) fn run(
     while count.is_none_or(|count| readings < count) {
         source.wait(interval);
         let after = Fabric::read(source);
-        // All readings of a recording arrive at once, so the requested interval is used instead.
+        // Readings of a recording take no time, so at least the requested interval counts.
         let seconds = since.elapsed().max(interval).as_secs_f64();
         since = Instant::now();
         for rates in rates(&before, &after, seconds) {

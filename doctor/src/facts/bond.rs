@@ -66,7 +66,7 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 gives the device of a bond a name with "_bond_". mlx4 has one device for both
+            // In mlx5, the name of a bond's device contains "_bond_". In mlx4, one device has both
             // ports, and the netdev of its GIDs is the bond.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
@@ -85,9 +85,9 @@ impl Fabric {
     }
 
     /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in
-    /// ECMP mode (no bond).
+    /// ECMP mode, which needs no bond.
     ///
-    /// The value for "off" is undocumented, so a value counts only if it names another port.
+    /// Values that name no other port are ignored, because they may turn the mode off.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

@@ -5,7 +5,7 @@ use crate::source::{Source, Unknown};
 /// Counters of an RDMA port by name. The counters of its netdev do not include RoCE traffic.
 pub type Counters = BTreeMap<String, u64>;
 
-/// Name of the file with the time for which the driver caches the counters.
+/// File with the time for which the driver caches counters.
 const LIFESPAN: &str = "lifespan";
 
 /// Reads all counters in a directory. Unreadable files are skipped, because some devices list

@@ -26,7 +26,7 @@ pub struct Device {
     pub sys_image_guid: Known<String>,
     /// PCI function; `None` for a software device.
     pub pci: Known<Option<String>>,
-    /// Kind of function.
+    /// Physical, virtual or software device.
     pub function: Function,
     /// NUMA node; `None` if the kernel reports none.
     pub numa_node: Known<Option<u32>>,
@@ -34,9 +34,9 @@ pub struct Device {
     pub irqs: Vec<u32>,
     /// Netdevs of the PCI function, or the netdev below a software device.
     pub netdevs: Known<Vec<String>>,
-    /// Netdev of each port, if the driver numbers its netdevs.
+    /// Netdevs by port number. Empty for a device with one port.
     pub port_netdevs: BTreeMap<u32, String>,
-    /// Name of the device node that programs open.
+    /// Name of the device node, such as uverbs0.
     pub uverbs: Known<Option<String>>,
     /// Limits and capabilities.
     pub attributes: Known<Attributes>,
@@ -46,7 +46,7 @@ pub struct Device {
     pub ports: Known<Vec<Port>>,
 }
 
-/// Kind of function of a device.
+/// Physical, virtual or software device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Function {
@@ -182,8 +182,7 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number; none unless all ports of the device share one PCI function,
-/// as in a ConnectX-3.
+/// Returns the netdevs by port number. The result is empty for a device with one port.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

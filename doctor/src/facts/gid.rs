@@ -62,7 +62,8 @@ pub struct Gid {
     pub version: Known<RoceVersion>,
     /// Netdev of the entry.
     pub netdev: Known<String>,
-    /// True if the entry has the default RoCE version, so that connections from its address use it.
+    /// True if connections from the address use this entry, because it has the default RoCE
+    /// version.
     pub in_use: bool,
 }
 

@@ -78,16 +78,16 @@ pub struct ReceiveBuffer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
-    /// Effective user.
+    /// Effective user ID.
     pub uid: u32,
-    /// Effective and supplementary groups.
+    /// IDs of the effective and supplementary groups.
     pub gids: Vec<u32>,
 }
 
 /// Device node with its owner and mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
-    /// Path.
+    /// Path of the device node.
     pub path: String,
     /// Owner and mode.
     pub node: Node,

@@ -97,7 +97,8 @@ impl Netdev {
         )
     }
 
-    /// Returns the priority of packets with `tos`, and its origin in words.
+    /// Returns the priority of packets with `tos`, and a text that names the source of the
+    /// priority.
     #[must_use]
     pub fn priority_of(&self, tos: Tos, vlan: Option<&Vlan>) -> (u8, String) {
         let map = self.dcb.get().map(|dcb| &dcb.dscp);

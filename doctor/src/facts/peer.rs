@@ -76,8 +76,8 @@ impl Peer {
     }
 }
 
-/// Returns `route` with the right netdev. For a peer on this machine, the kernel's route uses the
-/// loopback device, but RDMA the adapter with the address.
+/// Replaces the netdev of `route` if `address` belongs to this machine. The kernel's route then has
+/// the loopback device, which RDMA does not use.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {

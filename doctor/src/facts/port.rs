@@ -33,9 +33,10 @@ pub struct Port {
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// Traffic classes forced on queue pairs by the driver; `None` if it cannot force any.
+    /// Traffic classes forced on queue pairs by the driver; `None` if the driver lacks the setting.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit forced on queue pairs by the driver, -1 for none; `None` if it cannot force one.
+    /// Hop limit forced on queue pairs by the driver; -1 if no hop limit is forced, and `None` if
+    /// the driver lacks the setting.
     pub forced_ttl: Known<Option<String>>,
     /// Packet, byte and error counters.
     pub counters: Known<Counters>,
@@ -46,9 +47,9 @@ pub struct Port {
 /// Reaction of an adapter to congestion, by priority.
 #[derive(Clone, Debug, Serialize)]
 pub struct CnpState {
-    /// True if marked packets cause CNPs.
+    /// True for priorities whose marked packets cause CNPs.
     pub notifies: BTreeMap<u32, bool>,
-    /// True if CNPs reduce the sending rate.
+    /// True for priorities whose sending rate CNPs reduce.
     pub reacts: BTreeMap<u32, bool>,
 }
 
@@ -139,8 +140,8 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port: those of its GIDs, and the one that the driver numbers like
-    /// the port. A single port has all netdevs of the device.
+    /// Returns the netdevs of the port's GIDs, and the netdev with the port's number. If the device
+    /// has only one port, also returns all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::source::{Address, Question, Source, Unknown, unless_absent};
 
-/// VLAN configuration of a netdev. Packets of its GIDs have a VLAN tag.
+/// VLAN configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
     /// Netdev below the VLAN, which carries the frames.

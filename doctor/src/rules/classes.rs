@@ -1,4 +1,4 @@
-//! Traffic classes of sent packets, with their origin.
+//! Traffic classes of sent packets, and the settings that determine them.
 
 use cairn_rdma::marking::Prefix;
 
@@ -11,7 +11,7 @@ use crate::tos::Tos;
 pub struct Choice {
     /// Type of service.
     pub tos: Tos,
-    /// Origin in words: "the rule tclass=16", "the listener 192.0.2.1:4420".
+    /// Setting that determines the ToS, such as "the rule tclass=16".
     pub by: String,
     /// Source addresses of the packets; `None` for all.
     pub source: Option<Prefix>,

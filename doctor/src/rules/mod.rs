@@ -84,7 +84,7 @@ impl Intent {
 pub struct Examination {
     /// State of the machine.
     pub fabric: Fabric,
-    /// State of the machine after `interval`, which shows increasing counters.
+    /// Second reading of the machine after `interval`, for comparing counters.
     pub later: Option<Fabric>,
     /// Time between the two readings.
     pub interval: Duration,
@@ -200,8 +200,8 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine and the path to the peer, and the machine again after `interval`, to
-    /// compare counters.
+    /// Reads the machine and the path to the peer. If `interval` is not zero and there are RDMA
+    /// devices, reads the machine again after `interval`.
     #[must_use]
     pub fn of(
         source: &dyn Source,

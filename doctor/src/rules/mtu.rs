@@ -58,12 +58,12 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     )
 }
 
-/// Returns a finding if the device does not use the netdev's new MTU yet, which it adopts at the
-/// netdev's next event, or after a restart.
+/// Returns a finding if the device still uses an older, smaller MTU of the netdev. The device
+/// adopts the new MTU at the netdev's next event, or after a restart.
 fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Option<Finding> {
     let active = port.mtu.get()?.active;
     let fits = fitting(mtu)?;
-    // The netdev must be the port's own, because a VLAN or bond may have a smaller MTU.
+    // Only the port's own netdev counts, because a VLAN or bond may have a smaller MTU.
     let is_own = port.netdevs(device).any(|own| *own == netdev.name);
     (is_own && active < fits.min(port.mtu.get()?.max)).then(|| {
         Finding::new(

@@ -18,7 +18,7 @@ pub struct Membership {
     pub address: IpAddr,
     /// True if the program uses RoCE in user space even if there are RDMA devices.
     pub is_soft: bool,
-    /// Origin in words: "the listener 192.0.2.1:4420".
+    /// Reason for the membership, such as "the listener 192.0.2.1:4420".
     pub by: String,
 }
 

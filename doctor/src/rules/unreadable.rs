@@ -10,7 +10,7 @@ const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // Unreadable facts are found in the JSON form, because it marks them in the same way at any
+    // The search uses the JSON form, because it marks unreadable facts in the same way at any
     // depth.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {

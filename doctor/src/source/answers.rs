@@ -67,11 +67,11 @@ pub struct Attributes {
     pub max_qp_wr: u32,
     /// Maximum shared receive queues; 0 if the device has none.
     pub max_srq: u32,
-    /// RDMA READs of a peer that a queue pair executes at the same time.
+    /// Maximum RDMA READs of a peer that a queue pair executes at the same time.
     pub max_qp_rd_atom: u32,
-    /// RDMA READs that a queue pair starts at the same time.
+    /// Maximum RDMA READs that a queue pair starts at the same time.
     pub max_qp_init_rd_atom: u32,
-    /// True if the device reports to a sender that no receive is posted.
+    /// True if the device informs a sender when no receive is posted.
     pub rnr_nak: bool,
     /// True if the device has SEND with Invalidate.
     pub invalidate: bool,

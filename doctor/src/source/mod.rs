@@ -1,5 +1,5 @@
-//! Sources of facts. Only [`Source`] reads a machine, so that a recording of another machine can
-//! replace it.
+//! Sources of facts. All facts are read through [`Source`], so that a recording can replace the
+//! machine.
 
 mod answers;
 mod live;
@@ -27,7 +27,7 @@ pub use unknown::{Known, Reason, Unknown};
 /// Owner and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Node {
-    /// Mode: permission bits.
+    /// Permission bits.
     pub mode: u32,
     /// User ID of the owner.
     pub uid: u32,

@@ -18,11 +18,11 @@
 //! port_xmit_discards = 17
 //! ```
 //!
-//! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its
-//! content, `->` for a link, `@` for a device node with mode, owner and group, and `!` for an
-//! unreadable path with the reason. A name ending in `/` is an empty directory. `[?]` precedes the
-//! kernel's answers. Lines after `[later]` replace earlier ones once time has passed. `< FILE`
-//! includes another recording at the start, and `- PATH` removes an answer, or a path with
+//! A path in brackets is the prefix of the names below it. `=` precedes the content of a file, `->`
+//! the destination of a link, `@` the mode, owner and group of a device node, and `!` the reason
+//! why a path is unreadable. A name ending in `/` is an empty directory. `[?]` precedes the
+//! kernel's answers. Lines after `[later]` replace earlier lines from the second reading on.
+//! `< FILE` inserts another recording before all lines. `- PATH` removes an answer, or a path with
 //! everything below it. In file content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
@@ -197,7 +197,7 @@ impl Moment {
 }
 
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The value may contain a sign, so the first one in the line counts.
+    // The first sign counts, because the value may contain another sign.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()

@@ -94,7 +94,6 @@ fn two_ports_as_one_by_ecmp_are_recognised_and_no_bond_may_have_them() {
         let found = findings(&changed("healthy", &by_name));
         assert_found(&found, "lag", &["note", partner, "in ECMP mode"]);
     }
-    // The driver's value for "off" is undocumented, so values that name no other port are ignored.
     for off in ["0", "none", "(null)", "eth2", "0000:09:00.0"] {
         let off = format!("[/sys/class/net]\neth2/device/roce_lag_ecmp_dev = {off}");
         let off = findings(&changed("healthy", &off));

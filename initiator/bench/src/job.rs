@@ -9,7 +9,7 @@ pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and jo
 /// Value of fio's key `rw`: directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// Name in fio.
+    /// Name of the workload in fio.
     pub name: &'static str,
     /// True if the workload reads.
     pub reads: bool,
@@ -48,7 +48,7 @@ impl Workload {
     }
 }
 
-/// Benchmark job, whose fields [`KEYS`] describes.
+/// Benchmark job. [`KEYS`] describes the fields of a job.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Directions and order of commands.

@@ -73,7 +73,7 @@ pub struct Done {
     pub slot: usize,
     /// Time at which the completion was seen.
     pub at: Instant,
-    /// Error as text.
+    /// Success, or an error text.
     pub result: Result<(), String>,
 }
 
@@ -100,7 +100,8 @@ pub trait Lane {
     /// The command cannot be sent. The lane is then unusable.
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String>;
 
-    /// Appends completed commands to `done`. Blocks until there is at least one, or until `deadline`.
+    /// Appends completed commands to `done`. Blocks until a command has completed, or until
+    /// `deadline`.
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String>;
 
     /// Shuts the controller down and closes the lane.

@@ -14,7 +14,7 @@ pub(super) struct Ledger {
 
 #[derive(Debug)]
 enum Known {
-    /// Number of writes of this run to each unit. With 0, the content of the unit is unknown.
+    /// Number of writes of this run to each unit. If it is 0, the content is unknown.
     Generations(Vec<u32>),
     /// An earlier run has written all units. The value is the seed of that run, if known.
     Written(Option<u64>),

@@ -22,7 +22,7 @@ pub struct MultipathLanes {
     pub on_path: fn(SocketAddr, bool),
 }
 
-/// Last reported state of each path. All lanes lose a path at about the same time: one reports it.
+/// Last reported state of each path. If all lanes lose a path, only the first one reports it.
 #[derive(Debug)]
 struct Usable(Mutex<Vec<bool>>);
 
@@ -119,7 +119,7 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Slots of the lane, by [`PathTicket::slot`].
+    /// Slot of the lane for each [`PathTicket::slot`].
     slots: Vec<usize>,
     /// False for a path that has not connected yet, so that it does not count as lost.
     was_usable: Vec<bool>,

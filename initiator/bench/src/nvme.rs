@@ -72,8 +72,8 @@ struct NvmeLane {
     namespace: Namespace,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// First `capsule_bytes` bytes of each slot, for in-capsule writes, because a `Buffer` cannot
-    /// be borrowed as a slice.
+    /// Copy of the first `capsule_bytes` bytes of each slot for in-capsule writes. A `Buffer`
+    /// cannot be borrowed as a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,

@@ -46,7 +46,7 @@ impl Object {
         self
     }
 
-    /// Members that are neither objects nor lists of objects.
+    /// Returns the members that are neither objects nor lists of objects.
     pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().filter_map(|(key, member)| match member {
             Member::Value(value) => Some((key.as_str(), value)),

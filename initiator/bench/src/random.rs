@@ -20,8 +20,9 @@ pub(super) fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Pseudorandom permutation of the numbers below `limit`, in constant memory: a Feistel network
-/// permutes the numbers below the next power of four, and results from `limit` on are skipped.
+/// Pseudorandom permutation of the numbers below `limit`, in constant memory. A Feistel network
+/// permutes the numbers below a power of four. Each result that is not below `limit` is permuted
+/// again.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,

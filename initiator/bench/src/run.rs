@@ -162,7 +162,7 @@ fn run_copy(
     let outcome = worker.run();
     let elapsed = begins.elapsed();
     let (stats, mismatches) = (std::mem::take(&mut worker.stats), worker.mismatches);
-    // The connection may be lost after an error, so the lane is then not closed.
+    // After an error, the lane is not closed, because the connection may be lost.
     let outcome = outcome.and_then(|()| lane.close().map_err(JobError::Io));
     Some(JobResult {
         plan: plan.clone(),

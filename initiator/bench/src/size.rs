@@ -27,8 +27,7 @@ impl Size {
     }
 }
 
-/// Parses a number of bytes, which is decimal or hexadecimal and may have a suffix. As in fio, `k`
-/// means 1024.
+/// Parses a decimal or hexadecimal number of bytes. As in fio, the suffix `k` means 1024.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
     if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {

@@ -16,11 +16,11 @@ pub(super) struct Source<'a> {
 
 #[derive(Debug)]
 enum Places {
-    /// Ascending order. The numbers are the next units of each direction.
+    /// Ascending order, with the next unit of each direction.
     Sequential([u64; 2]),
     /// Random order. Offsets may repeat.
     Anywhere,
-    /// Random order. No offset is repeated before all others were used.
+    /// Random order. An offset repeats only after all offsets were used.
     Each { order: Shuffle, pass: u64 },
 }
 

@@ -233,7 +233,7 @@ fn share(count: u64, of: u64) -> f64 {
     (count as f64 * 100.0 / of as f64).max(0.01)
 }
 
-/// Upper bounds of fio's latency classes, first in ns, then in us.
+/// Upper bounds of fio's latency classes, for ns and for us.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 /// Upper bounds of fio's latency classes in ms. A last class has no upper bound.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];

@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 const PORT: u16 = 4420;
 
-/// Default, as in Linux.
+/// Default of `queue_size`, as in Linux.
 const QUEUE_ENTRIES: u16 = 128;
 
 /// Options with the names of nvme-cli.
@@ -45,7 +45,7 @@ pub(super) struct Address {
     /// NQN of this host [default: /etc/nvme/hostnqn, else made from the machine's ID]
     #[arg(short = 'q', long, value_name = "NQN")]
     hostnqn: Option<String>,
-    /// UUID of this host [default: /etc/nvme/hostid, else that of the host's NQN]
+    /// UUID of this host [default: /etc/nvme/hostid, else the UUID in the host's NQN]
     #[arg(short = 'I', long, value_name = "UUID")]
     hostid: Option<String>,
     /// Secret by which this host authenticates, DHHC-1:...; other users of this machine can read it
@@ -129,7 +129,7 @@ impl std::str::FromStr for Hidden {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Transport {
-    /// RDMA, be it InfiniBand, iWARP or RoCE
+    /// RDMA over InfiniBand, iWARP or RoCE
     Rdma,
 }
 

@@ -85,8 +85,8 @@ pub(super) struct Bench {
     #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
     iopolicy: IoPolicy,
     /// Seconds that a write of a lost path waits before another path sends it; 0: no wait, as in
-    /// Linux [default: until the lost controller can no longer execute it, from --keep-alive-tmo
-    /// and the time that the controller reports (CQT)]
+    /// Linux [default: until the lost controller no longer executes the write, calculated from
+    /// --keep-alive-tmo and the time that the controller reports (CQT)]
     #[arg(long, value_name = "SECONDS", requires = "paths", value_parser = number::<u64>)]
     write_hold: Option<u64>,
     /// Reset the controller at this interval in seconds while jobs run, to check that no data is
@@ -267,7 +267,7 @@ fn run_until_interrupted(job: &Job, lanes: &dyn Lanes, live: bool) -> Result<Ben
 
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// Bytes of the written blocks
+    /// Size of the written blocks
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     bs: String,
     /// Bytes to check

@@ -1,6 +1,7 @@
-//! Option `-H`: the meaning of the bits below each bit field.
+//! Option `-H`, which prints the meaning of the bits below each bit field.
 //!
-//! A part of a field is printed as a line in nvme-cli's format: ` [high:low] : value`, a tab, and the meaning.
+//! A part of a field is printed as a line in nvme-cli's format: ` [high:low] : value`, a tab, and
+//! the meaning.
 
 use std::cmp::Reverse;
 

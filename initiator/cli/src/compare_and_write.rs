@@ -1,4 +1,4 @@
-//! `compare-and-write`: one block by a fused pair.
+//! The command `compare-and-write`: writes one block with a fused pair of commands.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -95,7 +95,7 @@ fn subtype(code: u8) -> &'static str {
     }
 }
 
-/// Text of TREQ: bits 1:0 secure channel, bit 2 SQ flow control (Base, figure 265).
+/// Text of TREQ. Bits 1:0: secure channel. Bit 2: SQ flow control (Base, figure 265).
 fn treq(code: u8) -> &'static str {
     match code & 7 {
         0 => "not specified",
@@ -143,7 +143,7 @@ fn rdma_cms(code: u8) -> &'static str {
     }
 }
 
-/// Text of an NQN field. Trailing spaces belong to an NQN.
+/// Text of an NQN field, including trailing spaces.
 fn name(field: &[u8; 256]) -> String {
     Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
 }
@@ -154,7 +154,6 @@ pub(super) fn ascii(field: &[u8]) -> String {
     text.trim_end_matches(['\0', ' ']).to_owned()
 }
 
-/// Returns which ends proved their identity.
 fn authenticated(host: &Host) -> &'static str {
     let secrets = host.options().authentication.as_ref();
     match secrets {

@@ -122,8 +122,8 @@ impl Disk {
         Ok((blocks.start_block, count))
     }
 
-    /// Splits a range by the maximum data of a command. Returns first block, number of blocks, and byte offset in the
-    /// data of each part.
+    /// Splits a range into commands. Returns first block, number of blocks, and byte offset in the
+    /// data for each command.
     fn pieces(&self, slba: u64, count: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
         let block = u64::from(self.format.block_bytes);
         let most = (PIECE.min(self.format.transfer_max) / block).max(1);
@@ -157,13 +157,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Reads the data of one block, from stdin without a `file`.
+    /// Reads the data of one block from `file`, or else from stdin.
     pub(super) fn block(&self, option: &str, file: Option<&Path>) -> Result<Vec<u8>> {
         let block = u64::from(self.format.block_bytes);
         let (name, input) = open_input(option, file)?;
         let of_file = |error: IoError| format!("{name}: {error}");
         let kind = input.metadata().map_err(of_file)?.file_type();
-        // A device such as /dev/zero has no end.
+        // One more byte is read to detect data that is too long. A character device has no end.
         let most = block + u64::from(!kind.is_char_device());
         let mut bytes = Vec::new();
         input.take(most).read_to_end(&mut bytes).map_err(of_file)?;
@@ -212,14 +212,13 @@ struct Source {
     wanted: u64,
     /// Bytes not yet read.
     left: u64,
-    /// True if more data than `wanted` is an error, because no size was given and the input has an
-    /// end.
+    /// True for pipes and sockets without a given size. More data than `wanted` is then an error.
     ends: bool,
 }
 
 impl Source {
-    /// Opens a source. Unless `size` is given, a file must have as many bytes as the blocks,
-    /// because a write that ends early would leave the range partly overwritten.
+    /// Opens a source. A file with too few bytes is refused, because the write would leave the
+    /// range partly overwritten. A file with too many bytes is refused unless `size` is given.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;
@@ -249,7 +248,6 @@ impl Source {
             blocks: count,
             wanted,
             left: wanted,
-            // A device such as /dev/zero has no end.
             ends: size.is_none() && (kind.is_fifo() || kind.is_socket()),
         })
     }
@@ -281,7 +279,7 @@ impl Source {
     }
 }
 
-/// Opens the file of an option, or stdin. Returns it with its name in errors.
+/// Opens the file of an option, or stdin. Returns the name for error messages, and the file.
 fn open_input(option: &str, file: Option<&Path>) -> Result<(String, File)> {
     let name = file.map_or("stdin".to_owned(), |path| {
         format!("{option} {}", path.display())
@@ -467,7 +465,7 @@ fn same(a: Status, b: Status) -> bool {
 pub(super) struct WriteZeroes {
     #[command(flatten)]
     blocks: Blocks,
-    /// The blocks may be deallocated
+    /// Permit the controller to deallocate the blocks
     #[arg(short = 'D', long)]
     deac: bool,
     #[command(flatten)]

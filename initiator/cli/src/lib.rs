@@ -266,7 +266,6 @@ mod tests {
         command_line().debug_assert();
     }
 
-    /// nvme-cli accepts decimal and hexadecimal for every number.
     #[test]
     fn every_number_may_be_hexadecimal() {
         let numeric = [

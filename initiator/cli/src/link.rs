@@ -32,10 +32,10 @@ pub(super) struct LinkArgs {
         required_unless_present = "listen"
     )]
     traddr: Option<SocketAddr>,
-    /// Run as the other end, at this address of this machine
+    /// Run as the other end, and listen at this address
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place, conflicts_with = "traddr")]
     listen: Option<SocketAddr>,
-    /// As the other end, exit after the first connection
+    /// With --listen, exit after the first connection
     #[arg(long, requires = "listen")]
     once: bool,
     /// Time for each measurement, in milliseconds

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Debian release of the linked glibc. Cargo links again when the variable changes.
+/// Debian release of the linked glibc. If the variable changes, Cargo links again.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 fn main() -> ExitCode {

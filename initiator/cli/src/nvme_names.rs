@@ -31,7 +31,7 @@ pub(super) struct Detailed {
 /// The SMART log, of the controller or of a namespace.
 #[derive(Debug, Args)]
 pub(super) struct SmartLog {
-    /// Namespace of the log, if each has one [default: the controller's log]
+    /// Namespace of the log, if namespaces have their own logs [default: the controller's log]
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
@@ -211,8 +211,8 @@ struct Way {
     address: String,
 }
 
-/// Returns subsystems with nvme-cli's keys. Controllers are numbered and have the state of a Linux controller before it
-/// connects.
+/// Returns subsystems with nvme-cli's keys. The names and states of controllers are placeholders,
+/// because there are no kernel devices.
 fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     let mut controllers = 0..;
     let all = all.iter().enumerate().map(|(at, (nqn, ways))| {

@@ -29,7 +29,6 @@ impl Target {
         Ok((host, namespace))
     }
 
-    /// Executes a command that changes reservations.
     fn change(
         &self,
         name: &str,
@@ -47,7 +46,6 @@ impl Target {
     }
 }
 
-/// Advice for the statuses of a command.
 struct Remedies {
     conflict: &'static str,
     invalid_field: &'static str,
@@ -119,7 +117,8 @@ pub(super) struct Acquire {
     /// Key of the hosts to preempt
     #[arg(long, value_name = "KEY", default_value_t = 0, value_parser = number::<u64>)]
     prkey: u64,
-    /// Type: 1 write exclusive, 2 exclusive access; 3 and 4 for registrants only; 5 and 6 for all registrants
+    /// Type: 1 write exclusive, 2 exclusive access; 3 and 4: the same for registrants only; 5 and
+    /// 6: the same for all registrants
     #[arg(long, value_name = "TYPE", value_parser = |text: &str| number_in::<u8>(text, 1..=6))]
     rtype: u8,
     /// Action: 0 acquire, 1 preempt, 2 preempt and abort
@@ -210,7 +209,6 @@ impl Report {
     }
 }
 
-/// Returns an object with the keys of nvme-cli.
 fn object(report: &ReservationReport) -> Object {
     let registrants = report.registrants.iter().zip(&report.cntlids);
     let registrants = registrants.map(|(one, cntlid)| {

@@ -1,5 +1,5 @@
-//! Responder of link measurements: echoes messages. It answers a message of 56 bytes with key and
-//! address of its memory, like perftest's server.
+//! Responder of link measurements, which echoes messages. Like perftest's server, it answers a
+//! message of 56 bytes with the key and address of its memory.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! ABI of fio's engine interface, of releases 3.33 to 3.42 on 64-bit Linux.
 //!
-//! Structure offsets differ between releases, even of equal interface version. The engine therefore runs only in
-//! releases of known layout, which `layout.c` prints from fio's headers.
+//! Structure offsets differ between releases, even of equal interface version. The engine therefore
+//! runs only in releases with known offsets. `layout.c` prints them from fio's headers.
 //!
 //! Why `unsafe` here: pointers to fio's memory come from fio, and are valid during its call.
 
@@ -68,7 +68,7 @@ pub(crate) struct ThreadData {
     _opaque: [u8; 0],
 }
 
-/// Start of `struct fio_file`.
+/// First members of `struct fio_file`.
 #[repr(C)]
 pub(crate) struct File {
     _hash_list: [*mut c_void; 2],
@@ -121,8 +121,7 @@ type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops`. The members after `event` are words, because they differ between
-/// releases.
+/// `struct ioengine_ops`. The members in `rest` differ between releases.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -171,7 +170,7 @@ impl EngineOps {
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
         rest[at + 3] = *open_file as *mut c_void;
-        // There is no cache to invalidate, so the function does nothing.
+        // The entry `invalidate` needs no work, because there is no cache.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;
@@ -384,7 +383,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // All words except those in `expected` are null. Version and flags are one word.
+            // Version and flags are one more word that is not null.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

@@ -1,7 +1,7 @@
 //! Job of fio: a controller with I/Os in flight.
 //!
-//! Why `unsafe` here: units and data are fio's. The engine owns a unit from `queue` until `event` returns it; the
-//! unit's data buffer lives longer.
+//! Why `unsafe` here: units and data belong to fio. The engine owns a unit from `queue` until
+//! `event` returns it. The unit's data buffer lives longer.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -36,9 +36,10 @@ pub(crate) struct Job {
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os that exceed the queue depth, oldest first: fio's iodepth may be larger.
+    /// I/Os beyond the queue depth, oldest first. fio's iodepth may be larger.
     ///
-    /// The engine does not report them as busy, because fio would then fill their buffers again.
+    /// The engine does not report these I/Os as busy, because fio would then fill their buffers
+    /// again.
     backlog: VecDeque<*mut IoUnit>,
     /// Ended I/Os that [`Job::wait`] has not yet reported.
     over: Vec<*mut IoUnit>,

@@ -23,8 +23,7 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
-/// Debian release of the glibc that the library is linked with. If the variable changes, Cargo
-/// links again.
+/// Debian release of the linked glibc. If the variable changes, Cargo links again.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 thread_local! {
@@ -151,7 +150,7 @@ fn start(td: usize) -> Result<Job, String> {
     Job::start(&plan.filename, Some(&plan.namespace))
 }
 
-/// The connection lasts as long as the job, so this function does nothing.
+/// Does nothing, because the connection lasts as long as the job.
 unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }

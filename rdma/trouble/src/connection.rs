@@ -15,7 +15,7 @@ pub const NO_ANSWER: Trouble = Trouble {
     next: Next::Path,
 };
 
-/// Failure of the transport without a failed work request.
+/// Failure of a connection without a failed work request.
 pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
     code: 2,
     name: "transport",
@@ -91,7 +91,7 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
     },
 };
 
-/// Refused work, or failed queue, of the local RDMA device.
+/// Work request refused by the local RDMA device, or failed queue of the device.
 pub const DEVICE_FAULT: Trouble = Trouble {
     code: 7,
     name: "device fault",

@@ -32,7 +32,7 @@ pub use caller::{Caller, End};
 /// Explained RDMA error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// Number in the error's table.
+    /// Number of the error in its table.
     pub code: u16,
     /// Name in the specification and other programs.
     pub name: &'static str,
@@ -181,9 +181,8 @@ pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 
-/// Returns the entries that explain `word`. If `word` is a pasted line of a log, these are the
-/// entries for its words and numbers. Otherwise, their number is `word`, or their name or meaning
-/// contains `word`.
+/// Returns the entries that explain a pasted line of a log. For other texts, returns the entries
+/// whose number is `word`, or whose name or meaning contains `word`.
 #[must_use]
 pub fn search(word: &str) -> Vec<Found> {
     let pasted = paste::explain(word);

@@ -406,7 +406,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
     ),
 ];
 
-/// Explanations of Linux's error numbers in such lines.
+/// Explanations of Linux's error numbers in log lines.
 pub const LINUX_ERRORS: [Trouble; 20] = [
     line(
         5,

@@ -1,10 +1,10 @@
-//! Explanations of the parameter in Connect Invalid Parameters (Base 2.0, 6.3).
+//! Explanations of the parameter in the status Connect Invalid Parameters (Base 2.0, 6.3).
 
 use super::nvme::{FEWER_ENTRIES, FEWER_QUEUES};
 use super::status::{KATO, NAMES};
 use super::{Next, Trouble};
 
-/// Bit of a code: the byte offset is in the Connect data, not in the SQE.
+/// Bit of a code that marks an offset in the Connect data instead of the SQE.
 pub(super) const IN_DATA: u16 = 1 << 15;
 
 const IDENTITY: Next = Next::Own {
@@ -28,7 +28,8 @@ const fn parameter(
     }
 }
 
-/// Explanations of the parameters that targets refuse, by byte offset; bit 15: in the Connect data.
+/// Explanations of the parameters that targets refuse, by byte offset. Bit 15 marks an offset in
+/// the Connect data.
 pub const CONNECT_PARAMETERS: [Trouble; 7] = [
     parameter(
         42,

@@ -105,7 +105,7 @@ fn statuses(text: &str, all: &mut Vec<Found>) {
             return;
         }
     }
-    // A number below 0x100 can belong to any table.
+    // A number below 0x100 is not specific enough, because it can belong to any table.
     if let Ok(bits @ 0x100..=STATUS_BITS) = text.trim().parse::<u16>()
         && of(&STATUSES, (bits & SC_SCT).into()).is_some()
     {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cairn_config::{Draft, NewLimits};
 
-/// Effect of a control method, by which the server refuses changes on a read-only socket, logs
-/// changes, and decides how much memory to reserve.
+/// Effect of a control method. It decides whether a read-only socket refuses the method, whether
+/// the call is logged, and how much memory is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Changes nothing.
@@ -56,7 +56,7 @@ pub struct Disk {
     pub block_size: Option<u32>,
     /// Requested UUID.
     pub uuid: Option<String>,
-    /// Product name.
+    /// SPDK product name.
     pub product: &'static str,
     /// Size in blocks; 0 for a file.
     pub blocks: u64,

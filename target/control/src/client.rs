@@ -52,7 +52,7 @@ impl From<io::Error> for CallError {
     }
 }
 
-/// Returns the given path, or else the [default](default_path).
+/// Returns `given`, or else the [default](default_path).
 pub fn chosen_path(given: Option<&Path>) -> Result<PathBuf, CallError> {
     let given = given.map(Path::to_path_buf);
     given.or_else(default_path).ok_or(CallError::NoPath)

@@ -12,7 +12,7 @@ pub enum FrameError {
     TooLong,
 }
 
-/// Splits a byte stream into JSON objects and arrays. It only counts brackets outside strings; the
+/// Splits a byte stream into JSON objects and arrays by counting brackets outside strings. The
 /// parser checks all other syntax.
 #[derive(Debug, Default)]
 pub struct Frames {

@@ -62,7 +62,7 @@ pub struct Bound {
     _lock: File,
 }
 
-/// Checked path and group.
+/// Checked path and group of a control socket.
 #[derive(Debug)]
 pub struct Plan {
     path: PathBuf,
@@ -156,8 +156,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Creates the socket at `path` with mode 0660, in place of that of an ended process. The
-    /// socket appears at `path` only after its group and mode are set.
+    /// Creates the socket at `path` with mode 0660, and replaces the socket of an ended process.
+    /// The socket appears at `path` only after its group and mode are set.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         Plan::new(path, group)?.bind()
     }
@@ -180,7 +180,8 @@ impl Drop for Bound {
     }
 }
 
-/// The lock file is never removed: two processes could otherwise lock different files.
+/// Creates the lock file and locks it. The file is never removed, because two processes could then
+/// lock different files.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

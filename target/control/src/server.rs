@@ -25,8 +25,8 @@ pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Maximum bytes that the parser needs for each byte of a request. In `[0,0,0]`, a value of 32
-/// bytes is parsed from two bytes.
+/// Maximum bytes that the parser needs for each byte of a request. For example, `,0` in `[0,0,0]`
+/// becomes a value of 32 bytes.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;

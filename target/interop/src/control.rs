@@ -27,7 +27,8 @@ pub trait Control: Sync {
 
     fn disks(&self) -> BTreeMap<String, Disk>;
 
-    /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)) from number `id`.
+    /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)), beginning with number
+    /// `id`.
     fn notices(&self, id: u64, max: u64) -> impl Future<Output = Result<Value, Error>> + Send;
 
     /// Returns the metadata of a file, or an error if the file system does not answer.

@@ -1,4 +1,5 @@
-//! Exports and imports of a configuration keep each key of the schema, or a note names it.
+//! A configuration that is exported and imported keeps each key of the schema, or a note names the
+//! key.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +38,9 @@ type Key = (
     &'static str,
 );
 
-/// Keys of the schema. Each has a value that differs from its default, and the settings that the
-/// key requires. A note must contain the last part of the key, or the text in the last column.
+/// Keys of the schema, each with a value that is not the default, required other settings, and the
+/// expected text of the note. If that text is empty, the note must contain the last part of the
+/// key.
 const KEYS: &[Key] = &[
     ("audit.datagram", "'/run/audit'", &[], ""),
     ("audit.file", "'/var/log/audit'", &[], ""),

@@ -6,7 +6,6 @@ use std::io;
 use super::sys;
 use crate::source::{Driver, Pause, Rings};
 
-// Command numbers (linux/ethtool.h).
 const GDRVINFO: u32 = 0x3;
 const GRINGPARAM: u32 = 0x10;
 const GPAUSEPARAM: u32 = 0x12;

@@ -116,10 +116,10 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the defaults of a port that has no directory in configfs: creates the directory for
-    /// the read, and removes it unless another program created it.
+    /// Reads the defaults of a port that has no directory in configfs. Creates the directory for
+    /// the read, and then removes it unless another program created it.
     ///
-    /// The defaults in the kernel stay.
+    /// The removal does not change the defaults.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);
@@ -142,7 +142,7 @@ impl Live {
         };
         let defaults = read();
         if is_ours {
-            // rmdir(2) also works for this directory with files, because configfs removes them.
+            // In configfs, rmdir(2) also removes the files in the directory.
             let _ = fs::remove_dir(&directory);
         }
         defaults

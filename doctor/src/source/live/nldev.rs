@@ -22,7 +22,7 @@ use crate::source::QueuePairs;
 
 /// Protocol number (linux/netlink.h).
 const NETLINK_RDMA: i32 = 20;
-/// Client number of the device interface (RDMA_NL_NLDEV), shifted as by RDMA_NL_GET_TYPE.
+/// Client number RDMA_NL_NLDEV, shifted as by RDMA_NL_GET_TYPE.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = NLDEV | 1;
 const CMD_RES_QP_GET: u16 = NLDEV | 10;

@@ -79,7 +79,7 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier marks replies to this process; a ping socket replaces it by its own.
+    // The identifier marks replies to this process. A ping socket replaces the identifier.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {

@@ -1,7 +1,7 @@
 //! Notes about settings that a conversion leaves out.
 //!
 //! Each function here and in the exports destructures a structure of the configuration without
-//! `..`, so that a new key is a compile error until the function converts it or adds a note.
+//! `..`. A new key is therefore a compile error until the function handles it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -36,8 +36,7 @@ impl Notes {
     }
 
     fn add_at(&self, at: usize, note: &str) {
-        // Names from a foreign file may contain control characters, which must not break the
-        // comments in TOML.
+        // Control characters in names must not break the comments in TOML.
         let escaped = |c: char| match c.is_control() {
             true => c.escape_default().to_string(),
             false => c.to_string(),
@@ -115,8 +114,8 @@ impl Notes {
         }
     }
 
-    /// Adds a note for each setting of the process, except for the keys of `[target]` in
-    /// `carried`. Returns a configuration in which all other keys have their defaults.
+    /// Adds a note for each setting of the process that is not the default, except for the keys of
+    /// `[target]` in `carried`. Returns the default configuration.
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {

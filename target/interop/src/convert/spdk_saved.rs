@@ -1,5 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py, from a copy in which required names are
-//! added and settings unknown to SPDK are removed.
+//! Export of a configuration as requests for SPDK's rpc.py. The export uses a copy of the
+//! configuration with required names, and without settings unknown to SPDK.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -316,7 +316,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             ("bdev_aio_create", params)
         }
         Backing::Rbd(spec) => {
-            // Images with `namespace` or `snapshot` were left out before. The other ignored fields
+            // `fitted` has left out images with `namespace` or `snapshot`. The other ignored fields
             // are part of `cluster`.
             let ImageSpec {
                 pool,

@@ -18,8 +18,7 @@ enum Accepted {
 
 const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
 
-/// Ignored parameters of each method. A name that starts with `_` stands for all methods with this
-/// ending.
+/// Ignored parameters of each method. A name such as `_x` stands for all methods that end in `_x`.
 const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     (
         "nvmf_create_subsystem",
@@ -107,7 +106,8 @@ const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ),
 ];
 
-/// Settings of SPDK components that Cairn lacks, in every saved configuration.
+/// Methods that set SPDK components that Cairn lacks. Every saved configuration contains these
+/// methods.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",

@@ -48,8 +48,7 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     let all: Vec<Trid> = all.collect();
     match method {
         "nvmf_subsystem_add_listener" => {
-            // `draft.add_listener` knows only the listeners of the file. A listener of the command
-            // line is not in the file.
+            // The draft does not contain listeners of the command line, so they are excluded here.
             let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
             // A new listener starts in the optimized state.
             let state = state.filter(|state| new.is_none() || *state != "optimized");

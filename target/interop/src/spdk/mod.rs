@@ -158,8 +158,8 @@ fn edit<'c, T>(
     })
 }
 
-/// Removes an object. Logs the settings that are lost with it, because SPDK's answers have no place
-/// for them.
+/// Removes an object. Logs the settings that are lost with the object, because SPDK's responses
+/// cannot contain them.
 async fn remove(
     control: &impl Control,
     edit: impl Fn(&mut Draft) -> Result<Losses, EditError> + Send + Sync + 'static,
@@ -369,7 +369,7 @@ async fn show_ns(control: &impl Control, params: Params, kind: Kind, is_shown: b
         .change(kind, move |stage| {
             let shown = stage.draft.show_namespace(&nqn, nsid, &host, is_shown);
             shown.map_err(|error| match error {
-                // SPDK refuses to show a namespace to a host if every host already sees it.
+                // As in SPDK, a namespace visible to every host cannot be shown to a single host.
                 EditError::Exists(message) => Error::errno(Errno::PERM, message),
                 other => of(other),
             })?;

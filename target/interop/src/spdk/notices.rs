@@ -37,7 +37,7 @@ pub struct Notices {
     disks: Disks,
 }
 
-/// Bdevs by name: block count of the last disk with the name, and number of such disks.
+/// For each name: block count of the last bdev with the name, and number of such bdevs.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {

@@ -17,7 +17,7 @@ pub(super) struct Set {
 impl Set {
     pub(super) fn read(params: Map<String, Value>) -> Result<Self, Error> {
         let set: QosLimit = read(params).map_err(|error| {
-            // SPDK uses this code for invalid parameters of this method, and -32602 for all others.
+            // SPDK uses this code only for this method, and -32602 for all others.
             let message = format!("spdk_json_decode_object failed: {error}");
             Error::new(Error::INTERNAL, message)
         })?;

@@ -45,8 +45,7 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": reactor.busy_ns,
-        // The idle time is calculated from the busy time, because a reactor counts a sleep only
-        // when the sleep ends.
+        // The idle time is calculated, because a reactor counts a sleep only when it ends.
         "idle": elapsed_ns.saturating_sub(reactor.busy_ns),
         "in_interrupt": reactor.sleeps,
         "irq": times.irq,
