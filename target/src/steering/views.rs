@@ -308,7 +308,7 @@ fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Name
     }
 }
 
-/// Returns an export with the largest unit that gives a whole number.
+/// Formats an export. A size gets the largest unit that gives a whole number.
 fn export(backing: &Backing) -> String {
     match backing {
         Backing::Memory { bytes } => format!("mem:{}", format_size(*bytes)),
