@@ -32,7 +32,7 @@ impl Former {
     }
 }
 
-/// Returns a sentence about a disk that the reload did not take as it is at its path.
+/// Returns a sentence if a reload kept the former size or file of a disk.
 fn kept(export: &Export<'_>) -> Option<String> {
     let namespace = &export.entry.namespace;
     let kept = if let Some(now) = namespace.remaining_bytes() {

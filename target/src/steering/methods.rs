@@ -238,7 +238,7 @@ impl Methods {
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
                 let NamespaceRemove { nqn, nsid, force } = read(params)?;
-                // A forced removal must not permit others of its batch.
+                // A forced removal must not permit other removals of its batch.
                 let kind = if force { Kind::Narrows } else { Kind::Shrinks };
                 self.change(kind, move |stage| {
                     stage.loses_data = force;

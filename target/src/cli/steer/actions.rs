@@ -156,7 +156,7 @@ pub(crate) enum NamespaceAction {
         nqn: String,
         /// Number of the namespace
         nsid: u32,
-        /// Remove it even if its file was deleted, which loses its data
+        /// Remove the namespace even if its file was deleted. The data is then lost
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -377,7 +377,7 @@ pub(crate) enum KeyAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes the keys of a host, which then needs the subsystem's key for all hosts. Without such a
+    /// Removes the keys of a host, which then needs the subsystem's key for all hosts. Without that
     /// key, the host cannot connect
     Remove {
         /// Name of the subsystem
