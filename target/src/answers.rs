@@ -61,7 +61,7 @@ pub(crate) struct Reservation {
     /// HOSTID of the holder; null with the types 5 and 6, which each registrant holds.
     pub(crate) holder_hostid: Option<String>,
     pub(crate) registrants: usize,
-    /// Changes of registrations (GEN).
+    /// Number of changes of the registrations (GEN).
     pub(crate) generation: u32,
     /// Whether the state persists through power loss (PTPL).
     pub(crate) persistent: bool,
@@ -123,11 +123,11 @@ pub(crate) struct RefusedHost {
     /// `host`, `subsystem` or `authentication`; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) reason: String,
-    /// Element that must be added to the subsystem's `allowed_hosts` to admit the host, if it is
-    /// missing there.
+    /// Entry that the subsystem's `allowed_hosts` needs to admit the host. Null if the refusal has
+    /// another reason, or if the name is not a valid NQN.
     pub(crate) admit: Option<String>,
-    /// Key that is wrong or missing, `dhchap_key` or `dhchap_ctrl_key`, if the failed
-    /// authentication reveals it.
+    /// Setting of the wrong or missing key: `dhchap_key` or `dhchap_ctrl_key`. Null if the failure
+    /// does not reveal it.
     pub(crate) key: Option<&'static str>,
     /// Whether the host must authenticate, and the target has no key for it.
     pub(crate) lacks_key: bool,
@@ -196,7 +196,7 @@ pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) serial: String,
     pub(crate) model: String,
-    /// Listeners that lead to the subsystem; null for all.
+    /// Listeners through which hosts reach the subsystem; null for all listeners.
     pub(crate) listeners: Option<Vec<String>>,
     /// ANA states by listener and group. Only states that differ from those of the listener are
     /// listed.
@@ -213,7 +213,7 @@ pub(crate) struct Namespace {
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
     pub(crate) state: NamespaceState,
-    /// Reason of a state other than `ok`.
+    /// Reason why the state is not `ok`.
     pub(crate) reason: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) export: String,
@@ -272,7 +272,7 @@ pub(crate) struct Hosts {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Host {
     pub(crate) host: String,
-    /// Group that contains the host, if the list names the group.
+    /// Host group by which the list permits the host; null if the list names the host itself.
     pub(crate) group: Option<String>,
     /// Whether the host must authenticate.
     pub(crate) authenticates: bool,

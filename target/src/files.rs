@@ -152,8 +152,7 @@ async fn call_within<T: Send + 'static>(
     Ok(result)
 }
 
-/// Runs the future `calls` to its end on this thread, for the start and the subcommands, which have
-/// no runtime.
+/// Blocks until the future `calls` completes. For callers without a tokio runtime.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Makes cargo build the program again if the glibc release to link with has changed.
+/// Makes cargo rebuild the program when `CAIRN_GLIBC` changes.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 fn main() -> ExitCode {

@@ -24,7 +24,7 @@ pub(crate) trait Key: PartialEq {
 
 impl Key for Payer {}
 
-/// Cost and weight of round robin.
+/// Cost and weight of an item for round robin.
 pub(crate) const TURN: (u64, u32) = (1, 1);
 
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue with claims: a skipped key keeps its use, and an idle key's use rises to
-    /// [`Self::floor`]. Without claims, the use of both rises to that of the last served key.
+    /// Creates a queue with claims. A skipped key keeps its use, and the use of an idle key rises
+    /// to [`Self::floor`]. Without claims, both rise to the use of the last served key.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -96,7 +96,6 @@ impl<K: Key, T> FairQueue<K, T> {
         keys.next().map_or(0, |(_, waiting)| waiting.len())
     }
 
-    /// Returns the waiting keys and their items, least use first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (&K, &VecDeque<T>)> {
         let waiting = self.queues.iter().filter(|queue| !queue.waiting.is_empty());
         waiting.map(|queue| (&queue.key, &queue.waiting))
@@ -138,7 +137,7 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped = 0;
     }
 
-    /// Returns the first item of the least used key, without the keys skipped since the last
+    /// Returns the first item of the least used key. Ignores the keys skipped since the last
     /// [`Self::wake`]. The caller then calls [`Self::pop`] or [`Self::skip`].
     #[inline]
     pub(crate) fn first(&self) -> Option<(&K, &T)> {
@@ -220,8 +219,9 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Minimum use of a key that begins to wait. With claims, it is the largest use of a competing
-    /// waiting key minus `lag_max`, or else the smallest use of a waiting key.
+    /// Returns the minimum use of a key that begins to wait. Without claims, it is the use of the
+    /// last served key. With claims, it is `lag_max` below the largest use of a competing waiting
+    /// key; without such a key, `lag_max` below the smallest use of all waiting keys.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;

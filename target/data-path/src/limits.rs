@@ -1,9 +1,9 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
-//! A token is one nanosecond; at 1000 commands per second, each costs a million. A bucket stores
-//! the time up to which tokens are taken: at most the waiting commands' costs ahead of the clock,
-//! and at most the burst behind it. Reactors take slices of at least `SLICE_NS` into their
-//! `Tokens`, which pay for commands.
+//! A token is one nanosecond: at 1000 commands per second, a command costs a million tokens. A
+//! bucket stores the time up to which its tokens are taken. This time may be ahead of the clock by
+//! the cost of waiting commands, and behind it by the burst at most. Reactors take slices of at
+//! least `SLICE_NS` into their `Tokens`, which pay for commands.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -132,11 +132,10 @@ impl Bill {
     }
 }
 
-/// Cost in units of 1/[`PARTS`] ns, rounded up: no rate is exceeded.
+/// Returns the cost in units of 1/[`PARTS`] ns, rounded up so that no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
-        // The product of the largest command, 256 MiB, fits 64 bits.
         rate => share.saturating_mul(1_000_000_000 * PARTS).div_ceil(rate),
     }
 }

@@ -37,7 +37,7 @@ pub struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     restricted: AtomicBool,
-    /// Whether controllers that used the replaced namespace get access to this one only later.
+    /// Whether controllers that used the replaced namespace must wait for access to this one.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
@@ -45,7 +45,8 @@ pub struct Namespace {
     /// namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
-    /// False for a disk of several targets, which do not know each other's reservations.
+    /// Whether hosts may reserve the namespace. False for a disk of several targets, because they
+    /// do not know each other's reservations.
     reservable: bool,
     pub reservation_file: Option<ReservationFile>,
     stored: Reservations,
@@ -170,7 +171,8 @@ impl Namespace {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Inherits the protection of the same disk under this NSID. Must be called before the export.
+    /// Takes over the write protection of the replaced namespace on the same disk. Must be called
+    /// before the export.
     pub fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -187,9 +189,9 @@ impl Namespace {
         })
     }
 
-    /// Inherits the reservations of the same disk under this NSID. Must be called before the export.
+    /// Takes over the reservations of the replaced namespace on the same disk, if both can persist
+    /// them or neither can. Must be called before the export.
     pub fn stays_reserved(&self, reserving: &Arc<Reserving>) {
-        // A shared disk had no reservations, and the file of this one counts.
         if self.reservable && reserving.can_persist() == self.reservation_file.is_some() {
             self.reserving.get_or_init(|| Arc::clone(reserving));
         }
@@ -255,7 +257,8 @@ impl Namespace {
     }
 }
 
-/// A damaged or foreign file must not open the disk to hosts that the reservation kept away.
+/// Fails for a damaged or foreign file. The namespace would otherwise admit hosts that the
+/// reservation excludes.
 fn read_reservations(file: &ReservationFile) -> Result<Reservations, OpenError> {
     file.read().map_err(|error| {
         OpenError::new(format!(

@@ -6,10 +6,10 @@
 //! `OVERTAKEN_AFTER`, a change overtakes an older one that has not reached the disk; the older one
 //! fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
-//! Exclusive commands (Compare, and Compare and Write) wait for every earlier command here of their
-//! blocks, and later ones wait for them. All changes of the disk must therefore be registered here:
-//! reactors register theirs before the first exclusive command begins, and stop `LINGER_NS` after
-//! the last one.
+//! Exclusive commands (Compare, and Compare and Write) wait for every earlier command of their
+//! blocks, and later commands wait for them. All changes of the disk must therefore be registered
+//! here. Reactors register theirs before the first exclusive command begins, and stop `LINGER_NS`
+//! after the last one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -68,7 +68,7 @@ pub(crate) enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Coming,
-    /// Waits for older changes of its host, or for reactors to register theirs.
+    /// Waits for older changes of its host, or until all reactors have registered their changes.
     Waiting,
     /// Waits for commands that exclude it.
     Queued,
@@ -84,7 +84,7 @@ struct Entry {
     bytes: Range<u64>,
     stage: Stage,
     exclusive: bool,
-    /// Ascends in the order in which commands stopped waiting for their host.
+    /// Sequence number, assigned when the command stops waiting for older changes of its host.
     arrival: Option<NonZeroU64>,
 }
 
@@ -137,7 +137,7 @@ impl Entries {
         NonZeroU64::new(self.arrivals)
     }
 
-    /// Lets a command begin after those that exclude it.
+    /// Lets a command wait until the commands that exclude it have ended.
     #[cold]
     fn queue(&mut self, ticket: Ticket) -> Stage {
         let own = |entry: &&mut Entry| entry.ticket == ticket;
@@ -195,12 +195,12 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
-        // Consistent after a panic: each change is one step.
+        // Poisoning is harmless, because each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Hosts with equal keys wait for each other, which is harmless.
+/// Returns a hash of the host. Hosts with equal hashes wait for each other, which is harmless.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -208,7 +208,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Consistent after a panic: each change affects one entry.
+        // Poisoning is harmless, because each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -85,7 +85,7 @@ fn check_own(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks the temporary file of `durable::replace`, which a crash may have cut anywhere.
+/// Checks the temporary file of `durable::replace`, which a crash may have truncated at any byte.
 fn check_beside(path: &Path) -> io::Result<()> {
     let beside = durable::beside(path);
     // `durable::replace` removes a symbolic link itself, and not the file at its end.

@@ -9,12 +9,12 @@ use cairn_rdma::{Access, Device, FabricError, Region};
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
-    /// Consistent after a panic: each change is one step.
+    /// Poisoning is harmless, because each change is one step.
     by_device: Mutex<HashMap<u64, Arc<Region>>>,
 }
 
 impl Regions {
-    /// Null backends share a mapping: devices support only some thousand regions.
+    /// Null backends share a mapping, because devices support only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

@@ -23,7 +23,7 @@ pub struct ReservationFile {
 
 impl ReservationFile {
     pub fn new(folder: &Path, uuid: Uuid, subnqn: Nqn) -> Self {
-        // A disk may be a namespace of several subsystems.
+        // The name depends on the subsystem, because several subsystems may export the disk.
         let name = Uuid::new_v5(&uuid, subnqn.raw().as_bytes());
         Self {
             path: folder.join(format!("{name}.reservations")),
@@ -39,7 +39,7 @@ impl ReservationFile {
     pub(crate) fn read(&self) -> io::Result<Reservations> {
         let bytes = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Without the directory, for instance before its disk is mounted, the state is unknown.
+                // Without the directory, the state is unknown. Its disk may not be mounted yet.
                 let folder = self.path.parent().unwrap_or(&self.path);
                 if !folder.is_dir() {
                     let text = "its directory does not exist, or its disk is not mounted";

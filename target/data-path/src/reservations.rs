@@ -12,12 +12,11 @@ use cairn_base::panics;
 use nvme_proto::reservation::{Change, HostId, Notice, Outcome, Reservations};
 use nvme_proto::wire::Status;
 
-/// Waiting changes of one controller and namespace.
+/// Maximum waiting changes of one controller and namespace.
 const WAITING_MAX: usize = 8;
 
-/// Command with a change of reservations.
 pub struct Wish {
-    /// Association that the limit of waiting changes counts for.
+    /// Association of the command, for the limit of waiting changes.
     pub owner: u64,
     pub host: HostId,
     pub change: Change,
@@ -48,7 +47,7 @@ struct State {
     waiting: VecDeque<Wish>,
 }
 
-/// Part of a change that commands at disks must agree with.
+/// New reservation against which reactors check commands, and the hosts whose commands it aborts.
 #[derive(Debug)]
 pub struct Restriction {
     pub(crate) reserving: Arc<Reserving>,
@@ -97,13 +96,13 @@ impl Reserving {
         Arc::clone(&self.lock().answered)
     }
 
-    /// Reservation for decisions on commands; `None` if none is held.
+    /// Returns the reservation for decisions on commands, or `None` if none is held.
     pub(crate) fn in_force(&self) -> Option<Arc<Reservations>> {
         self.lock().in_force.clone()
     }
 
-    /// Executes a change, or queues it behind others. Returns true if a change began that the control plane must carry
-    /// out.
+    /// Begins a change, or queues it behind others. Returns true if the control plane must now
+    /// carry out a change.
     pub(crate) fn submit(&self, wish: Wish) -> bool {
         let mut state = self.lock();
         if !state.busy {
@@ -121,7 +120,7 @@ impl Reserving {
         false
     }
 
-    /// Begins the next waiting change, if any; see [`Self::submit`].
+    /// Begins the next waiting change, if any. Returns true like [`Self::submit`].
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
@@ -162,7 +161,7 @@ impl Reserving {
         }
     }
 
-    /// Drops all changes: the subsystem was removed.
+    /// Drops all changes, because the subsystem was removed.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let gone = (state.pending.take(), std::mem::take(&mut state.waiting));
@@ -171,7 +170,8 @@ impl Reserving {
         drop(gone);
     }
 
-    /// State to store before the pending change is in force; `None` if neither it nor the former one persists.
+    /// Returns the state that must be stored before the pending change comes into force. Returns
+    /// `None` if neither this state nor the former one persists.
     pub fn to_store(&self) -> Option<Arc<Reservations>> {
         let state = self.lock();
         let next = &state.pending.as_ref()?.next;
@@ -179,7 +179,7 @@ impl Reserving {
         persists.then(|| Arc::clone(next))
     }
 
-    /// Puts the pending change in force: reactors read it when they receive the restriction.
+    /// Puts the pending change in force. Reactors read it when they receive the restriction.
     pub fn enforce(self: &Arc<Self>) -> Restriction {
         let mut state = self.lock();
         let pending = state.pending.as_ref();

@@ -26,7 +26,7 @@ impl WorkKind {
     }
 }
 
-/// The upper byte is 0: the ring reserves it.
+/// The upper byte is 0, because the ring reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 
@@ -48,7 +48,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// Receives have generation 0: a slot has at most one posted receive.
+    /// Receives have generation 0, because a slot has at most one posted receive.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }

@@ -16,7 +16,6 @@ use crate::steering::OddHost;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Check {
-    /// Configuration file
     file: PathBuf,
     /// Check only the file, not this machine
     #[arg(long)]
@@ -47,7 +46,7 @@ struct Located<'a> {
     column: Option<usize>,
 }
 
-/// Returns the hosts that degrade the health of a running target, too, with their findings.
+/// Returns the hosts that are probably mistyped, with their findings.
 fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
     let odd = crate::steering::odd_hosts(config).into_iter();
     let finding = |odd: OddHost| {

@@ -1,4 +1,4 @@
-//! Completion scripts, and the names of a running target that bash, zsh and fish complete.
+//! Shell completion: scripts, and names from a running target for bash, zsh and fish.
 
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -13,9 +13,9 @@ use super::{PROGRAM, steer};
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Bash function that asks the target for names first. Bash splits words at colons, which names
-/// contain: the function splits the line at spaces, and offers only the part of a name after its
-/// last colon.
+/// Bash function that asks the target for names first. Bash splits words at colons, but names
+/// contain colons. The function therefore splits the line at spaces, and offers only the part of a
+/// name after its last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()
@@ -113,7 +113,7 @@ pub(super) fn names(mut root: Command, words: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns whether no shell treats `c` specially, because hosts choose their names.
+/// Returns whether `c` needs no quotes in any shell.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || ".:-_@/+[]".contains(c)
 }

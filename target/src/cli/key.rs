@@ -28,7 +28,7 @@ pub(super) enum Key {
             default_value = "sha256"
         )]
         hash: Transformation,
-        /// Bytes of the secret [default: as many as the hash has; 32 with --hash none]
+        /// Length of the secret in bytes [default: the length of the hash; 32 with --hash none]
         #[arg(long, value_name = "32|48|64")]
         bytes: Option<usize>,
         /// New file for the secret, readable only by its owner [default: stdout]
@@ -83,7 +83,6 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, file: Option<&Path>) -> Re
         None if !matches!(bytes, 32 | 48 | 64) => {
             return Err(format!("a secret has 32, 48 or 64 bytes, not {bytes}"));
         }
-        // Linux before 6.7 uses a key of the same length as the secret.
         Some(hash) if bytes != usual => {
             return Err(format!(
                 "a secret for {hash} has {usual} bytes, not {bytes}: older Linux hosts make \

@@ -53,7 +53,7 @@ enum Command {
     Serve(Box<Serve>),
     /// Checks a configuration file, and whether its disks and addresses exist on this machine. The
     /// last line and the exit code are the verdict: ok (0), degraded (1) if serve would start
-    /// without something, refused (2) if serve would not start
+    /// without a part, refused (2) if serve would not start
     Check(check::Check),
     /// Shows the live activity of a running target
     Top(Top),
@@ -104,8 +104,8 @@ struct Serve {
     /// repeatable
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
-    /// File, block device, files of a directory, Ceph image, memory, or null disk; repeatable. Each
-    /// becomes the next namespace; those of directories come last
+    /// File, block device, files of a directory, Ceph image, memory, or null disk; repeatable.
+    /// Namespaces are numbered in this order, but files of directories come last
     #[arg(
         long,
         value_name = "PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
@@ -124,8 +124,8 @@ struct Serve {
     /// Whether congestion notifications slow RoCE v2 in user space [default: on]
     #[arg(long, value_name = "on|off")]
     congestion_control: Option<String>,
-    /// VID of the VLAN tags that RoCE v1 writes, on an interface that is not a VLAN interface; 0:
-    /// only a priority [default: no tag]
+    /// VID of the VLAN tags that RoCE v1 writes, on an interface that is not a VLAN interface; 0: a
+    /// tag with only a priority [default: no tag]
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
     /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored [default: 0xffff]
@@ -171,8 +171,8 @@ impl Serve {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
-    /// Refuses a file such as `/etc/hostname`, which a host would overwrite. A configuration file can
-    /// export a disk image whose last block is incomplete.
+    /// Refuses a file such as `/etc/hostname`, which a host would overwrite. Only a configuration
+    /// file can export a file whose last block is incomplete.
     fn check_exports(&self) -> Result<(), String> {
         const SECTOR_BYTES: u64 = 512;
         #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]

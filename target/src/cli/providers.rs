@@ -8,9 +8,9 @@ use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Returns all providers in order of preference, and the user-space provider again, for its
-/// counters. A provider that cannot work on this machine fails only when it is used. Fails if the
-/// capture file cannot be written.
+/// Returns all providers in order of preference. Also returns the user-space provider separately,
+/// for its counters. A provider that cannot work on this machine fails only when it is used. Fails
+/// if the capture file cannot be written.
 pub(super) fn all(
     target: &cairn_config::Target,
     pcap: Option<(&Path, u64)>,

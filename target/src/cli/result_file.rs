@@ -34,7 +34,7 @@ impl ResultFile {
     }
 }
 
-/// Renames a complete new file over the old one, whose permissions it gets.
+/// Replaces the file by a complete new one with the permissions of the old one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // The rename replaces the target of a symbolic link, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

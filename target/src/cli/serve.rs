@@ -89,7 +89,7 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // If a file configures the target, parts that are missing now may become available later.
+    // With a configuration file, the target starts without missing parts, and retries them later.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| refusal(&error))?;

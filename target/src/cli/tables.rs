@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::units::cell;
 
-/// Formats a table with `columns`, followed by the other members of the rows.
 pub(super) fn wide(rows: &Value, columns: &[(&str, &str)]) -> String {
     let first = rows.get(0).and_then(Value::as_object);
     let keys = first.into_iter().flat_map(|row| row.keys());

@@ -26,7 +26,7 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Maximum connections. Each further one closes the oldest.
+/// Maximum connections. Each further connection closes the oldest one.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum size of a request with headers, in bytes. hyper accepts no smaller limit.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
@@ -131,7 +131,6 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper itself answers requests that it cannot parse. This function only counts such requests.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;

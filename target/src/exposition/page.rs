@@ -38,8 +38,8 @@ impl Buckets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// In this format, names of counter families do not end in `_total`, and the page ends with `#
-    /// EOF`.
+    /// In this format, names of counter families do not end in `_total`, and the last line is
+    /// `# EOF`.
     OpenMetrics,
 }
 

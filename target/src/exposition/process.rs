@@ -41,7 +41,6 @@ pub(super) fn report(reporter: &Reporter<'_>) {
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // The listing also contains the descriptor of the opened directory, which is not counted.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }

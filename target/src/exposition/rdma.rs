@@ -14,8 +14,8 @@ use cairn_data_path::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Bytes per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Names of the counters in each direction: packets and data in the kernel's counters, then
-/// packets and bytes in the counters of a device.
+/// Counters by direction: packets and data units of the kernel, then packets and bytes of the
+/// device.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",

@@ -21,7 +21,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table in the file, and the newer table that could not be written to it.
+    /// Table that the file contains, and the newer table that could not be written.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,
@@ -75,8 +75,7 @@ impl Memory {
     ) -> Contents {
         let folder = &pool.folder;
         let examined = find(control, folder).and_then(|found| {
-            // The path through the descriptor leads to the same directory in all steps, even if a
-            // symbolic link changes.
+            // This path leads to the same directory in all steps, even if a symbolic link changes.
             let through = found.through();
             let listing = scan(&through);
             let listing =
@@ -86,8 +85,8 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // If the directory cannot be read, it keeps its previous contents, because the open
-            // files still work.
+            // If the directory cannot be read, its previous contents stay, because hosts can still
+            // use the open files.
             let before = if is_gone {
                 Contents::default()
             } else {
@@ -244,8 +243,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Looks up the directory. The error has a flag, true if the directory must be treated as empty,
-/// and the reason.
+/// Looks up the directory. The flag of an error is true if the directory must be treated as empty.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

@@ -9,7 +9,6 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
 const NAMES_MAX: usize = 65_536;
 
-/// Directory that file systems create in their root; never a namespace.
 const LOST_AND_FOUND: &str = "lost+found";
 
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
@@ -24,7 +23,7 @@ pub(super) struct Found {
     pub(super) changed: i64,
 }
 
-/// Creation time of a file. Without creation times, the name identifies the file.
+/// Creation time of a file, or its name if the file system has no creation times.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),

@@ -199,8 +199,8 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // Half of the reserve covers the additional queue pair that is open until the displaced
-            // one is closed.
+            // The new queue pair may use half of the reserve, because the displaced one is closed
+            // only later.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;

@@ -23,7 +23,7 @@ use crate::files;
 
 const READ_BYTES: usize = 4096;
 
-/// Maximum reads per call: a busy folder must not block the control plane.
+/// Maximum reads per call, because a busy folder must not block the control plane.
 const READS_MAX: usize = 64;
 
 /// Maximum symbolic links in a path, the same as in the kernel.
@@ -193,7 +193,7 @@ fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
 }
 
 fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
-    // Consistent after a panic: entries are only added.
+    // Poisoning is harmless, because entries are only added.
     watches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -202,7 +202,6 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for path in paths {
-            // One watch of a folder serves all its disks.
             let folder = path.parent().filter(|_| !is_whole).unwrap_or(path);
             let of_folder = folders.entry(folder.to_owned()).or_default();
             of_folder.push(path.clone());
@@ -245,8 +244,8 @@ impl Paths {
     }
 }
 
-/// Watches the folders one after another. Only periodic attempts cover a folder that does not
-/// answer in time.
+/// Watches the folders one after another. Skips a folder that does not answer in time; periodic
+/// attempts find its changes.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -290,7 +289,8 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
 }
 
 /// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
-/// The end of a write is left out: each attempt closes the file and would trigger the next.
+/// The end of a write is not among them, because each attempt closes the file and would trigger the
+/// next attempt.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -301,8 +301,8 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Returns [`reports`], and the events of removed files and of files closed after writing. Each
-/// single write is left out, because hosts write often.
+/// Returns [`reports`], and the events of removed files and of files closed after writing. Single
+/// writes are not reported, because hosts write often.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }

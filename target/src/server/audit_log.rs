@@ -56,7 +56,6 @@ impl AuditLog {
     pub(super) fn apply(&self, config: &Config) -> Result<(), StartError> {
         let control = self.control.clone();
         let changed: Changed = Arc::new(move || {
-            // Sending fails only after the control plane has ended.
             let _ = control.send(ControlMessage::AuditChanged);
         });
         let applied: io::Result<()> = self.audit.apply(&config.audit, &changed);

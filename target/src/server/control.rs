@@ -204,7 +204,7 @@ impl ControlPlane {
             drop(watch);
             self.shut_down().await
         });
-        // A hanging disk must not block the exit.
+        // The exit must not wait for a hanging disk.
         runtime.shutdown_background();
         end
     }
@@ -262,8 +262,8 @@ impl ControlPlane {
                 self.reloads.reload(reloading, service, flushes);
             }
             Input::Order(Order::Do(action)) => {
-                // Consistent after a panic: the action only reads, or changes a subsystem under its
-                // lock.
+                // Poisoning is harmless, because the action only reads, or changes a subsystem
+                // under its lock.
                 let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
@@ -292,7 +292,7 @@ impl ControlPlane {
     }
 
     fn try_missing(&mut self) {
-        // A reload and an opening of disks retry all missing parts themselves.
+        // Reloads and disk openings in progress retry all missing parts themselves.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -450,8 +450,8 @@ impl ControlPlane {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // Other messages are handled too: a host that shuts down during the drain gets its
-                // flush.
+                // Other messages are handled, too, because a host that shuts down during the drain
+                // needs its flush.
                 Some(message) => self.message(message),
                 None => return,
             }

@@ -42,7 +42,7 @@ pub enum StartError {
         /// Reason.
         source: OpenError,
     },
-    /// The disk of a namespace whose settings change lost data, or is another file.
+    /// The settings of a namespace change, but its disk lost data, or is another file.
     #[error(
         "namespace {nsid} of {nqn}: {backing} is another file or lost data ({now} bytes, before \
          {before}), and the old settings stay; to accept that, remove the namespace and add it \

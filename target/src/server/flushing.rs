@@ -224,7 +224,6 @@ impl Flushes {
                 intact
             };
             let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
-            // Sending fails only after the control plane has ended.
             let _ = control.send(ControlMessage::Flushed { namespaces, intact });
         }));
     }
@@ -234,7 +233,7 @@ impl Flushes {
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
         let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flush.waiting);
-        // A CNTLID that waits for the next flush is left out, because a new controller has reused
+        // A CNTLID that waits for the next flush is skipped, because a new controller has reused
         // it.
         for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
             flush.subsystem.flushed(cntlid, intact);

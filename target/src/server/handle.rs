@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
     pub(crate) listeners: Vec<Listening>,
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
     pub(crate) missing: Vec<(Missing, Duration)>,
-    /// Removed RDMA devices, with the time since.
+    /// Removed RDMA devices, with the time since their removal.
     pub(crate) lost_devices: Vec<(String, Duration)>,
     /// Refused hosts, with the times since the first and the last attempt.
     pub(crate) refused: Vec<(RefusedHost, Duration, Duration)>,
@@ -124,8 +124,7 @@ impl Handle {
             ReloadScope::Text | ReloadScope::Whole => Some(super::keys::load(&config).await?),
         };
         let (answer, answered) = oneshot::channel();
-        // Sending fails only after the control plane has ended, which drops the sender of the
-        // answer.
+        // Sending fails only after the control plane has ended.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
             keys,
@@ -210,7 +209,6 @@ impl Handle {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let action = Order::Do(Box::new(move |control| {
-            // The client may have stopped waiting.
             let _ = answer.send(action(control));
         }));
         let _ = self.orders.send(action);

@@ -167,7 +167,8 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
     })?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     match text.parse() {
-        // A file without a secret, such as /etc/passwd, may be readable for a purpose.
+        // The mode of a file without a secret is not checked: a file such as /etc/passwd may be
+        // readable by design.
         Err(source) => Err(KeyError::Secret { path, source }),
         // Credentials are exempt: systemd protects their folder, and their group bits may show an ACL.
         Ok(_) if !is_credential && mode & 0o077 != 0 => Err(KeyError::Open { path, mode }),

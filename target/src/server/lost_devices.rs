@@ -8,7 +8,8 @@ pub(super) struct LostDevices(Vec<(String, Instant)>);
 
 impl LostDevices {
     pub(super) fn note(&mut self, name: String, now: Instant) {
-        // The kernel reports the removal before the device's folder goes.
+        // Only earlier devices are checked, because the folder of the new one may still exist when
+        // the kernel reports the removal.
         self.0
             .retain(|(known, _)| *known != name && !is_back(known));
         self.0.push((name, now));

@@ -166,10 +166,9 @@ impl Target {
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
-            // Sending fails if the caller no longer waits.
             let _ = answer.send(());
         }));
-        // Sending fails only after the control plane has ended. Then no answer arrives.
+        // Sending fails only after the control plane has ended.
         let _ = self.thread.orders.send(order);
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
@@ -207,14 +206,12 @@ impl Target {
         let keys = match keys::wait_to_load(&config) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                // Sending cannot fail, because the receiver is returned below.
                 let _ = answer.send(Err(error.into()));
                 return answered;
             }
         };
         let config = Arc::new(config);
-        // Sending fails only after the control plane has ended, which drops the sender of the
-        // answer.
+        // Sending fails only after the control plane has ended.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
             keys,
@@ -274,7 +271,7 @@ impl ControlThread {
         let ended = thread
             .join()
             .map_err(|_| "the control plane panicked".to_owned())?;
-        // Locks of open images block the next start for 30 seconds.
+        // Unclosed images stay locked, and block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
             // Cause: the cluster, at the end of the target.
             tracing::warn!(

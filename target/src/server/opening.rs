@@ -24,10 +24,9 @@ use cairn_data_path::namespace::Namespace;
 /// Time limit to open a disk or read its size.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time after which the log names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Calls past their deadline do not count.
+/// Maximum number of calls in progress. Late calls do not count.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -401,8 +400,7 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // A disk that returns before the time limit is not late: the failure of another disk ended
-        // the wait.
+        // A faster disk is not reported: the failure of another disk ended the wait early.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(

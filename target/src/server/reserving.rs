@@ -16,7 +16,7 @@ use crate::panics::Part;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, SubsystemShared};
 
-/// Result of a clear that did not begin.
+/// Reason why reservations cannot be cleared.
 #[derive(Debug)]
 pub(crate) enum NotCleared {
     NoNamespace,
@@ -25,7 +25,8 @@ pub(crate) enum NotCleared {
     NoRegistrants,
 }
 
-/// Begins a clear, whose result follows unless the namespace is removed first.
+/// Begins to clear a namespace's reservations. The receiver gets the result, or fails if the
+/// namespace is removed first.
 pub(super) fn clear(
     exports: &Exports,
     (nqn, nsid): Place,
@@ -42,7 +43,6 @@ pub(super) fn clear(
     }
     let (answer, answered) = oneshot::channel();
     let done = move |result| {
-        // The administrator may have stopped waiting.
         let _ = answer.send(result);
     };
     export
@@ -70,7 +70,8 @@ impl Flushes {
         }
     }
 
-    /// Stores the change if it persists. The change is not in force before: a crash must not undo it.
+    /// Stores the change if it persists. The change comes into force only afterwards, because a
+    /// crash must not undo it.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);
@@ -80,7 +81,6 @@ impl Flushes {
         self.jobs.run(Box::new(move || {
             let store = || keep(&namespace, &state);
             let stored = panics.confine(Part::Flush, store).unwrap_or(false);
-            // Sending fails only after the control plane has ended.
             let _ = control.send(ControlMessage::Reservation {
                 subsystem,
                 namespace,
@@ -89,7 +89,8 @@ impl Flushes {
         }));
     }
 
-    /// Waits as long as disks hold commands that the change forbids: its answer promises that they have ended.
+    /// Puts the change in force, and answers it once the disks have ended all commands that it
+    /// forbids.
     fn enforce(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let scope = Scope::Reservation(namespace.reserving().enforce());
         self.settle(scope, move |flushes, settled| {
@@ -119,7 +120,7 @@ fn keep(namespace: &Namespace, state: &Reservations) -> bool {
     let Err(error) = file.write(state) else {
         return true;
     };
-    // The refused state may be in the file, if the sync of its folder failed.
+    // Restores the file, which has the refused state if only the sync of its folder failed.
     let _ = file.write(&namespace.reserving().answered());
     if let Some(line) = LogLine::about(Topic::Disk) {
         let (nsid, file) = (namespace.nsid, file.path().display());

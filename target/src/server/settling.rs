@@ -1,4 +1,4 @@
-//! Waits until disks have no commands begun before a change.
+//! Waits until the disks have ended all commands that began before a change.
 //!
 //! Each wait has a deadline, because hanging disks keep commands indefinitely.
 

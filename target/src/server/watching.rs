@@ -56,12 +56,11 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Ends the thread, but does not wait for hanging checks.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic would have ended the process.
+            // The join succeeds, because a panic ends the process.
             let _ = thread.join();
         }
     }
@@ -105,7 +104,6 @@ struct Files {
     /// address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
-    /// Reused allocation.
     subsystems: Vec<Arc<SubsystemShared>>,
 }
 

@@ -19,9 +19,9 @@ type Answer = Result<Value, Error>;
 type Params = Map<String, Value>;
 
 impl Methods {
-    /// Adds an object by `add`. If the file has the object with other settings, compares it again
-    /// with the settings in force, which `of` takes from a snapshot: that is too costly for each
-    /// of many additions.
+    /// Adds an object by `add`. If the file already has the object with other settings, calls `add`
+    /// again with the settings in force. `of` takes these from a snapshot, which is too costly for
+    /// every addition.
     async fn add<T: Send + Sync + 'static>(
         &self,
         of: impl Fn(&Snapshot) -> T,
@@ -168,8 +168,8 @@ fn of_subsystem(now: &Snapshot, nqn: &str) -> InForce {
     in_force
 }
 
-/// Returns the settings of the namespace with this NSID, or without one of each namespace of the
-/// export.
+/// Returns the settings of the namespace with this NSID; without an NSID, of all namespaces with
+/// this export.
 fn of_namespaces(
     now: &Snapshot,
     nqn: &str,

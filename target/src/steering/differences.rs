@@ -11,7 +11,6 @@ use crate::server::{Export, Snapshot};
 /// Maximum names in a list; further ones are counted.
 const NAMES_MAX: usize = 4;
 
-/// Configuration and sizes of disks before a reload.
 pub(super) struct Former {
     config: Arc<Config>,
     lengths: Lengths,
@@ -33,7 +32,7 @@ impl Former {
     }
 }
 
-/// Returns a sentence about a disk that the reload did not take as it is at its path.
+/// Returns a sentence if a reload kept the former size or file of a disk.
 fn kept(export: &Export<'_>) -> Option<String> {
     let namespace = &export.entry.namespace;
     let kept = if let Some(now) = namespace.remaining_bytes() {
@@ -113,7 +112,7 @@ fn differences(before: &Config, after: &Config) -> Vec<String> {
 }
 
 fn target_keys(before: &Target, after: &Target) -> impl Iterator<Item = &'static str> {
-    // Without `..`, so that a new key is compared, too.
+    // Without `..` in the pattern, the compiler reports a new key that is not compared.
     let Target {
         reactors,
         poll_idle,
@@ -324,7 +323,6 @@ fn names(all: impl Iterator<Item = impl Display>) -> String {
     text
 }
 
-/// Formats sorted NSIDs as "namespace 2" or "namespaces 1-3, 7".
 fn ranges(nsids: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for nsid in nsids {

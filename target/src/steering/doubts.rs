@@ -13,7 +13,6 @@ struct Examination<'c> {
     config: &'c Config,
     /// Hosts and subsystems of refused Connects.
     refused: &'c [(Nqn, Nqn)],
-    /// Added hosts, sorted.
     hosts: Vec<Nqn>,
     looks: usize,
     warnings: Vec<String>,
@@ -47,7 +46,6 @@ impl<'c> Examination<'c> {
         it
     }
 
-    /// Counts `looks` comparisons. Returns false if the examination must end.
     fn may(&mut self, looks: usize) -> bool {
         let may = self.looks + looks <= LOOKS_MAX && self.warnings.len() < WARNINGS_MAX;
         self.looks += if may { looks } else { 0 };
@@ -125,7 +123,6 @@ mod tests {
         format!("nqn.2024-01.com.example:host-{number:05}")
     }
 
-    /// Returns subsystems that permit the same hosts, of which the first `keys` have a key.
     fn config(subsystems: usize, hosts: usize, keys: usize) -> Config {
         let hosts: Vec<String> = (0..hosts).map(host).collect();
         let mut text = format!(

@@ -116,7 +116,6 @@ impl ConfigFile {
         let left = std::mem::take(&mut self.state().left);
         if let Some(path) = self.path.as_deref().filter(|_| !left.is_empty()) {
             let remove = move |_: &Path| left.iter().for_each(FileLocation::discard);
-            // A remaining temporary file is replaced by the next change.
             let _ = files::call(path, remove).await;
         }
     }
@@ -156,7 +155,7 @@ impl ConfigFile {
     }
 
     fn state(&self) -> MutexGuard<'_, KnownTexts> {
-        // Consistent after a panic, because a text is recorded before the file gets it.
+        // Poisoning is harmless, because a text is recorded before the file gets it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -296,7 +295,6 @@ impl FileLocation {
         let former = file.text();
         let back = self.write(&former);
         file.state().may_have.push(former);
-        // The sync may fail again; readers get the former text in any case.
         let _ = back.and_then(|()| self.replace());
     }
 

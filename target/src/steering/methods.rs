@@ -102,7 +102,6 @@ impl Handler for Methods {
             let audit = &self.handle.audit;
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
-                // The reload itself logs its result.
                 _ if effect == Reloads => {}
                 Ok(_) => {
                     // Cause: a control socket request.
@@ -210,8 +209,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // A started target must omit `framework_start_init`: clients that load a saved
-                // configuration call it if listed.
+                // Once started, the target does not list `framework_start_init`, because clients
+                // that load a saved configuration would call it.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }
@@ -239,7 +238,7 @@ impl Methods {
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
                 let NamespaceRemove { nqn, nsid, force } = read(params)?;
-                // A forced removal must not permit others of its batch.
+                // A forced removal must not permit other removals of its batch.
                 let kind = if force { Kind::Narrows } else { Kind::Shrinks };
                 self.change(kind, move |stage| {
                     stage.loses_data = force;

@@ -62,8 +62,8 @@ impl Steering {
     }
 }
 
-/// Returns the task for changes and the control socket, if any. `text` is the configuration at the
-/// start.
+/// Returns the task that executes changes and serves the control socket, if there is one. `text` is
+/// the configuration at the start.
 pub(crate) fn companion(
     source: Source,
     text: String,

@@ -16,10 +16,10 @@ use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::Thing;
 use crate::server::Snapshot;
 
-/// Time after the last attempt for which a refused host is a problem.
+/// Time for which a refused host counts as a problem after its last attempt.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// Age of a disk's oldest command from which the disk is stuck.
+/// Age of the oldest command at which a disk counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// Options that give a host its secret.
@@ -39,7 +39,7 @@ pub(super) struct Observations<'a> {
     pub(super) odd_hosts: &'a [OddHost],
 }
 
-/// Host in a list of the configuration that is probably mistyped.
+/// Probably mistyped host in a list of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct OddHost {
     list: String,
@@ -115,7 +115,8 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             RefusedFor::NoKey => (RefusedHost::KEY, Some(DHCHAP_KEY)),
             RefusedFor::Unauthenticated => (RefusedHost::KEY, None),
         };
-        // Other names could be options or host groups in the command that the remedy shows.
+        // A name that is not an NQN could be an option or a host group in the command that the
+        // remedy shows.
         let is_nqn = one.host.irregularity().is_none();
         let admit = is_nqn && one.reason == RefusedFor::Host;
         let admit = admit.then(|| Quoted(host).to_string());
@@ -241,7 +242,7 @@ fn configuration(seen: &Observations<'_>) -> Option<Problem> {
     let what = "configuration file";
     if let Some((at, error)) = failed {
         let since = SystemTime::now().duration_since(*at).unwrap_or_default();
-        // The excerpt of the file follows on lines that begin with "|".
+        // Lines that begin with "|" are an excerpt of the file, and are left out.
         let lines = error.lines().map(str::trim);
         let lines: Vec<_> = lines.take_while(|line| !line.starts_with('|')).collect();
         let why = format!("the last reload failed: {}", lines.join(" "));
@@ -418,7 +419,7 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
 }
 
 /// Quotes a name for a shell, because strangers choose names and administrators paste commands.
-/// Returns NQN for a name with characters that terminals may misinterpret.
+/// Replaces a name with characters that terminals may misinterpret by "NQN".
 pub(super) fn word(name: &str) -> String {
     if shown(name) == name {
         shell_word(name, "NQN")

@@ -33,7 +33,7 @@ impl Published {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Facts> {
-        // Consistent after a panic: each change is one assignment.
+        // Poisoning is harmless, because each change is one assignment.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

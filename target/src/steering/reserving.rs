@@ -17,12 +17,11 @@ use super::refused::stopped;
 use crate::answers::{Registrant, Registrations, Reservation};
 use crate::server::{Export, NotCleared, Snapshot};
 
-/// Wait for the turn of a clear, and for its end.
+/// Maximum wait for a clear to begin, and again for it to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Names = HashMap<HostId, String>;
 
-/// Returns the namespaces with registrants.
 pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     let mut known: HashMap<Nqn, Names> = HashMap::new();
     let mut all = Vec::new();
@@ -38,7 +37,6 @@ pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     all
 }
 
-/// Returns the NQNs of the subsystem's connected hosts.
 fn names_of(export: &Export<'_>) -> Names {
     let controllers = export.shared.view().controllers.into_iter();
     controllers.map(|one| (one.hostid, one.host_nqn)).collect()

@@ -48,8 +48,8 @@ impl Methods {
         }
     }
 
-    /// Changes a subsystem. Returns settings that take effect at the next start, because connected
-    /// hosts rely on them.
+    /// Changes a subsystem. Returns the settings that take effect at the next start, because
+    /// connected hosts rely on their present values.
     async fn subsystem_set(&self, params: Params) -> Answer {
         let SubsystemSet {
             nqn,

@@ -48,8 +48,8 @@ impl Source {
         Ok((text, config))
     }
 
-    /// True if configurations may be derived by steps. Namespaces added by command-line options
-    /// prevent this, because their NSIDs depend on the NSIDs in the file.
+    /// True if a configuration may be derived from the previous one. Namespaces added by
+    /// command-line options prevent this, because their NSIDs depend on the NSIDs in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }
@@ -67,7 +67,7 @@ impl Source {
         self.check(text).map(|config| self.completed(config))
     }
 
-    /// Parses a text that is not in the file yet, as [`Config::parse_draft`].
+    /// Parses a text that is not in the file yet, like [`Config::parse_draft`].
     pub(super) fn parse_draft(&self, text: &str) -> Result<Config, ConfigError> {
         Config::parse_draft(text, &self.flags).map(|config| self.completed(config))
     }

@@ -7,18 +7,17 @@ use super::published::Published;
 use super::source::Source;
 use crate::files;
 
-/// Attempts to find the file equal to the configuration in force: a change is renamed into place
-/// before it is published.
+/// Maximum number of reads. The file may briefly differ from the configuration in force, because a
+/// change is renamed into place before it is published.
 const LOOKS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum wait for the file. A hanging file system must not delay a status.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Returns the difference between the configuration file and the configuration in force.
 pub(super) async fn difference(source: &Arc<Source>, published: &Published) -> Option<String> {
     let path = source.path()?;
-    // Calls for `path` itself, such as a reload, must not fail because this call is late.
+    // The call uses another path, because a late call would make other calls for `path` fail.
     let call = path.with_extension("status");
     let mut differs = None;
     for _ in 0..LOOKS {

@@ -193,7 +193,7 @@ pub(super) fn connected_hosts(snapshot: &Snapshot, nqn: &str) -> BTreeSet<String
     controllers.map(|one| one.host_nqn).collect()
 }
 
-/// Returns a sentence for each of the hosts, connected before a change, that cannot connect again.
+/// Returns a sentence for each host that was connected before a change and cannot connect again.
 pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) -> Vec<String> {
     let mut subsystems = now.config.subsystems.iter();
     let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
@@ -308,7 +308,7 @@ fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Name
     }
 }
 
-/// Returns an export with the largest unit that gives a whole number.
+/// Formats an export. A size gets the largest unit that gives a whole number.
 fn export(backing: &Backing) -> String {
     match backing {
         Backing::Memory { bytes } => format!("mem:{}", format_size(*bytes)),

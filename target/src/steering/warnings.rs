@@ -25,7 +25,7 @@ pub(super) struct Warnings {
 
 impl Warnings {
     fn of(&self, config: &Arc<Config>) -> Known {
-        // Consistent after a panic: each change is one assignment.
+        // Poisoning is harmless, because each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Equal addresses mean the same configuration, because the weak reference prevents their
         // reuse.

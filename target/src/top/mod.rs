@@ -42,7 +42,7 @@ pub(crate) struct Top {
     /// Address of the target's metrics page, read instead of the control socket
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_metrics)]
     metrics: Option<SocketAddr>,
-    /// Configuration file of the target, which contains that address
+    /// Configuration file of the target, which contains the address of the metrics page
     #[arg(long, value_name = "FILE", conflicts_with = "metrics")]
     config: Option<PathBuf>,
     /// Seconds between two readings

@@ -4,10 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Maximum bytes of a text: names and reasons come from unauthenticated peers.
+/// Maximum bytes of a text, because names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
-/// Start of every line.
 pub(super) const START: &str = "{\"time\":\"";
 
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Combines equal events that an address can cause cheaply, so that they cannot fill a disk.
 //!
 //! In each second, the first event of a kind gets its own line. Later events that differ from it
-//! only in the port share a line at the end of the second, and so do kinds beyond the limits.
+//! only in the port share a line at the end of the second. Kinds beyond the limits share a line,
+//! too.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

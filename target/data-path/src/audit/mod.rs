@@ -84,7 +84,7 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // A full queue needs no wake-up: the thread is writing or will retry.
+            // A full queue needs no wake-up, because the thread is writing or will retry.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);
@@ -130,7 +130,7 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // Consistent after a panic: each change is one call.
+        // Poisoning is harmless, because each change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // Consistent after a panic: each change is one assignment.
+        // Poisoning is harmless, because each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -73,7 +73,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Begins at byte `from` of the line. Returns the written bytes, including the line end.
+    /// Writes the line from byte `from` on. Returns the written bytes, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {

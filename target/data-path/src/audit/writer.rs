@@ -163,8 +163,8 @@ impl Writer {
             match output.write(line, self.written) {
                 Ok(written) => self.written += written,
                 Err(error) => {
-                    // A socket is opened again: it may have a new peer. A file stays open: it has
-                    // part of the line.
+                    // A socket is opened again, because it may have a new peer. A file stays open,
+                    // because it has part of the line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

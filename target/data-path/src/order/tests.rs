@@ -218,8 +218,6 @@ fn a_change_found_at_the_disk_is_waited_for() {
 }
 
 proptest::proptest! {
-    /// Commands of three hosts enter, arrive and leave at random. Some command can always go on,
-    /// and none is at the disk beside one that it excludes.
     #[test]
     fn random_commands_neither_meet_nor_wait_for_ever(
         steps in proptest::collection::vec((0_u8..4, 0_u64..6, 1_u64..4, 0_u8..5), 1..60),

@@ -72,7 +72,6 @@ pub(crate) struct Claimant {
 
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// `None` while another thread computes a message.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) deadline: Instant,
 }
@@ -103,7 +102,7 @@ pub(crate) struct QueuePair {
     sqhd: Option<u16>,
     pub(crate) send_credits: u32,
     pub(crate) read_credits: u32,
-    /// A fused Compare without its Write.
+    /// Fused Compare whose Write has not arrived.
     pub(crate) pairing: Pairing<Capsule>,
     pub(crate) awaiting_read: List,
     pub(crate) awaiting_send: List,
@@ -200,7 +199,7 @@ impl QueuePair {
         }
     }
 
-    /// QID of the connection request; the Connect must have the same.
+    /// Returns the QID of the connection request. The Connect must have the same QID.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }

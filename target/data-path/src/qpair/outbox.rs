@@ -76,8 +76,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Must be called between adding the data and the response of `request`. Returns the earlier
-    /// response that completes with this one, and whether this one is signaled.
+    /// Must be called after adding the data of `request`, and before adding its response. Returns
+    /// the earlier response that completes with this one, and whether this one is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -100,7 +100,7 @@ impl Outbox {
         push(&mut self.others, work);
     }
 
-    /// In posting order. [`Self::give_back`] must return the allocation.
+    /// Returns the work in posting order. [`Self::give_back`] must return the allocation.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
@@ -258,8 +258,6 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Returns the earlier response that completes with each response, and whether each is
-    /// signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

@@ -12,7 +12,7 @@ use super::queues::{Queues, Wait};
 use crate::order::Arrival;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Bytes of a piece, if MDTS is not less.
+/// Maximum bytes of a piece. MDTS may be lower.
 pub(super) const PIECE_BYTES: u32 = 64 << 10;
 
 pub(super) enum Next {
@@ -23,7 +23,6 @@ pub(super) enum Next {
     Done(Status),
 }
 
-/// Plans the next step after the previous one has succeeded.
 #[cold]
 pub(super) fn next(queues: &mut Queues, io: &mut Io, id: RequestId) -> Next {
     let mut bytes = [0; COPY_BYTES_MAX];
@@ -102,7 +101,8 @@ fn source_ranges<'a>(
     data
 }
 
-/// Queues a command for the rate limits. The number of bytes is only known after the source ranges have arrived.
+/// Queues a Copy for the rate limits. The number of bytes is only known after the source ranges
+/// have arrived.
 fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;
@@ -112,12 +112,10 @@ fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     io.limited.look_at(0);
 }
 
-/// True if the source ranges of the Copy have arrived.
 pub(super) fn has_ranges(request: &Request) -> bool {
     matches!(request.task, Task::Io(OperationKind::Copy)) && request.disk_bytes > 0
 }
 
-/// True for a Copy whose current step is not its last one.
 pub(super) fn is_unfinished(request: &Request) -> bool {
     let is_last = |block: &BlockIo| {
         block.op.changes() && u64::from(request.steps_done) + block.length == request.disk_bytes
@@ -125,7 +123,8 @@ pub(super) fn is_unfinished(request: &Request) -> bool {
     has_ranges(request) && !request.block.as_ref().is_some_and(is_last)
 }
 
-/// Result of a failed Copy: the lowest number of a source range that is not completely copied.
+/// Returns the result of a failed Copy: the lowest number of a source range that is not completely
+/// copied.
 #[cold]
 pub(super) fn result_of_failure(queues: &Queues, io: &Io, id: RequestId) -> u64 {
     let request = &queues.requests[id];

@@ -24,7 +24,7 @@ use crate::reservations::Restriction;
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Age of a disk's oldest command from which the disk counts as slow.
+/// Age of the oldest command at which a disk counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
@@ -58,7 +58,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Disk memory that `port`'s device can send for a read of `length` bytes.
+    /// Returns the disk memory that the device of `port` can send for a read of `length` bytes.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -329,7 +329,6 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // Resets values that a panicked reactor may have left.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);

@@ -18,7 +18,7 @@ pub(super) struct Io {
     pub(super) shares: Shares,
     pub(super) limited: Limited,
     pub(super) awaiting_buffer: List,
-    /// Time since which no buffer fits the first of `awaiting_buffer`.
+    /// Time since which the first request of `awaiting_buffer` has found no buffer.
     pub(super) buffers_short: Option<Instant>,
     pub(super) retries: Retries,
     pub(super) older: Older,
@@ -34,7 +34,7 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.0)
     }
 
-    /// Data of both commands of a fused pair, in the buffer of the first one.
+    /// Returns the places of both commands' data in the buffer of the first one.
     pub(super) fn pair_spans(&self, first: &Request) -> [Span; 2] {
         let (whole, length) = (self.data_span(first), first.transfer.length());
         [

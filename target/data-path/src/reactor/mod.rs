@@ -4,9 +4,9 @@
 //! (one chain per queue pair) and block I/O (one system call). Without work the reactor polls for a
 //! while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! `stages` has the stages of an I/O command in the order of docs/walk.md, `commands` the other
-//! commands, `queueing` the waiting ones, `lifecycle` the queue pairs, and `control` the
-//! answers to the control plane.
+//! `stages` contains the stages of an I/O command in the order of docs/walk.md. `commands` contains
+//! other commands, `queueing` waiting commands, `lifecycle` queue pairs, and `control` answers to
+//! the control plane.
 
 mod aborts;
 mod command;
@@ -57,8 +57,8 @@ use time::Time;
 pub use start::{ReactorHandle, Start, start};
 pub use time::Rest;
 
-/// Interval of a busy reactor's checks for events and messages, possibly a system call each. A
-/// sleeping reactor is woken.
+/// Interval at which a busy reactor checks for events and messages. Each check may be a system
+/// call. A sleeping reactor is woken.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);
@@ -249,7 +249,7 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts requests that waited for credits, responses first: they free resources.
+    /// Posts requests that waited for credits. Responses are first, because they free resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -510,7 +510,8 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Queued capsules are served only after a round with work: other rounds free no requests.
+    /// Queued capsules are served only after a round with work, because other rounds free no
+    /// requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

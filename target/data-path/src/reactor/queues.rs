@@ -25,14 +25,15 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Capsules that wait: at most as many as all queue pairs have entries.
+    /// Waiting capsules: at most one for each entry of the queue pairs.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
     /// With at least this many free requests, no check of shares is required.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
-    /// Completions of parked commands that need a free request; the controllers' limits bound them.
+    /// Completions of parked commands that need a free request. The controllers' limits bound their
+    /// number.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host are registered in [`crate::order`].
     pub(super) awaiting_census: List,
@@ -182,7 +183,7 @@ impl Queues {
             port.counters().work_failed(status);
         }
         let ending = match status {
-            // Follows from another failure; the connection's close event reports the reason.
+            // Another failure caused the flush. The connection's close event reports the reason.
             WorkStatus::Flushed => None,
             _ => Some(Ending::Work(kind, status)),
         };

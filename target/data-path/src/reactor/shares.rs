@@ -36,8 +36,7 @@ impl Stock {
     }
 
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // With at least this many free, any host or namespace is within its share, even if it holds
-        // all others.
+        // With this many free requests or more, any host or namespace is within its share.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }

@@ -1,4 +1,4 @@
-//! Start of a reactor on its own thread, which keeps ring and endpoints.
+//! Start of a reactor on its own thread.
 
 use std::io;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ impl Reactor {
     }
 }
 
-/// Only logs a failure: a container's cpuset may forbid pinning.
+/// Pins the thread. A failure is only logged, because a container's cpuset may forbid pinning.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

@@ -16,7 +16,7 @@ pub(super) struct Time {
     pub(super) started: Instant,
     pub(super) now: Now,
     pub(super) doing: Doing,
-    /// Whether the reactor slept: the last round may be long ago.
+    /// Whether the reactor slept, so that its last round may be long ago.
     pub(super) asleep: bool,
     pub(super) next_tick: Instant,
     pub(super) next_check: Instant,

@@ -1,7 +1,7 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When it begins another, older queues
-//! register pending changes in [`crate::order`] before the Connect completes.
+//! Changes of a host with one association are not ordered. When it begins another association, its
+//! older queues register pending changes in [`crate::order`] before the Connect completes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// True after [`CONNECT_WAIT`]: queues then register their changes even if capsules wait for a
+    /// True after [`CONNECT_WAIT`]. Queues then register their changes even if capsules wait for a
     /// request.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64

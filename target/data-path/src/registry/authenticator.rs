@@ -20,7 +20,7 @@ const JOBS_MAX: usize = 256;
 /// Maximum queued steps of a payer; the connection of a further step ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// Niceness of the thread: unauthenticated hosts must not take time from reactors.
+/// Niceness of the thread, because unauthenticated hosts must not take time from reactors.
 const NICENESS: i32 = 10;
 
 #[derive(Debug)]
@@ -83,7 +83,8 @@ struct Job {
     step: Step,
 }
 
-/// Payers take turns: many steps of one payer delay each step of another by one.
+/// Queue in which payers take turns. Many steps of one payer delay another payer's step by only one
+/// step.
 #[derive(Debug)]
 struct StepQueue<T> {
     waiting: FairQueue<Payer, T>,
@@ -126,7 +127,7 @@ impl<T> Default for StepQueue<T> {
 
 #[derive(Debug, Clone, Default)]
 pub struct Authenticator {
-    /// Consistent after a panic, because no panic can occur while a push changes the queue.
+    /// Poisoning is harmless, because no panic can occur while a push changes the queue.
     queue: Arc<Mutex<StepQueue<Job>>>,
     /// Wakes the thread, once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
@@ -173,7 +174,7 @@ impl Authenticator {
         }
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wake) = &*wake {
-            // Cannot fail: the thread receives until this sender is dropped.
+            // Sending succeeds, because the thread receives until this sender is dropped.
             let _ = wake.send(());
         }
     }
@@ -222,7 +223,7 @@ fn run(queue: &Mutex<StepQueue<Job>>, wake: &Receiver<()>) {
     for () in wake {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(mut job) = job else { continue };
-        // Nonzero, and different in each challenge.
+        // The sequence number is not zero, and differs in each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
         let answer = compute(&mut job.exchange, &job.step, seqnum);
         job.end(answer);

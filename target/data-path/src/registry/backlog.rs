@@ -54,7 +54,6 @@ impl Backlog {
         let BacklogQueues {
             known, strangers, ..
         } = &mut *waiting;
-        // Strangers are searched first, because most removed connections are theirs.
         let found = [strangers, known].into_iter().find_map(|queue| {
             let at = queue.iter().position(|one| one.place.id() == place)?;
             queue.remove(at)
@@ -85,7 +84,7 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, BacklogQueues> {
-        // Consistent after a panic: each change is one step.
+        // Poisoning is harmless, because each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

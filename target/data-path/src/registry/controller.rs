@@ -149,7 +149,7 @@ impl ControllerShared {
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds since the target's start.
+    /// Returns the end of the lease, in nanoseconds since the target's start.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Attempts to replace the oldest failure. Another reactor may fill the freed entry first.
+/// Maximum attempts to replace the oldest failure. Another reactor may fill the freed entry first.
 const ATTEMPTS: usize = 3;
 
 /// Latest failed commands, at most as many as the error log has entries.

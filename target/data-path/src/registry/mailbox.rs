@@ -66,7 +66,7 @@ pub enum Message {
         cid: u16,
         abort_cid: u16,
     },
-    /// Register the queue's pending changes in [`crate::order`]: its host begins another
+    /// Register the queue's pending changes in [`crate::order`], because its host begins another
     /// association.
     Order {
         qpair: QpairId,
@@ -215,12 +215,12 @@ impl Inbox {
         Some(admitted)
     }
 
-    /// Readable after a message or wake-up until [`Self::rest`].
+    /// Returns the descriptor that is readable after a message or wake-up, until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.messages.fd()
     }
 
-    /// Resets the wake-up, then checks for remaining input: in this order, no input is missed.
+    /// Resets the wake-up, and only then checks for remaining input, so that no input is missed.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

@@ -102,7 +102,7 @@ pub struct WriteThrough {
 
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// Consistent after a panic: each change is one insertion or removal.
+    /// Poisoning is harmless, because each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,

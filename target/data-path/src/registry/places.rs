@@ -306,7 +306,7 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Drops an address without connections and history.
+    /// Drops the address if it has no connections and no history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;
@@ -356,7 +356,7 @@ impl AdmissionTable {
     }
 }
 
-/// IPv4 /24 or IPv6 /48, which usually has one owner.
+/// Returns the IPv4 /24 or IPv6 /48 network, which usually has one owner.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 48)
 }

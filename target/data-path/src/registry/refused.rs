@@ -50,11 +50,11 @@ pub struct RefusedHost {
 
 /// Last refused hosts, for the control socket: one entry for each host and subsystem.
 ///
-/// A full table drops the oldest entry of the address with the most entries: a stranger that
-/// invents names displaces only its own.
+/// A full table drops the oldest entry of the address with the most entries. A stranger that
+/// invents names displaces only its own entries.
 #[derive(Debug, Default)]
 pub struct RefusedHosts {
-    /// Ordered by the last attempt. Consistent after a panic: at worst an entry is missing.
+    /// Ordered by the last attempt. After a panic, at most one entry is missing.
     entries: Mutex<Vec<RefusedHost>>,
 }
 
@@ -79,13 +79,11 @@ impl RefusedHosts {
         });
     }
 
-    /// Removes the entry of a host that has connected.
     pub fn forget(&self, host: &str, subsystem: &str) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|one| one.host.raw() != host || one.subsystem.raw() != subsystem);
     }
 
-    /// Returns the entries, the latest attempt first.
     pub fn all(&self) -> Vec<RefusedHost> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.iter().rev().cloned().collect()

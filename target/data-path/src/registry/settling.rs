@@ -12,7 +12,7 @@ use crate::reservations::Restriction;
 pub enum Scope {
     Namespaces(Vec<u64>),
     Controller(Arc<ControllerShared>),
-    /// Commands that the reservation forbids, or that end with it.
+    /// Commands that the new reservation forbids or aborts.
     Reservation(Restriction),
 }
 
@@ -42,7 +42,7 @@ impl Settling {
 
     pub(crate) fn answer(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Fails only after the end of the control plane.
+            // Sending fails only after the control plane has ended.
             let _ = self.control.send(ControlMessage::Settled { id: self.id });
         }
     }

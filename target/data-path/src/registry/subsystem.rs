@@ -54,7 +54,7 @@ pub(super) struct SubsystemState {
     armed: Option<Duration>,
     /// Next CNTLID to try. Claims advance it but reserve no CNTLID.
     next_cntlid: u32,
-    /// Whether the subsystem was removed, possibly after a host's lookup.
+    /// Whether the subsystem was removed. A host may have looked it up before.
     removed: bool,
 }
 

@@ -39,7 +39,7 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Visits the whole list: for the control path only.
+    /// Only for the control path, because it visits the whole list.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

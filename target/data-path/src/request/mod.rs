@@ -59,7 +59,7 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// One of a fused pair waits for the other.
+    /// One command of a fused pair waits for the other.
     AwaitingPartner,
     AwaitingCensus,
     AwaitingAuthentication,
@@ -275,7 +275,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// The SEND also completes `before`.
+    /// Starts the SEND, whose completion also completes `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -398,7 +398,7 @@ impl RequestTable {
         permits.for_each(Permit::abandoned);
     }
 
-    /// Panics if all are in use ([`Self::is_full`]).
+    /// Panics if all requests are in use ([`Self::is_full`]).
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");
@@ -432,7 +432,7 @@ impl RequestTable {
         self[second].fused = Fused::Second { first };
     }
 
-    /// Separates a pair, of which neither is with a device or disk. Returns the first and second
+    /// Separates a pair. Neither request may be at a device or disk. Returns the first and second
     /// request, and whether the Compare succeeded.
     pub(crate) fn separate(&mut self, id: RequestId) -> Option<(RequestId, RequestId, bool)> {
         let partner = self[id].fused.partner()?;

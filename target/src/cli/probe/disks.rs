@@ -1,5 +1,5 @@
 //! Checks of the disks and the memory of namespaces. All disks stay open until the last check, so
-//! that a disk with two namespaces is found.
+//! that a disk configured as two namespaces is found.
 
 use std::collections::HashSet;
 use std::io;
@@ -95,14 +95,14 @@ fn probe_in_time(
     })
 }
 
-/// Returns a problem for each namespace without which `serve` would start, and a note for each
-/// disk that is exported only in part.
+/// Returns a problem for each namespace that cannot be exported, and a note for each disk that is
+/// exported only in part.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
-    // All disks share one time limit, because each disk of a running target stays in use.
+    // All disks share one time limit, because a running target keeps each of them in use.
     let until = Instant::now() + IN_USE_PATIENCE;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {

@@ -126,7 +126,7 @@ pub(crate) enum NamespaceAction {
         /// UUID of the namespace [default: that of the disk]
         #[arg(long)]
         uuid: Option<String>,
-        /// NGUID of the namespace: 32 hexadecimal digits, or from-uuid for its UUID
+        /// NGUID of the namespace: 32 hexadecimal digits, or from-uuid to use the UUID
         #[arg(long)]
         nguid: Option<String>,
         /// Bytes of a logical block [default: the smallest that the disk supports]
@@ -156,7 +156,7 @@ pub(crate) enum NamespaceAction {
         nqn: String,
         /// Number of the namespace
         nsid: u32,
-        /// Remove it even if its file was deleted, which loses its data
+        /// Remove the namespace even if its file was deleted. The data is then lost
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -177,8 +177,8 @@ pub(crate) struct NamespaceSet {
     /// Name of the disk at the control socket
     #[arg(long, group = "setting")]
     pub(super) name: Option<String>,
-    /// New disk, or the same null disk with a new size. Unless it is a null disk, connected hosts
-    /// lose the old namespace first
+    /// New disk, or a new size of the null disk. Connected hosts lose the old namespace first,
+    /// unless a null disk is resized
     #[arg(
         long,
         group = "setting",
@@ -377,7 +377,8 @@ pub(crate) enum KeyAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes the keys of a host; it can then connect without its own key
+    /// Removes the keys of a host, which then needs the subsystem's key for all hosts. Without that
+    /// key, the host cannot connect
     Remove {
         /// Name of the subsystem
         nqn: String,
@@ -456,7 +457,7 @@ pub(crate) enum LimitAction {
         nqn: String,
         /// Number of the namespace
         nsid: Option<u32>,
-        /// Remove the limits of each host
+        /// Remove the limits set by --each-host
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
         /// Remove the limits of this host, so that those of --each-host apply

@@ -118,8 +118,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes the path of a key file absolute. Names of keys stay as they are, and so do secrets, because
-/// the target refuses them without showing them.
+/// Makes the path of a key file absolute. Does not change names of keys, or secrets, which the
+/// target refuses.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

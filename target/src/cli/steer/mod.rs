@@ -218,7 +218,7 @@ struct Asked<'a> {
     method: &'a str,
     params: Value,
     view: View,
-    /// Object that the target may have already.
+    /// Object that the request adds, for the message if it exists already.
     added: Option<String>,
 }
 

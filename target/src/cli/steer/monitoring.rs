@@ -13,7 +13,6 @@ use crate::logging::print_failure;
 /// Maximum wait for a response, shorter than monitoring systems wait.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Prints the health, and returns it as the exit code.
 pub(crate) fn check(at: &At) -> ExitCode {
     let status = at
         .connect(PATIENCE)

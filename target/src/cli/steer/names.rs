@@ -1,11 +1,10 @@
-//! Output format `name`: the arguments by which other commands name a record.
+//! Output format `name`: prints each record as the arguments that identify it in other commands.
 
 use std::net::IpAddr;
 
 use cairn_config::Trid;
 use serde_json::Value;
 
-/// Returns a line for each row of the answer to `method`.
 pub(super) fn names(method: &str, rows: &Value) -> String {
     let rows = rows.as_array().into_iter().flatten();
     let lines = rows.map(|row| match method {

@@ -10,7 +10,7 @@ use crate::answers::Problem;
 use crate::cli::tables;
 use crate::cli::units::{cell, count, duration};
 
-/// Reservations in the text of a status; `reservation list` has all.
+/// Maximum reservations in the text of a status, which refers to `reservation list` for the others.
 const RESERVATIONS_MAX: usize = 32;
 
 /// Keys of a status that other lines or tables show.
@@ -56,7 +56,6 @@ pub(super) fn health(status: &Value) -> String {
     format!("degraded: {}; {serves}", count(problems as u64, "problem"))
 }
 
-/// Returns the health, and each problem on a line.
 pub(super) fn check(status: &Value) -> String {
     let mut text = health(status);
     for problem in status["problems"].as_array().into_iter().flatten() {
@@ -66,7 +65,7 @@ pub(super) fn check(status: &Value) -> String {
     text
 }
 
-/// Returns the reason without the name of the object, with which some errors begin.
+/// Returns the reason of a problem, without the object's name at its start.
 fn why(problem: &Value) -> String {
     let [what, why] = ["what", "why"].map(|key| cell(key, &problem[key]));
     let rest = why
@@ -120,7 +119,6 @@ fn reservations(status: &Value) -> String {
     text
 }
 
-/// Returns the changes of a reload, one a line, and the health if it is degraded.
 pub(super) fn reload(answer: &Value) -> String {
     let changes = answer["changes"].as_array().into_iter().flatten();
     let mut lines: Vec<String> = changes

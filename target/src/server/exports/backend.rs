@@ -90,7 +90,6 @@ pub(super) fn open_backend(
         }
         Backing::Rbd(image) => {
             let on_change = Arc::new(move || {
-                // Sending fails only after the control plane has ended.
                 let _ = messages.send(ControlMessage::DiskChanged);
             });
             Backend::open_image(image, block_bytes, claim, on_change)

@@ -148,7 +148,7 @@ impl Export {
 
     pub(crate) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
-        // A namespace without its disk gets the group when it is added.
+        // A namespace whose disk is missing gets the group when it is added.
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
@@ -227,8 +227,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration: adds the namespaces returned by `opened`, which may
-    /// replace removed ones (`former`), and changes all other namespaces.
+    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, some of
+    /// which replace namespaces in `former`, and changes all others.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

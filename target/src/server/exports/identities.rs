@@ -66,7 +66,7 @@ pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<
             firsts.insert(new.uuid, new);
             continue;
         };
-        // Different subsystems may be configured with the same UUID.
+        // Namespaces of different subsystems may be configured with the same UUID.
         let named = new.is_named || first.is_named;
         let same_disk = new.place == first.place;
         if new.id != first.id && (new.nqn == first.nqn || !named && !same_disk) {

@@ -161,7 +161,6 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports disks that were missing before.
     pub(crate) fn add_found(
         &mut self,
         config: &Config,

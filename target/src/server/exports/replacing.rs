@@ -49,8 +49,8 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
 }
 
 /// Refuses changed settings of an open Ceph image, unless the image is read-only or shared both
-/// before and after the change. Only one client can have the lock of the image, which would be
-/// opened a second time.
+/// before and after the change. The image would be opened a second time, but only one client can
+/// have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,
@@ -76,7 +76,6 @@ pub(crate) fn check_images(
     Ok(())
 }
 
-/// True if a namespace can stay open.
 pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,

@@ -59,7 +59,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // A drained listener already has a retirement, which this one replaces.
+        // A drained listener already has a retirement, which the new one replaces.
         self.forget(listener.id);
         // A concurrent Connect either sees this flag or is found below.
         listener.removed.store(true, Ordering::Relaxed);

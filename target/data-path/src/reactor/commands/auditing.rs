@@ -120,8 +120,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // An association requires an allowed host name, except with discovery, so only discovery is
-        // cheap.
+        // Only discovery is cheap, because other associations require an allowed host name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }

@@ -153,7 +153,7 @@ impl Reactor {
             .requests
             .take_out(waiting, of_qpair, |id| found = Some(id));
         let Some(id) = found else { return };
-        // `None`: too many messages wait, or random numbers are unavailable.
+        // The answer is `None` if too many messages wait, or random numbers are unavailable.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {

@@ -32,8 +32,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of new censuses: a missed capsule could execute after changes of the new
-    /// association. Must not be called while completions are polled.
+    /// Polls the devices of new censuses, because a missed capsule could execute after changes of
+    /// the new association. Must not be called while completions are polled.
     pub(in crate::reactor) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -64,7 +64,8 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn take_censuses(&mut self) {
-        // Edited in place: after a panic, the list still has each census awaited by a Connect.
+        // The list is edited in place, so that after a panic it still has each census awaited by a
+        // Connect.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));

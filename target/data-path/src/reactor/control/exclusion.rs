@@ -31,7 +31,7 @@ impl Reactor {
         }
     }
 
-    /// Joins for a reactor that panicked, perhaps before it had joined.
+    /// Joins exclusions again after a panic, because the panicked reactor may not have joined.
     pub(in crate::reactor) fn rejoin_exclusions(&mut self) {
         let Some(subsystem) = self.control.registry.all().into_iter().next() else {
             return;

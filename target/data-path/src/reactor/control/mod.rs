@@ -1,4 +1,4 @@
-//! Link of a reactor to the control plane, and what its thread keeps of reactors that panicked.
+//! Link of a reactor to the control plane, and commands of panicked reactors on its thread.
 
 pub(super) mod census;
 pub(super) mod exclusion;

@@ -13,7 +13,7 @@ pub(in crate::reactor) struct CapsuleKey {
     pub(in crate::reactor) nsid: u32,
     share: Option<ShareId>,
     disk: Option<u32>,
-    /// Start of this host's uninterrupted waiting.
+    /// Time since which this host waits without interruption.
     pub(in crate::reactor) host_since: Instant,
     pub(in crate::reactor) disk_since: Instant,
 }

@@ -80,8 +80,8 @@ impl SerialQueues {
         }
     }
 
-    /// Lets joined flushes wait again, before all others: the flush in progress was cancelled or
-    /// must be retried.
+    /// Lets joined flushes wait again before all others, because the flush in progress was
+    /// cancelled or must be retried.
     pub(in crate::reactor) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

@@ -49,7 +49,8 @@ pub(in crate::reactor) fn may_go(
         queue.is_some_and(|queue| is_stuck(queues, io, now, queue))
     };
     let stuck = receives_are_short(queues, port) && stuck();
-    // The SQE was copied: only data still needs the receive slot, unless the capsule is stuck.
+    // The SQE was copied, so only in-capsule data needs the receive slot. A stuck capsule gives up
+    // its data.
     if (capsule.data_bytes == 0 || stuck)
         && let Some(slot) = capsule.slot.take()
     {
@@ -63,8 +64,8 @@ pub(in crate::reactor) fn may_go(
     None
 }
 
-/// True if the capsule may bypass queued ones: its queue pair has none, and its host waits for no
-/// limit.
+/// True if the capsule may bypass queued capsules: its queue pair has no queued capsule, and its
+/// host waits for no limit.
 #[cold]
 pub(in crate::reactor) fn goes_past(
     capsule_queues: &CapsuleQueues,
@@ -180,7 +181,8 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns 0 for commands other than I/O: Fabrics commands have their type in the NSID's field.
+/// Returns the NSID of an I/O command, and 0 for other commands. Fabrics commands have their type
+/// in this field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
@@ -202,7 +204,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleKey,
 ) -> bool {
-    // Never stuck: Connects and admin commands depend on no disk.
+    // Connects and admin commands are never stuck, because they depend on no disk.
     if queue.nsid == 0 {
         return false;
     }

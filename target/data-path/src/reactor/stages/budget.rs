@@ -1,5 +1,5 @@
-//! Limits connections and non-I/O commands, which lock, allocate and compute, by their address's
-//! token bucket ([`payer_buckets`]): they must not delay other hosts' I/O.
+//! Limits connections and non-I/O commands by the token bucket of their address
+//! ([`payer_buckets`]). They lock, allocate and compute, and must not delay other hosts' I/O.
 
 use std::time::Instant;
 

@@ -112,8 +112,8 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> O
 }
 
 /// True in every second period of [`PASS_BY`]: later requests may then pass the first waiting one,
-/// which may need the buffer of a hanging request. They must wait in the other periods, because the
-/// first one would starve.
+/// which may need the buffer of a hanging request. They must wait in the other periods, because
+/// otherwise the first one could starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -113,7 +113,7 @@ fn compared(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let Fused::First { second, .. } = queues.requests[id].fused else {
         return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
     };
-    // The Write takes over the place in the order, which lasts as long as it is at the disk.
+    // The Write keeps the pair's place in the order of the disk until it has ended.
     let [_, span] = io.pair_spans(&queues.requests[id]);
     let requests = &mut queues.requests;
     requests[second].ordered = requests[id].ordered.take();
@@ -248,7 +248,7 @@ pub(in crate::reactor) fn step_ended(
     let queue = &queues.qpairs[request.qpair];
     let is_open = queue.is_open();
     if !is_open {
-        // The host is gone, and the device's memory may be unmapped.
+        // The operation stops, because the host is gone, and the device's memory may be unmapped.
         block.stop();
     }
     if block.op.changes() {
@@ -300,7 +300,7 @@ pub(in crate::reactor) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // A ring backend completes an operation at once only to refuse it.
+        // A ring backend completes an operation immediately only to refuse it.
         leave(queues, io, id);
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
@@ -500,8 +500,7 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts requests that waited for `id`, which has ended with `result` or, with `None`, will be
-/// retried.
+/// Starts requests that waited for `id`. The `result` is `None` if `id` will be retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,

@@ -8,7 +8,7 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// A newer change of the same blocks was executed.
+/// Error of a change after a newer change of the same blocks was executed.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
 /// Returns the status of an error, without Do Not Retry if a retry or another path may succeed.

@@ -74,7 +74,7 @@ fn share_buffer(
 ) -> Result<(), Status> {
     let disk = queues.requests[first].disk;
     let disk = &io.disks[disk.expect("a command with blocks has a disk")];
-    // Other targets of a shared disk do not know the pairs of this one.
+    // Other targets of a shared disk do not respect the fused pairs of this one.
     if !disk.namespace.is_reservable() {
         return Err(Status::INVALID_FIELD.with_dnr());
     }

@@ -16,7 +16,7 @@ use crate::reactor::io::Io;
 use crate::reactor::time::Now;
 use crate::request::{Request, Task};
 
-/// Plans one of a fused pair. Returns true if it may wait for a limit or is ordered.
+/// Plans one command of a fused pair. Returns true if it may wait for a limit or is ordered.
 #[cold]
 pub(in crate::reactor) fn one_of_pair(
     command: &mut Command<'_>,
@@ -139,7 +139,7 @@ fn plan_blocks(
     }
 }
 
-/// LR from CDW12, and DSM from CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
+/// Returns LR from CDW12, and for Read and Write also DSM from CDW13 (NVM, 3.3.4 and 3.3.6).
 #[inline(always)]
 fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     let moves_data = matches!(operation, Operation::Read(_) | Operation::Write(_));

@@ -24,7 +24,7 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
 
-/// Time for the second of two fused commands to arrive, which may be retransmitted.
+/// Time limit for the second of two fused commands, whose packet may be retransmitted.
 const PARTNER_WAIT_NS: u64 = 1_000_000_000;
 
 #[inline]

@@ -38,7 +38,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Requires credits, and room in the outbox.
+/// Queues the data and the response. The caller must have checked credits and room in the outbox.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -73,7 +73,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         };
         queue.outbox.push_write(write, bytes);
     }
-    // Invalidates the key of failed commands too.
+    // The key of a failed command is invalidated, too.
     let rkey = request.sqe.dptr.invalidate_rkey();
     let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
         Some(rkey) => Operation::SendWithInvalidate { rkey },
@@ -175,8 +175,8 @@ pub(in crate::reactor) fn fail(
     finish(queues, io, now, id, status.with_more(), result);
 }
 
-/// Completes both commands of a pair, in order, of which `id` ended with `status`. Neither must be
-/// with a device or disk.
+/// Completes both commands of a pair in order, after `id` ended with `status`. Neither command may
+/// be at a device or disk.
 #[cold]
 fn finish_pair(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let separated = queues.requests.separate(id);

@@ -90,7 +90,7 @@ fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) 
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // Keeps the cost at the last limiter, which most queues share.
+        // The result is the cost at the last limiter, because the most queues share it.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,

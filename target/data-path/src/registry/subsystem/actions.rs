@@ -170,7 +170,7 @@ impl SubsystemShared {
     }
 
     pub(super) fn report_control(&self, message: ControlMessage) {
-        // Fails only after the end of the control plane.
+        // Sending fails only after the control plane has ended.
         let _ = self.control.send(message);
     }
 }

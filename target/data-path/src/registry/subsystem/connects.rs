@@ -63,7 +63,8 @@ impl SubsystemState {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // The lock is held: a later removal of the listener finds and disconnects the controller.
+        // The lock is held, so that a later removal of the listener finds and disconnects the
+        // controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }

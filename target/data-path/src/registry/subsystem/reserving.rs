@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::registry::{ControlMessage, ControllerShared, Message, QueueAddress, ReservationStep};
 use crate::reservations::Wish;
 
-/// Owner of administrators' changes; associations count from 0.
+/// Owner ID of changes by administrators. IDs of associations count from 0.
 const ADMINISTRATOR: u64 = u64::MAX;
 
 impl SubsystemShared {
@@ -155,7 +155,8 @@ impl SubsystemShared {
         }
     }
 
-    /// A reload may have given the NSID to another disk.
+    /// Returns whether the subsystem still exports the namespace. A reload may have given its NSID
+    /// to another disk.
     fn exports(&self, namespace: &Namespace) -> bool {
         let exported = self.namespaces();
         let exported = exported.get(namespace.nsid);
@@ -163,7 +164,8 @@ impl SubsystemShared {
         exported.is_some_and(|of| Arc::ptr_eq(of, namespace.reserving()))
     }
 
-    /// A command of an association that has ended must not be executed: its host may have sent it again.
+    /// Returns whether the association still exists. A command of an ended association must not be
+    /// executed, because its host may have sent it again.
     fn is_live(&self, controller: &Arc<ControllerShared>) -> bool {
         let is_over = controller.is_over(self.now().as_nanos() as u64);
         let state = self.lock();
