@@ -1,7 +1,8 @@
 //! Cross-Controller Reset: a host ends its association on another path.
 
 use super::*;
-use cairn_initiator::{Event, Notice};
+use cairn_initiator::multipath::{Multipath, MultipathOptions, PathTicket};
+use cairn_initiator::{Event, HostError, Notice, Recovery};
 use nvme_proto::wire::cross_reset::{
     CrossResetEntry, CrossResetLogHeader, CrossResetState, Instance,
 };
@@ -113,4 +114,122 @@ fn a_stranger_resets_nothing() {
     let refused = bed.resets(&mut stranger, &victim);
     assert_eq!(refused, Err(Status::INVALID_FIELD));
     bed.writes(&mut first, 3);
+}
+
+/// Returns a multipath host with one of two paths, and its write, which the disk holds for the lost path.
+fn lost_path(bed: &mut Bed, write_hold: Option<Duration>) -> (Multipath, PathTicket) {
+    let locals = [IpAddr::from([192, 0, 2, 2]), IpAddr::from([192, 0, 2, 3])];
+    let paths = locals.map(|local| {
+        let options = HostOptions {
+            local: Some(local),
+            recovery: Recovery::NONE,
+            ..bed.options("two-paths", 60_000)
+        };
+        let device = bed.network.device_for(options.remote, options.local);
+        (device.unwrap(), options)
+    });
+    let now = bed.clock.now();
+    let options = MultipathOptions {
+        write_hold,
+        ..MultipathOptions::new(1)
+    };
+    let mut disk = Multipath::begin(paths, options, now).unwrap();
+    bed.disk_until(&mut disk, |_, disk| disk.paths().all(|path| path.usable));
+    bed.disk.hold(Operation::Write);
+    let old = bed.submits(&mut disk, 1);
+    bed.disk_until(&mut disk, |bed, _| bed.disk.waiting(Operation::Write) > 0);
+    bed.disk.hold_no_more(Operation::Write);
+    let lost = disk.paths().position(|path| path.outstanding > 0).unwrap();
+    bed.network.unplug(locals[lost]);
+    bed.disk_until(&mut disk, |_, disk| !disk.paths().all(|path| path.usable));
+    (disk, old)
+}
+
+impl Bed {
+    fn submits(&mut self, disk: &mut Multipath, value: u8) -> PathTicket {
+        let mut buffer = disk.buffer(BLOCK).unwrap();
+        buffer.write(0, &[value; BLOCK]);
+        let write = command::write(0, 3, 1);
+        disk.submit(write, Data::whole(buffer)).unwrap()
+    }
+
+    fn disk_until(&mut self, disk: &mut Multipath, done: impl Fn(&Self, &Multipath) -> bool) {
+        for _ in 0..TURNS_MAX {
+            self.target.step();
+            disk.poll(self.clock.now());
+            self.jump(MOMENT);
+            if done(self, disk) {
+                return;
+            }
+        }
+        panic!("it did not come about: {disk:?}");
+    }
+}
+
+#[test]
+fn a_multipath_host_writes_again_when_the_disk_of_the_lost_path_lets_go() {
+    for moments in [0, 4000] {
+        let mut bed = Bed::new("reset-by-multipath");
+        let (mut disk, old) = lost_path(&mut bed, None);
+        let lost = bed.clock.now();
+        bed.disk_until(&mut disk, |_, disk| disk.waiting() == 1);
+        for _ in 0..moments {
+            bed.disk_until(&mut disk, |_, _| true);
+            assert!(disk.waiting() == 1, "a write overtook the held one");
+        }
+        bed.disk.release(Operation::Write);
+        let released = bed.clock.now();
+        bed.disk_until(&mut disk, |_, disk| disk.outstanding() == 0);
+        let took = bed.clock.now() - released;
+        println!("{took:?} from the release of the disk to the answer of the held write");
+        assert!(
+            bed.clock.now() - lost < Duration::from_secs(60),
+            "KATO passed"
+        );
+        let new = bed.submits(&mut disk, 2);
+        bed.disk_until(&mut disk, |_, disk| disk.outstanding() == 0);
+        for ticket in [old, new] {
+            let answer = disk.take(ticket).unwrap().answer.unwrap();
+            assert_eq!(answer.cqe.status(), Status::SUCCESS);
+        }
+        bed.pass(Duration::from_secs(1));
+        assert!(bed.block(3) == [2; BLOCK]);
+    }
+}
+
+#[test]
+fn a_multipath_host_waits_if_the_other_path_is_lost_as_well() {
+    let mut bed = Bed::new("reset-both-lost");
+    let (mut disk, _) = lost_path(&mut bed, None);
+    for local in [2, 3] {
+        bed.network.unplug(IpAddr::from([192, 0, 2, local]));
+    }
+    bed.disk.release(Operation::Write);
+    for _ in 0..2000 {
+        bed.disk_until(&mut disk, |_, _| true);
+    }
+    assert_eq!(disk.waiting(), 1, "no reset was confirmed");
+    bed.jump(Duration::from_secs(2 * 60 + 2));
+    bed.disk_until(&mut disk, |_, disk| disk.outstanding() == 0);
+    while let Some((_, ended)) = disk.reap() {
+        assert!(matches!(ended.answer, Err(HostError::NoPath { .. })));
+    }
+}
+
+#[test]
+fn an_answer_after_the_end_of_the_wait_changes_nothing() {
+    let mut bed = Bed::new("reset-too-late");
+    let (mut disk, old) = lost_path(&mut bed, Some(Duration::from_millis(10)));
+    bed.disk_until(&mut disk, |_, disk| disk.waiting() == 1);
+    bed.disk_until(&mut disk, |_, disk| disk.waiting() == 0);
+    for _ in 0..4000 {
+        bed.disk_until(&mut disk, |_, _| true);
+    }
+    assert_eq!(disk.outstanding(), 1, "the target orders both writes");
+    bed.disk.release(Operation::Write);
+    bed.disk_until(&mut disk, |_, disk| disk.outstanding() == 0);
+    let answer = disk.take(old).unwrap().answer.unwrap();
+    assert_eq!(answer.cqe.status(), Status::SUCCESS);
+    bed.pass(Duration::from_secs(1));
+    assert!(bed.block(3) == [1; BLOCK]);
 }
