@@ -1,5 +1,6 @@
 //! Constructors of submission queue entries, to which submission adds CID and data pointer.
 
+use nvme_proto::wire::cross_reset::Instance;
 use nvme_proto::wire::feature::{GetFeaturesCdw10, Select, SetFeaturesCdw10};
 use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
@@ -70,6 +71,14 @@ pub fn set_features(fid: u8, nsid: u32, cdw11: u32) -> Sqe {
 pub fn abort(sqid: u16, cid: u16) -> Sqe {
     let mut sqe = plain(AdminOpcode::ABORT.0, 0);
     sqe.cdw10 = U32::new(u32::from(sqid) | u32::from(cid) << 16);
+    sqe
+}
+
+/// Cross-Controller Reset of another controller of this host.
+#[must_use]
+pub fn cross_controller_reset(instance: &Instance) -> Sqe {
+    let mut sqe = plain(AdminOpcode::CROSS_CONTROLLER_RESET.0, 0);
+    instance.put(&mut sqe);
     sqe
 }
 

@@ -1,3 +1,4 @@
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::ops::RangeInclusive;
 
@@ -6,6 +7,7 @@ use crate::discovery::DiscoveryLog;
 use crate::limits::Limits;
 use crate::namespace::Namespaces;
 use crate::wire::Nqn;
+use crate::wire::cross_reset::Instance;
 use crate::wire::fabrics::CNTLID_MAX;
 
 /// Configuration of a subsystem.
@@ -100,6 +102,7 @@ pub(crate) struct Common {
     pub(crate) namespaces: Namespaces,
     pub(crate) health: Health,
     pub(crate) discovery: DiscoveryLog,
+    pub(crate) departed: Departed,
 }
 
 impl Common {
@@ -113,5 +116,22 @@ impl Common {
 
     pub(crate) fn has_write_cache(&self) -> bool {
         self.settings.volatile_write_cache
+    }
+}
+
+/// Instances of a subsystem that have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Departed(VecDeque<Instance>);
+
+impl Departed {
+    const MAX: usize = 1024;
+
+    pub(crate) fn add(&mut self, instance: Instance) {
+        self.0.truncate(Self::MAX - 1);
+        self.0.push_front(instance);
+    }
+
+    pub(crate) fn has(&self, instance: &Instance) -> bool {
+        self.0.contains(instance)
     }
 }

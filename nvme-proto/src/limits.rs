@@ -64,6 +64,15 @@ pub const ASYNC_EVENT_REQUESTS: usize = 4;
 /// Maximum Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
+/// Maximum Cross-Controller Resets in progress (CCRL), by each controller.
+pub const CROSS_RESETS: usize = 4;
+
+/// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
+pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
+
+/// Milliseconds after which an unfinished Cross-Controller Reset is answered, and entered in the log.
+pub const CROSS_RESET_ANSWER_MS: u64 = 500;
+
 /// Entries of the Error Information log (ELPE is 0-based).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 

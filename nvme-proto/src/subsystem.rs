@@ -15,15 +15,17 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::common::Common;
+use crate::common::{Common, Departed};
 use crate::controller::error_log::Failure;
+use crate::controller::refusal::byte;
 use crate::controller::{
-    Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
-    identify,
+    Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Fate, Host, Outcome,
+    Refusal, identify,
 };
 use crate::discovery::DiscoveryLog;
 use crate::io::IoLimits;
 use crate::namespace::{Namespace, Namespaces};
+use crate::wire::cross_reset::Instance;
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
@@ -100,9 +102,17 @@ pub struct Connected {
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// QIDs of I/O queues whose admin queue is closed, by CNTLID; these CNTLIDs are still in use.
-    closing: BTreeMap<u16, BTreeSet<u16>>,
+    /// Controllers whose admin queue is closed, by CNTLID; these CNTLIDs are still in use.
+    closing: BTreeMap<u16, Closing>,
     last_cntlid: u16,
+}
+
+#[derive(Debug)]
+struct Closing {
+    /// QIDs of I/O queues.
+    queues: BTreeSet<u16>,
+    host: Host,
+    instance: Option<Instance>,
 }
 
 impl Subsystem {
@@ -155,6 +165,7 @@ impl Subsystem {
             namespaces: Namespaces::default(),
             health: Health::default(),
             discovery,
+            departed: Departed::default(),
         };
         Self {
             common,
@@ -369,22 +380,40 @@ impl Subsystem {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        if qid != 0 {
-            if let Some(controller) = self.controllers.get_mut(&cntlid) {
-                controller.remove_io_queue(&self.common, qid, now, actions);
-            } else if let Some(queues) = self.closing.get_mut(&cntlid) {
-                queues.remove(&qid);
-                if queues.is_empty() {
-                    self.closing.remove(&cntlid);
-                }
+        let departed = if qid == 0 {
+            self.admin_disconnected(cntlid, actions)
+        } else if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.remove_io_queue(&mut self.common, qid, now, actions);
+            None
+        } else if let Some(closing) = self.closing.get_mut(&cntlid) {
+            closing.queues.remove(&qid);
+            let is_last = closing.queues.is_empty();
+            let gone = is_last.then(|| self.closing.remove(&cntlid)).flatten();
+            gone.and_then(|gone| gone.instance)
+        } else {
+            None
+        };
+        if let Some(instance) = departed {
+            self.common.departed.add(instance);
+            for controller in self.controllers.values_mut() {
+                controller.instance_departed(&instance, actions);
             }
-        } else if let Some(controller) = self.controllers.remove(&cntlid)
-            && controller.io_queues().next().is_some()
-        {
-            self.closing
-                .insert(cntlid, controller.io_queues().collect());
-            actions.push(Action::DisconnectIoQueues { cntlid });
         }
+    }
+
+    fn admin_disconnected(&mut self, cntlid: u16, actions: &mut Vec<Action>) -> Option<Instance> {
+        let controller = self.controllers.remove(&cntlid)?;
+        let closing = Closing {
+            queues: controller.io_queues().collect(),
+            host: *controller.host(),
+            instance: controller.instance(),
+        };
+        if closing.queues.is_empty() {
+            return closing.instance;
+        }
+        self.closing.insert(cntlid, closing);
+        actions.push(Action::DisconnectIoQueues { cntlid });
+        None
     }
 }
 
@@ -405,14 +434,50 @@ impl Subsystem {
         command
             .transfer()
             .assert_matches(exchange.data_in, exchange.data_out);
+        if let AdminCommand::CrossControllerReset(instance) = command {
+            return self.cross_reset(cntlid, cid, *instance, exchange.now, actions);
+        }
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => {
                 controller.execute(&mut self.common, cid, command, exchange, actions)
             }
-            None => {
-                let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
-                Outcome::Complete(refusal.completion(cid))
-            }
+            None => ended(cid),
+        }
+    }
+
+    fn cross_reset(
+        &mut self,
+        cntlid: u16,
+        cid: u16,
+        instance: Instance,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Outcome {
+        let fate = self.fate(cntlid, &instance);
+        let Some(controller) = self.controllers.get_mut(&cntlid) else {
+            return ended(cid);
+        };
+        let outcome = controller.cross_reset(cid, instance, fate, now);
+        if outcome == Outcome::Parked {
+            self.reset_instance(&instance, actions);
+        }
+        outcome
+    }
+
+    /// Looks for an instance that controller `source` may reset: another one of the same host.
+    fn fate(&self, source: u16, instance: &Instance) -> Result<Fate, Refusal> {
+        let is_it = |of: Option<Instance>| of == Some(*instance);
+        let live = self.controllers.get(&instance.cntlid);
+        let live = live.filter(|controller| is_it(controller.instance()));
+        let closing = self.closing.get(&instance.cntlid);
+        let closing = closing.filter(|closing| is_it(closing.instance));
+        let host = live.map(Controller::host).or(closing.map(|of| &of.host));
+        let own = self.controllers.get(&source).map(Controller::host);
+        let is_self = live.is_some_and(|controller| controller.cntlid() == source);
+        match host {
+            Some(_) if host == own && !is_self => Ok(Fate::Present),
+            None if self.common.departed.has(instance) => Ok(Fate::Departed),
+            _ => Err(Refusal::field(byte::CDW10)),
         }
     }
 
@@ -454,7 +519,7 @@ impl Subsystem {
     /// Handles the result of [`Action::FlushAll`]; `intact` is false after data loss.
     pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.flushed(&self.common, intact, now, actions);
+            controller.flushed(&mut self.common, intact, now, actions);
         }
     }
 }
@@ -463,10 +528,10 @@ impl Subsystem {
     /// Time at which [`Self::poll`] must be called.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.controllers().filter_map(Controller::deadline).min()
+        self.controllers().filter_map(Controller::poll_at).min()
     }
 
-    /// Checks the keep alive timers of all controllers; `last` returns the time of a controller's
+    /// Checks the timers of all controllers; `last` returns the time of a controller's
     /// last command on any queue.
     pub fn poll(
         &mut self,
@@ -476,6 +541,7 @@ impl Subsystem {
     ) {
         for (&cntlid, controller) in &mut self.controllers {
             controller.end_if_over(now, || last(cntlid), actions);
+            controller.answer_late_resets(now, actions);
         }
     }
 
@@ -493,4 +559,9 @@ impl Subsystem {
             controller.end_if_over(now, last, actions);
         }
     }
+}
+
+fn ended(cid: u16) -> Outcome {
+    let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
+    Outcome::Complete(refusal.completion(cid))
 }

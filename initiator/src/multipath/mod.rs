@@ -18,6 +18,7 @@
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
 
 mod blocking;
+mod cross_reset;
 mod ios;
 mod path;
 mod polling;
@@ -39,6 +40,7 @@ use crate::event::Event;
 use crate::options::HostOptions;
 use crate::queue::{Ended, Unsent};
 
+use cross_reset::CrossReset;
 use ios::Ios;
 use path::Path;
 
@@ -130,6 +132,8 @@ pub struct Multipath {
     set: PathSet,
     ios: Ios,
     doubts: Doubts,
+    resets: Vec<CrossReset>,
+    eras: u64,
     options: MultipathOptions,
     namespace: Option<Namespace>,
     events: VecDeque<(usize, PathEvent)>,
@@ -158,6 +162,8 @@ impl Multipath {
             set: PathSet::new(options.policy),
             ios: Ios::new(options.depth),
             doubts: Doubts::new(usize::from(options.depth).max(1)),
+            resets: Vec::new(),
+            eras: 0,
             options,
             namespace: None,
             events: VecDeque::new(),

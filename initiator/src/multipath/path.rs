@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nvme_proto::host::multipath::{AnaLog, AnaLogError, time_in_doubt};
 use nvme_proto::host::requeue;
 use nvme_proto::host::{AssociationState, Notice};
+use nvme_proto::wire::cross_reset::Instance;
 use nvme_proto::wire::identify::{Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace};
 use nvme_proto::wire::log::{AnaState, LogPage};
 use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
@@ -78,6 +79,12 @@ pub(super) struct Path {
     pub(super) in_question: bool,
     pub(super) commands: u64,
     owners: Vec<Vec<u16>>,
+    /// Number of the connection, unique among all paths.
+    pub(super) era: u64,
+    /// Instance of the controller since it was live, until it is lost.
+    pub(super) instance: Option<Instance>,
+    /// True if the lost controller executes no command any more.
+    pub(super) is_reset: bool,
 }
 
 impl Path {
@@ -100,6 +107,9 @@ impl Path {
             in_question: false,
             commands: 0,
             owners,
+            era: 0,
+            instance: None,
+            is_reset: false,
         })
     }
 

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{Choice, Link, Verdict, judge, judge_loss};
 use nvme_proto::host::{AssociationState, Notice};
+use nvme_proto::wire::cross_reset::Instance;
 
 use super::path::Answer;
 use super::{Identity, Multipath, Namespace, PathEvent};
@@ -31,6 +32,7 @@ impl Multipath {
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
+        progress |= self.advance_resets();
         progress | self.dispatch()
     }
 
@@ -40,7 +42,9 @@ impl Multipath {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
         let pause = self.ios.next_pause(self.time());
         let retries = self.paths.iter().filter_map(|path| path.asks_at());
-        let own = [self.set.deadline(), doubts, pause].into_iter().flatten();
+        let look = self.next_look();
+        let own = [self.set.deadline(), doubts, pause, look];
+        let own = own.into_iter().flatten();
         let own = own.chain(retries).min();
         let own = own.map(|at| self.origin + at);
         let paths = self.paths.iter().filter_map(super::Path::next_deadline);
@@ -55,7 +59,12 @@ impl Multipath {
                 Event::Live { .. } => {
                     self.set.set_link(index, Link::Reconnecting);
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
+                    self.eras += 1;
+                    (path.era, path.is_reset) = (self.eras, false);
+                    path.instance = Instance::of(path.controller.identity());
                 }
+                Event::Lost(_) | Event::Gone(Some(_)) => self.path_lost(index),
+                Event::Notice(Notice::CrossControllerReset) => self.reset_noticed(index),
                 Event::FailFast => self.set.set_fails_fast(index),
                 // The path is not used until the namespace has been identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
@@ -162,10 +171,12 @@ impl Multipath {
             Ok(response) => judge(response.cqe.status(), &io.sqe, io.failovers),
             Err(_) => judge_loss(&io.sqe),
         };
-        if answer.is_err() {
+        let path = &self.paths[index];
+        if answer.is_err() && !path.is_reset {
             let hold = self.options.write_hold;
-            let hold = hold.unwrap_or_else(|| self.paths[index].time_in_doubt());
-            self.doubts.add(&io.sqe, self.time() + hold);
+            let hold = hold.unwrap_or_else(|| path.time_in_doubt());
+            let until = self.time() + hold;
+            self.doubts.add_from(path.era, &io.sqe, until);
         }
         match verdict {
             Verdict::Caller => self.ios.answer(slot, answer),

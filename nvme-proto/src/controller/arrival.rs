@@ -21,12 +21,14 @@ pub struct Arrival<'a> {
     pub peer: Option<Peer>,
     /// Port number, for [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
+    /// Random number, from which CIU and CIRN follow.
+    pub random: u64,
     /// ANA states of the port.
     pub ana: &'a AnaStates,
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates an arrival at port 0 without known addresses.
+    /// Creates an arrival at port 0 without known addresses and random number.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {
@@ -35,6 +37,7 @@ impl<'a> Arrival<'a> {
             local: None,
             peer: None,
             port: 0,
+            random: 0,
             ana,
         }
     }

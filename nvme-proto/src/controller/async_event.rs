@@ -16,7 +16,7 @@ use crate::wire::aen::AsyncEvent;
 use super::{Completion, Refusal};
 
 /// Events in order of delivery.
-const KINDS: [AsyncEvent; 9] = [
+const KINDS: [AsyncEvent; 10] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
     AsyncEvent::SMART_RELIABILITY,
@@ -25,6 +25,7 @@ const KINDS: [AsyncEvent; 9] = [
     AsyncEvent::NOTICE_NAMESPACE_CHANGED,
     AsyncEvent::NOTICE_ANA_CHANGED,
     AsyncEvent::NOTICE_DISCOVERY_CHANGED,
+    AsyncEvent::NOTICE_CROSS_CONTROLLER_RESET,
     AsyncEvent::RESERVATION_LOG_AVAILABLE,
 ];
 

@@ -1,6 +1,7 @@
 //! Parser of admin commands.
 
 use crate::transfer::DataTransfer;
+use crate::wire::cross_reset::Instance;
 use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
 use crate::wire::feature::{Feature, GetFeaturesCdw10, HostIdentifier, Select, SetFeaturesCdw10};
 use crate::wire::identify::{Cns, IDENTIFY_BYTES, IdentifyCdw10, IdentifyCdw11};
@@ -68,6 +69,8 @@ pub enum AdminCommand {
     SetFeatures(SetFeatures),
     /// Get Features.
     GetFeatures(GetFeatures),
+    /// Cross-Controller Reset of an instance.
+    CrossControllerReset(Instance),
     /// Asynchronous Event Request.
     AsyncEventRequest,
     /// Keep Alive.
@@ -204,6 +207,9 @@ impl AdminCommand {
             }
             AdminOpcode::SET_FEATURES => Ok(Self::SetFeatures(SetFeatures::parse(sqe))),
             AdminOpcode::GET_FEATURES => GetFeatures::parse(sqe).map(Self::GetFeatures),
+            AdminOpcode::CROSS_CONTROLLER_RESET => {
+                Ok(Self::CrossControllerReset(Instance::of_command(sqe)))
+            }
             AdminOpcode::ASYNC_EVENT_REQUEST => Ok(Self::AsyncEventRequest),
             AdminOpcode::KEEP_ALIVE => Ok(Self::KeepAlive),
             AdminOpcode::FABRICS => Self::parse_fabrics(sqe),
@@ -256,6 +262,7 @@ impl AdminCommand {
                 length => Transfer::ToHost { length },
             },
             Self::Abort { .. }
+            | Self::CrossControllerReset(_)
             | Self::AsyncEventRequest
             | Self::KeepAlive
             | Self::PropertyGet { .. }

@@ -119,6 +119,7 @@ impl Features {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
             AsyncEvent::NOTICE_ANA_CHANGED => self.events.ana_change(),
+            AsyncEvent::NOTICE_CROSS_CONTROLLER_RESET => self.events.cross_controller_reset(),
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
@@ -402,12 +403,13 @@ impl Features {
 }
 
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
+    let offered = AsyncEventConfig(0).with_cross_controller_reset(true);
     match kind {
-        Kind::Nvm => AsyncEventConfig(0)
+        Kind::Nvm => offered
             .with_smart(0xff)
             .with_namespace_attribute(true)
             .with_ana_change(true),
-        Kind::Discovery => AsyncEventConfig(0).with_discovery_change(true),
+        Kind::Discovery => offered.with_discovery_change(true),
     }
 }
 

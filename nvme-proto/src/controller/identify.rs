@@ -6,7 +6,7 @@ use crate::common::{Common, Kind};
 use crate::io::{COPY_RANGES_MAX, CopyFormat, IoLimits};
 use crate::limits::{
     ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, COMMAND_QUIESCE_MS,
-    ERROR_LOG_ENTRIES, KAS,
+    CROSS_RESETS, ERROR_LOG_ENTRIES, KAS,
 };
 use crate::namespace::{Atomic, Namespace, NsidSet};
 use crate::wire::identify::{
@@ -148,6 +148,11 @@ impl Controller {
             .set((CAPSULE_HEADER_BYTES + limits.in_capsule_bytes) / 16);
         id.iorcsz.set(IORCSZ);
         id.msdbd = 1;
+        if let Some(instance) = self.instance() {
+            id.ciu = instance.ciu;
+            id.cirn.set(instance.cirn);
+        }
+        id.ccrl = CROSS_RESETS as u8;
         match common.kind() {
             Kind::Nvm => {
                 fill_nvm_controller(common, &self.seen, id);

@@ -3,9 +3,12 @@
 //! The association ends if no command arrives on any queue for KATO (CTRATT.TBKAS). After KATO and
 //! CQT without contact, a host may assume that its commands are no longer executed.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::limits;
+
+use super::{Action, Controller, Termination};
 
 /// Result of a timer check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,50 @@ impl KeepAlive {
             return Verdict::Alive;
         }
         Verdict::Expired
+    }
+}
+
+impl Controller {
+    /// Time at which the association ends without another admin command.
+    ///
+    /// `None` without a limit, or if the association is ending. Commands on I/O queues also extend the time, but are
+    /// not known here.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        if self.condemned {
+            None
+        } else {
+            self.keep_alive.deadline()
+        }
+    }
+
+    /// Time at which [`Subsystem::poll`](crate::subsystem::Subsystem::poll) must be called for this controller.
+    #[must_use]
+    pub fn poll_at(&self) -> Option<Duration> {
+        let times = [self.deadline(), self.cross_resets.deadline()];
+        times.into_iter().flatten().min()
+    }
+
+    /// Time of the last known command, and how long the association lasts after it, if limited.
+    ///
+    /// `None` if the association is ending.
+    #[must_use]
+    pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
+        (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
+    }
+
+    /// `last` returns the time of the last command on any queue.
+    pub(crate) fn end_if_over(
+        &mut self,
+        now: Duration,
+        last: impl FnOnce() -> Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.condemned && self.keep_alive.check(now, last) == Verdict::Expired {
+            self.condemn();
+            let (cntlid, reason) = (self.cntlid, Termination::KeepAliveExpired);
+            actions.push(Action::Terminate { cntlid, reason });
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod authentication;
 mod changed;
 pub mod command;
 pub mod connect;
+mod cross_reset;
 pub mod error_log;
 mod features;
 pub(crate) mod identify;
@@ -48,9 +49,10 @@ use crate::wire::{Cqe, Status};
 use abort::Aborts;
 use async_event::AsyncEvents;
 use changed::ChangedNamespaces;
+use cross_reset::{CrossResets, Identity};
 use error_log::{ErrorLog, Failure};
 use features::Features;
-use keep_alive::{KeepAlive, Verdict};
+use keep_alive::KeepAlive;
 use properties::{Properties, Transition};
 use protection::Protecting;
 use reservation::ReservationNotices;
@@ -61,6 +63,7 @@ pub use arrival::{Arrival, Peer};
 pub use authentication::{AUTHENTICATION_BYTES_MAX, AuthenticationRequest};
 pub use command::{AdminCommand, Transfer};
 pub use connect::ConnectRequest;
+pub(crate) use cross_reset::Fate;
 pub use log_page::SmartCounters;
 pub use refusal::Refusal;
 
@@ -204,6 +207,8 @@ pub enum Termination {
     Disconnected,
     /// The association lost state through a fault of the target.
     TargetFault,
+    /// The host reset the controller through another controller.
+    CrossControllerReset,
 }
 
 /// Inputs and data buffers of an admin command.
@@ -243,6 +248,8 @@ pub struct Controller {
     reservation_notices: ReservationNotices,
     errors: ErrorLog,
     changed_namespaces: ChangedNamespaces,
+    identity: Identity,
+    cross_resets: CrossResets,
 }
 
 impl Controller {
@@ -277,6 +284,8 @@ impl Controller {
             reservation_notices: ReservationNotices::default(),
             errors: ErrorLog::default(),
             changed_namespaces: ChangedNamespaces::default(),
+            identity: Identity::new(cntlid, arrival.random),
+            cross_resets: CrossResets::default(),
         }
     }
 
@@ -323,41 +332,6 @@ impl Controller {
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()
-    }
-
-    /// Time at which the association ends without another admin command.
-    ///
-    /// `None` without a limit, or if the association is ending. Commands on I/O queues also extend the time, but are
-    /// not known here.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
-        if self.condemned {
-            None
-        } else {
-            self.keep_alive.deadline()
-        }
-    }
-
-    /// Time of the last known command, and how long the association lasts after it, if limited.
-    ///
-    /// `None` if the association is ending.
-    #[must_use]
-    pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
-        (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
-    }
-
-    /// `last` returns the time of the last command on any queue.
-    pub(crate) fn end_if_over(
-        &mut self,
-        now: Duration,
-        last: impl FnOnce() -> Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        if !self.condemned && self.keep_alive.check(now, last) == Verdict::Expired {
-            self.condemn();
-            let (cntlid, reason) = (self.cntlid, Termination::KeepAliveExpired);
-            actions.push(Action::Terminate { cntlid, reason });
-        }
     }
 
     pub(crate) fn condemn(&mut self) -> bool {
@@ -442,7 +416,7 @@ impl Controller {
     /// After the last I/O queue is closed, a pending reset or shutdown continues.
     pub(crate) fn remove_io_queue(
         &mut self,
-        common: &Common,
+        common: &mut Common,
         qid: u16,
         now: Duration,
         actions: &mut Vec<Action>,
@@ -464,7 +438,7 @@ impl Controller {
 
     pub(crate) fn flushed(
         &mut self,
-        common: &Common,
+        common: &mut Common,
         intact: bool,
         now: Duration,
         actions: &mut Vec<Action>,
@@ -517,6 +491,7 @@ impl Controller {
                 self.apply(common, transition, now, actions);
                 0
             }
+            AdminCommand::CrossControllerReset(_) => unreachable!("the subsystem executes it"),
             AdminCommand::AsyncEventRequest => {
                 self.events.park(cid)?;
                 return Ok(Outcome::Parked);
@@ -530,14 +505,19 @@ impl Controller {
 
     fn apply(
         &mut self,
-        common: &Common,
+        common: &mut Common,
         transition: Transition,
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
         match transition {
             Transition::None => {}
-            Transition::Enabled => self.keep_alive.set_running(true, now),
+            Transition::Enabled => {
+                self.keep_alive.set_running(true, now);
+                if let Some(former) = self.identity.enabled() {
+                    common.departed.add(former);
+                }
+            }
             Transition::DrainQueues => {
                 self.keep_alive.set_running(false, now);
                 actions.push(Action::DisconnectIoQueues {
@@ -569,6 +549,7 @@ impl Controller {
         self.protecting.clear();
         self.reservation_notices.reset();
         self.changed_namespaces.clear();
+        self.cross_resets = CrossResets::default();
         if common.has_write_cache() {
             actions.push(Action::SetWriteCache {
                 cntlid: self.cntlid,

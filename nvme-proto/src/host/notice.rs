@@ -13,6 +13,8 @@ pub enum Notice {
     NamespacesChanged,
     /// ANA states changed (log page 0Ch).
     AnaChanged,
+    /// A Cross-Controller Reset completed (log page 1Eh).
+    CrossControllerReset,
     /// The discovery log changed (log page 70h).
     DiscoveryChanged,
     /// The controller activates firmware and may pause (log page 03h).
@@ -25,13 +27,14 @@ pub enum Notice {
     Other(AsyncEvent),
 }
 
-/// Events handled by this host and by Linux.
+/// Events handled by this host: those of Linux, and Cross-Controller Reset.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)
         .with_namespace_attribute(true)
         .with_firmware_activation(true)
         .with_ana_change(true)
+        .with_cross_controller_reset(true)
         .with_discovery_change(true)
 }
 
@@ -43,6 +46,7 @@ impl From<AsyncEvent> for Notice {
             (AsyncEvent::TYPE_NOTICE, 0x00) => Self::NamespacesChanged,
             (AsyncEvent::TYPE_NOTICE, 0x01) => Self::FirmwareActivation,
             (AsyncEvent::TYPE_NOTICE, 0x03) => Self::AnaChanged,
+            (AsyncEvent::TYPE_NOTICE, 0xf4) => Self::CrossControllerReset,
             (AsyncEvent::TYPE_NOTICE, 0xf0) => Self::DiscoveryChanged,
             _ => Self::Other(event),
         }
@@ -72,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_is_that_of_linux() {
-        assert_eq!(all_notices().0, 0x8000_0b00);
+    fn the_mask_has_the_events_of_linux() {
+        assert_eq!(all_notices().0, 0x8010_0b00);
     }
 }

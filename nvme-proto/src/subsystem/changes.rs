@@ -8,6 +8,7 @@ use crate::namespace::{Namespace, NamespaceError};
 use crate::reservation::{HostId, Notice};
 use crate::wire::Status;
 use crate::wire::aen::AsyncEvent;
+use crate::wire::cross_reset::Instance;
 
 impl Subsystem {
     /// Adds a namespace visible to every host.
@@ -255,6 +256,11 @@ impl Subsystem {
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(faulty, Termination::TargetFault, actions);
+    }
+
+    pub(super) fn reset_instance(&mut self, instance: &Instance, actions: &mut Vec<Action>) {
+        let of_it = |controller: &Controller| controller.instance() == Some(*instance);
+        self.terminate(of_it, Termination::CrossControllerReset, actions);
     }
 
     /// Sets listeners and subsystems of the discovery log. If the log changed, hosts with a persistent connection

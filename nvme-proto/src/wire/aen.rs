@@ -43,6 +43,8 @@ impl AsyncEvent {
     pub const NOTICE_FIRMWARE_ACTIVATION: Self = Self::new(Self::TYPE_NOTICE, 0x01, 0x03);
     /// Notice: asymmetric namespace access changed.
     pub const NOTICE_ANA_CHANGED: Self = Self::new(Self::TYPE_NOTICE, 0x03, 0x0c);
+    /// Notice: a Cross-Controller Reset completed (log page 1Eh).
+    pub const NOTICE_CROSS_CONTROLLER_RESET: Self = Self::new(Self::TYPE_NOTICE, 0xf4, 0x1e);
     /// Notice: the discovery log page changed.
     pub const NOTICE_DISCOVERY_CHANGED: Self = Self::new(Self::TYPE_NOTICE, 0xf0, 0x70);
 

@@ -215,6 +215,8 @@ bitfields! {
         endurance_group with_endurance_group = 14 (reports "events of endurance groups");
         /// NNSSN: normal subsystem shutdown.
         subsystem_shutdown with_subsystem_shutdown = 15 (reports "events of a shutdown of the NVM subsystem");
+        /// CCRCN: Cross-Controller Reset completed notices (Base 2.3).
+        cross_controller_reset with_cross_controller_reset = 20 (reports "events of Cross-Controller Resets");
         /// DLPCN: discovery log change notices.
         discovery_change with_discovery_change = 31 (reports "events of a changed discovery log");
     }

@@ -20,6 +20,7 @@ codes! {
     0x05 COMMAND_EFFECTS "Commands Supported and Effects";
     0x0c ANA "Asymmetric Namespace Access";
     0x12 FEATURE_EFFECTS "Feature Identifiers Supported and Effects";
+    0x1e CROSS_CONTROLLER_RESET "Cross-Controller Reset";
     0x70 DISCOVERY "Discovery";
     0x80 RESERVATION_NOTIFICATION "Reservation Notification";
 }

@@ -133,6 +133,7 @@ pub mod aen;
 pub mod bits;
 pub mod cm;
 pub mod cqe;
+pub mod cross_reset;
 pub mod fabrics;
 pub mod feature;
 pub mod identify;

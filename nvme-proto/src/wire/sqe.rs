@@ -30,6 +30,7 @@ codes! {
     0x18 KEEP_ALIVE "Keep Alive";
     0x19 DIRECTIVE_SEND "Directive Send";
     0x1a DIRECTIVE_RECEIVE "Directive Receive";
+    0x38 CROSS_CONTROLLER_RESET "Cross-Controller Reset";
     0x7f FABRICS "Fabrics Command";
     0x80 FORMAT_NVM "Format NVM";
     0x81 SECURITY_SEND "Security Send";

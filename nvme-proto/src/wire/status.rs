@@ -131,6 +131,9 @@ status_codes! {
         0x2a IO_COMMAND_SET_NOT_ENABLED "I/O Command Set Not Enabled";
         0x2b IO_COMMAND_SET_COMBINATION_REJECTED "I/O Command Set Combination Rejected";
         0x2c INVALID_IO_COMMAND_SET "Invalid I/O Command Set";
+        0x3f CROSS_CONTROLLER_RESET_IN_PROGRESS "Cross-Controller Reset in Progress";
+        0x40 CROSS_CONTROLLER_RESET_LOG_FULL "Cross-Controller Reset Log Page Full";
+        0x41 CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED "Cross-Controller Reset Limit Exceeded";
         0x80 CONNECT_INCOMPATIBLE_FORMAT
             "Connect Incompatible Format, or Conflicting Attributes" or CONFLICTING_ATTRIBUTES;
         0x81 CONNECT_CONTROLLER_BUSY

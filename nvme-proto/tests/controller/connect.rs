@@ -250,6 +250,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
             local: None,
             peer: Some(peer_of(peer)),
             port: 0,
+            random: 7,
             ana: &AnaStates::default(),
         };
         let connected = subsystem.connect(&request, &arrival);
@@ -287,6 +288,7 @@ fn the_connection_request_must_have_said_the_same() {
             peer: None,
             local: None,
             port: 0,
+            random: 7,
             ana: &AnaStates::default(),
         };
         subsystem
@@ -314,6 +316,7 @@ fn arrival(ana: &AnaStates) -> Arrival<'_> {
         local: None,
         peer: None,
         port: 0,
+        random: 7,
         ana,
     }
 }

@@ -67,7 +67,7 @@ fn linux_requires_a_discovery_controller_to_say_it_is_one() {
     assert_eq!(text(&id.subnqn), DISCOVERY_NQN);
     assert_eq!(id.cntlid.get(), rig.cntlid);
     assert_eq!((id.nn.get(), id.cmic, id.oncs.get(), id.vwc), (0, 0, 0, 0));
-    assert_eq!(id.oaes.get(), 1 << 31);
+    assert_eq!(id.oaes.get(), 1 << 31 | 1 << 20);
     assert_ne!(id.maxcmd.get(), 0);
     assert_eq!(id.sgls.get(), 0x0010_0005);
 }
@@ -362,6 +362,7 @@ fn a_host_receives_the_listeners_of_its_partition() {
             peer: None,
             local: Some(LocalEnd { address, pkey }),
             port: 0,
+            random: 7,
             ana: &AnaStates::default(),
         };
         rig.cntlid = rig.subsystem.connect(&request, &arrival).unwrap().cntlid;
@@ -388,6 +389,7 @@ fn connect_from_nowhere(rig: &mut Rig, name: &str) -> Option<u16> {
         peer: None,
         local: None,
         port: 0,
+        random: 7,
         ana: &AnaStates::default(),
     };
     let connected = rig.subsystem.connect(&request, &arrival);

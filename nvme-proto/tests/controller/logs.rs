@@ -14,7 +14,7 @@ use nvme_proto::wire::{Status, U32};
 use crate::rig::*;
 
 /// Supported log pages and their lengths in bytes.
-const PAGES: [(u8, u64); 10] = [
+const PAGES: [(u8, u64); 11] = [
     (0x00, 1024),
     (0x01, 4096),
     (0x02, 512),
@@ -24,6 +24,7 @@ const PAGES: [(u8, u64); 10] = [
     (ANA, 16 + 32 + 2 * 4),
     (0x12, 1024),
     (0x13, 4096),
+    (0x1e, 4096),
     (0x80, 64),
 ];
 
@@ -262,7 +263,7 @@ fn the_effects_are_those_of_the_commands_there_are() {
     };
     assert_eq!(
         supported(&effects.acs),
-        [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f]
+        [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f]
     );
     assert_eq!(
         supported(&effects.iocs),

@@ -3,6 +3,7 @@
 mod admin;
 mod ana;
 mod connect;
+mod cross_reset;
 mod discovery;
 mod events;
 mod features;

@@ -1,5 +1,6 @@
 //! Test fixture: a subsystem with host and target.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nvme_proto::ana::AnaStates;
@@ -104,6 +105,7 @@ impl Connect {
         subsystem: &mut Subsystem,
         now: Duration,
     ) -> Result<Connected, Refusal> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let request = ConnectRequest::parse(&self.command.into(), &self.data)?;
         let local = Some(LocalEnd {
             address: "192.0.2.1".parse().unwrap(),
@@ -117,6 +119,7 @@ impl Connect {
                 peer: None,
                 local,
                 port: 0,
+                random: NEXT.fetch_add(1, Ordering::Relaxed),
                 ana: &AnaStates::default(),
             },
         )

@@ -138,6 +138,7 @@ impl<'a> Target<'a> {
             peer: None,
             local: None,
             port: 0,
+            random: 7,
             ana: &AnaStates::default(),
         };
         let connected = subsystem.connect(&request, &arrival).unwrap();

@@ -51,7 +51,7 @@ fn the_way_up_is_that_of_linux() {
             "feature 7 10001",
             "connect 1",
             "connect 2",
-            "feature b 900",
+            "feature b 100900",
             "Asynchronous Event Request",
         ]
     );

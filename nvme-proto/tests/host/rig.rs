@@ -262,6 +262,7 @@ impl Rig {
             peer: None,
             local: None,
             port: 0,
+            random: 7,
             ana: &nvme_proto::ana::AnaStates::default(),
         };
         match self.target.connect(&request, &arrival) {

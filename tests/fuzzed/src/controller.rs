@@ -249,6 +249,7 @@ fn connect(
         peer: None,
         local: None,
         port: 0,
+        random: 7,
         ana: &AnaStates::default(),
     };
     subsystem.connect(&request, &arrival).ok()

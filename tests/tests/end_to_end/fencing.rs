@@ -1,6 +1,7 @@
 //! If a host's keep alive timer expires, or a new association replaces the host's association,
 //! older commands must not take effect. The clock is simulated.
 
+mod cross_reset;
 mod epochs;
 mod fused;
 mod order;

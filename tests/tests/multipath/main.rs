@@ -10,10 +10,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::multipath::{Link, Multipath, MultipathOptions, PathEvent, PathState, Policy};
-use cairn_initiator::{Data, Event, Host, HostError, HostOptions, IoQueue, Recovery, command};
+use cairn_initiator::{
+    Controller, Data, Event, Host, HostError, HostOptions, IoQueue, Recovery, command,
+};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
 use cairn_tests::load::Load;
+use nvme_proto::wire::cross_reset::Instance;
 use nvme_proto::wire::log::AnaState;
 
 use process::Process;
@@ -128,6 +131,45 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
         load.verify();
     }
     load.finish().close().unwrap();
+}
+
+/// The path is lost because another controller of the host resets its controller.
+#[test]
+fn writes_of_a_lost_path_go_on_long_before_kato() {
+    const KATO: Duration = Duration::from_secs(60);
+    let target = TestTarget::with_namespaces(&["mem:4MiB block_size = 4096"]);
+    let options = HostOptions {
+        kato_ms: KATO.as_millis() as u32,
+        ..target.options("two-paths")
+    };
+    let paths = [options.clone(), options.clone()];
+    let disk = Multipath::connect(&*target.provider(), paths, MultipathOptions::new(1)).unwrap();
+    let mut load = Load::new(disk);
+    load.run(500);
+    let device = target.provider().device_for(options.remote, options.local);
+    let mut third = Controller::begin(&device.unwrap(), options.clone(), Instant::now()).unwrap();
+    load.run_until("a third controller", |_| {
+        third.poll(Instant::now());
+        third.is_live()
+    });
+    let lost = Instance::of(load.disk.controller(0).identity()).unwrap();
+    let reset = command::cross_controller_reset(&lost);
+    third.submit_admin(reset, Data::None).unwrap();
+    load.run_until("the loss", |load| {
+        third.poll(Instant::now());
+        !path(load, 0).usable
+    });
+    let begin = Instant::now();
+    let end = load.done + 500;
+    load.run_until("writes", |load| {
+        third.poll(Instant::now());
+        load.done >= end && load.disk.waiting() == 0
+    });
+    let took = begin.elapsed();
+    println!("{took:?} from the loss to 500 commands and no held write");
+    assert!(took < KATO, "a reset ends the wait");
+    load.finish().close().unwrap();
+    target.stop();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::wire::feature::Feature;
 use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};
 use crate::wire::{AdminOpcode, NvmOpcode, U32};
 
-const ADMIN: [AdminOpcode; 8] = [
+const ADMIN: [AdminOpcode; 9] = [
     AdminOpcode::GET_LOG_PAGE,
     AdminOpcode::IDENTIFY,
     AdminOpcode::ABORT,
@@ -17,6 +17,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::GET_FEATURES,
     AdminOpcode::ASYNC_EVENT_REQUEST,
     AdminOpcode::KEEP_ALIVE,
+    AdminOpcode::CROSS_CONTROLLER_RESET,
     AdminOpcode::FABRICS,
 ];
 

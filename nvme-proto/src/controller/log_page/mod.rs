@@ -10,9 +10,11 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::common::{Common, Kind};
 use crate::limits::{
-    CHANGED_NAMESPACES_MAX, DISCOVERY_LOG_BYTES, ERROR_LOG_ENTRIES, ana_log_bytes,
+    CHANGED_NAMESPACES_MAX, CROSS_RESET_LOG_ENTRIES, DISCOVERY_LOG_BYTES, ERROR_LOG_ENTRIES,
+    ana_log_bytes,
 };
 use crate::window::Window;
+use crate::wire::cross_reset::{CrossResetEntry, CrossResetLsp};
 use crate::wire::identify::{CSI_NVM, ascii_field};
 use crate::wire::log::{
     AnaGroup, AnaLogHeader, AnaLsp, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, LogPage,
@@ -30,7 +32,7 @@ pub use health::SmartCounters;
 /// Log page 13h (NVMe-MI commands), which is empty, but required by log page 00h.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
-const NVM_PAGES: [LogPage; 10] = [
+const NVM_PAGES: [LogPage; 11] = [
     LogPage::SUPPORTED_LOG_PAGES,
     LogPage::ERROR_INFORMATION,
     LogPage::SMART,
@@ -40,16 +42,18 @@ const NVM_PAGES: [LogPage; 10] = [
     LogPage::ANA,
     LogPage::FEATURE_EFFECTS,
     MI_EFFECTS,
+    LogPage::CROSS_CONTROLLER_RESET,
     LogPage::RESERVATION_NOTIFICATION,
 ];
 
 /// Log pages of discovery controllers (Base, figure 28).
-const DISCOVERY_PAGES: [LogPage; 6] = [
+const DISCOVERY_PAGES: [LogPage; 7] = [
     LogPage::SUPPORTED_LOG_PAGES,
     LogPage::ERROR_INFORMATION,
     LogPage::COMMAND_EFFECTS,
     LogPage::FEATURE_EFFECTS,
     MI_EFFECTS,
+    LogPage::CROSS_CONTROLLER_RESET,
     LogPage::DISCOVERY,
 ];
 
@@ -91,8 +95,16 @@ impl Controller {
             LogPage::ANA => self.put_ana(common, AnaLsp(log.lsp), &mut page),
             LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
             LogPage::RESERVATION_NOTIFICATION => self.reservation_notices.put_log(&mut page),
+            LogPage::CROSS_CONTROLLER_RESET => self.cross_resets.put_log(&mut page),
             LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),
             _ => {}
+        }
+        if log.lid == LogPage::CROSS_CONTROLLER_RESET
+            && CrossResetLsp(log.lsp).rmc()
+            && log.lpo == 0
+            && u64::from(log.length) >= self.cross_resets.log_bytes()
+        {
+            self.cross_resets.remove_completed();
         }
         if !log.rae {
             self.events.clear(log.lid.0);
@@ -126,6 +138,9 @@ impl Controller {
             LogPage::CHANGED_NAMESPACES => CHANGED_NAMESPACES_MAX * size_of::<U32>(),
             LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
             LogPage::RESERVATION_NOTIFICATION => size_of::<NotificationLog>(),
+            LogPage::CROSS_CONTROLLER_RESET => {
+                size_of::<CrossResetEntry>() * (1 + CROSS_RESET_LOG_ENTRIES)
+            }
             LogPage::ANA => return ana_log_bytes(common.limits().namespaces),
             LogPage::DISCOVERY => {
                 let present = common.discovery.length(&self.host, self.local);

@@ -59,6 +59,7 @@ struct Doubt {
     nsid: u32,
     blocks: Range<u64>,
     until: Duration,
+    source: u64,
 }
 
 /// Blocks that commands of lost paths may still change, with expiry times.
@@ -84,6 +85,11 @@ impl Doubts {
 
     /// Records an unanswered command, which the controller may execute until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
+        self.add_from(0, sqe, until);
+    }
+
+    /// Records an unanswered command that [`Self::release`] of `source` removes; 0 is never released.
+    pub fn add_from(&mut self, source: u64, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
         };
@@ -92,6 +98,7 @@ impl Doubts {
             nsid,
             blocks,
             until,
+            source,
         });
     }
 
@@ -107,6 +114,9 @@ impl Doubts {
             let last = self.list.iter().map(|doubt| doubt.until).max();
             doubt.until = last.map_or(doubt.until, |last| last.max(doubt.until));
             (doubt.nsid, doubt.blocks) = (NSID_ALL, EVERYTHING);
+            if self.list.iter().any(|other| other.source != doubt.source) {
+                doubt.source = 0;
+            }
             self.list.clear();
         }
         self.list.push(doubt);
@@ -122,6 +132,18 @@ impl Doubts {
                 let mut list = self.list.iter();
                 list.any(|doubt| same(doubt.nsid) && overlap(&doubt.blocks))
             })
+    }
+
+    /// True if a range of `source` is recorded.
+    #[must_use]
+    pub fn has(&self, source: u64) -> bool {
+        self.list.iter().any(|doubt| doubt.source == source)
+    }
+
+    /// Removes the ranges of `source`: its controller executes no command any more.
+    pub fn release(&mut self, source: u64) {
+        self.list
+            .retain(|doubt| doubt.source == 0 || doubt.source != source);
     }
 
     /// Removes expired ranges.
@@ -225,6 +247,24 @@ mod tests {
         assert!(doubts.hold(&write(77, 1)));
         doubts.expire(5 * SECOND);
         assert!(doubts.is_empty());
+    }
+
+    #[test]
+    fn a_release_concerns_its_source_only() {
+        let mut doubts = Doubts::new(3);
+        doubts.add_from(1, &write(0, 1), SECOND);
+        doubts.add_from(2, &write(0, 1), SECOND);
+        doubts.release(1);
+        assert!(doubts.hold(&write(0, 1)) && !doubts.has(1));
+        doubts.release(2);
+        assert!(doubts.is_empty());
+        for source in [1, 1, 1, 1, 2, 1, 1] {
+            doubts.add_from(source, &write(0, 1), SECOND);
+        }
+        doubts.release(1);
+        doubts.release(2);
+        doubts.release(0);
+        assert!(doubts.hold(&write(77, 1)), "too many of several sources");
     }
 
     #[test]

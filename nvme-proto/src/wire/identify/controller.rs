@@ -56,8 +56,14 @@ pub struct IdentifyController {
     pub crdt2: U16,
     /// Retry delay of CRD 3, in units of 100 ms.
     pub crdt3: U16,
+    /// Controller reachability capabilities.
+    pub crcap: u8,
+    /// Controller instance uniquifier (Base 2.3); 0 if not reported.
+    pub ciu: u8,
+    /// Controller instance random number (Base 2.3).
+    pub cirn: U64,
     /// Reserved.
-    pub reserved134: [u8; 119],
+    pub reserved144: [u8; 109],
     /// NVM subsystem report.
     pub nvmsr: u8,
     /// VPD write cycle information.
@@ -202,8 +208,10 @@ pub struct IdentifyController {
     pub ofcs: U16,
     /// Discovery controller type: 0 not reported, 1 DDC, 2 CDC.
     pub dctype: u8,
+    /// Maximum Cross-Controller Resets in progress (Base 2.3); 0 if not supported.
+    pub ccrl: u8,
     /// Reserved.
-    pub reserved1807: [u8; 241],
+    pub reserved1808: [u8; 240],
     /// Power state descriptors PSD0 to PSD31.
     pub psd: [PowerState; 32],
     /// Vendor specific.

@@ -184,6 +184,9 @@ fn explain(reason: Termination) -> Ending {
             Ending::Fault("a reactor that had a queue of its association panicked: see its error")
         }
         Termination::Disconnected => Ending::Orderly("an administrator disconnected it"),
+        Termination::CrossControllerReset => {
+            Ending::Orderly("the host reset it through another controller")
+        }
         Termination::PortRemoved => Ending::Orderly("the listener was removed"),
         Termination::PortNotAllowed => {
             Ending::Orderly("the listener no longer leads to the subsystem")

@@ -45,6 +45,7 @@ impl Origin<'_> {
                 last,
             }),
             port: self.listener.id,
+            random: cairn_base::entropy::draw(),
             ana,
         }
     }

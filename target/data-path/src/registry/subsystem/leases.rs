@@ -46,6 +46,12 @@ impl SubsystemShared {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;
         };
+        if let Some(at) = controller.poll_at()
+            && state.armed.is_none_or(|armed| at < armed)
+        {
+            state.armed = Some(at);
+            self.report_control(ControlMessage::TimersChanged);
+        }
         let Some((last_command, limit)) = controller.lease() else {
             return;
         };
@@ -53,12 +59,6 @@ impl SubsystemShared {
             let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
             own.shared.set_last_command(last_command.as_nanos() as u64);
             own.shared.lease_ns.store(limit_ns, Ordering::Relaxed);
-        }
-        if let Some(deadline) = controller.deadline()
-            && state.armed.is_none_or(|armed| deadline < armed)
-        {
-            state.armed = Some(deadline);
-            self.report_control(ControlMessage::TimersChanged);
         }
     }
 
