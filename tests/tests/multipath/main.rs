@@ -147,7 +147,7 @@ fn writes_of_a_lost_path_go_on_long_before_kato() {
     let mut load = Load::new(disk);
     load.run(500);
     let device = target.provider().device_for(options.remote, options.local);
-    let mut third = Controller::begin(&device.unwrap(), options.clone(), Instant::now()).unwrap();
+    let mut third = Controller::begin(&device.unwrap(), options, Instant::now()).unwrap();
     load.run_until("a third controller", |_| {
         third.poll(Instant::now());
         third.is_live()
