@@ -114,7 +114,6 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, connecting fails later, so any local address will do here.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());

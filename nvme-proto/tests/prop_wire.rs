@@ -67,7 +67,6 @@ proptest! {
         prop_assert_eq!(size.map(PropertySize::to_attrib), Some(bytes[40] & 7).filter(|&a| a < 2));
     }
 
-    /// Reserved bytes of unkeyed descriptors are not preserved.
     #[test]
     fn sgl_descriptors(mut bytes in any::<[u8; 16]>(), identifier in identifiers()) {
         bytes[15] = identifier;

@@ -62,13 +62,9 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 pub(crate) enum Effect {
     /// The command has not ended, or its caller abandoned it.
     No,
-    /// A caller's command ended.
     ForCaller,
-    /// A caller's command failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// The association's command ended.
     ForDuty(Duty, Response),
-    /// An identification command of `Guard` ended.
     ForGuard(Response),
 }
 
@@ -265,10 +261,7 @@ impl Queue {
 
     /// Ends or parks all sent commands.
     ///
-    /// A caller's command with a response ends with that response. If `park` is true, commands that
-    /// may be sent again are parked. Other commands of callers end with `loss`, and commands
-    /// without a caller are dropped. `unanswered` is called for each I/O command that the
-    /// controller may have executed.
+    /// `unanswered` is called for each I/O command that the controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -341,8 +334,7 @@ impl Queue {
         }
     }
 
-    /// Makes sure that the command is not sent again. A parked command ends with `why`. Returns
-    /// true if it is in flight.
+    /// Returns true if the command is in flight. A parked command ends with `why`.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

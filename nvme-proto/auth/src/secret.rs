@@ -16,7 +16,8 @@ use crate::{Hash, Random};
 const PREFIX: &str = "DHHC-1:";
 /// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
-/// Constant hashed into each fingerprint, by which it differs from other hashes of the secret.
+/// Constant hashed into each fingerprint, so that the fingerprint differs from other hashes of the
+/// secret.
 const FINGERPRINT_LABEL: &[u8] = b"Cairn fingerprint of a secret";
 const LENGTHS: [usize; 3] = [32, 48, 64];
 const CRC_BYTES: usize = 4;
@@ -94,9 +95,9 @@ impl Secret {
         self.transformation
     }
 
-    /// Returns 8 hexadecimal digits by which to compare secrets without showing them.
+    /// Returns 8 hexadecimal digits that identify the secret, for comparisons without showing it.
     ///
-    /// Of a secret with at least 256 random bits, 32 bits of its hash reveal nothing usable.
+    /// The digits are 32 bits of a hash, from which a random secret cannot be found.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let id = self.transformation.map_or(0, |hash| hash as u8);

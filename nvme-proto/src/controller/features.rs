@@ -173,7 +173,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // CDFE must be 0, because it has the formats from 2h, which are not supported.
+        // CDFE enables the copy descriptor formats from 2h, which are not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -345,8 +345,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Each Fabrics queue uses one submission queue and one completion queue, so the smaller
-    /// requested number is granted (Base, 5.27.1.5).
+    /// Grants the smaller of the two requested numbers, because each Fabrics queue uses one
+    /// submission queue and one completion queue (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,

@@ -399,12 +399,11 @@ impl Association {
         }))
     }
 
-    /// Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // MAXCMD 0 violates the specification, and means no limit here.
+        // MAXCMD 0 violates the specification. Here, 0 means no limit.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }

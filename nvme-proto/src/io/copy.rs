@@ -271,7 +271,6 @@ mod tests {
         IoCommand::parse(sqe, 8192, Some(namespace), &limits())
     }
 
-    /// Entries of the format, with bytes in fields that are ignored.
     fn data(format: CopyFormat, ranges: &[(u64, u16)]) -> Vec<u8> {
         let entry = |&(slba, nlb): &(u64, u16)| {
             let range = CopyRange {

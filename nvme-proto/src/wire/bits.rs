@@ -93,7 +93,6 @@ macro_rules! meaning {
     ($number:expr) => { $crate::wire::bits::Meaning::Number($number) };
 }
 
-/// Declares a list of [`BitField`]s, each from a type with explained bits or from parts.
 macro_rules! bit_fields {
     (
         $(#[$meta:meta])*

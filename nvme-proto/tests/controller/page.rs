@@ -15,7 +15,7 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, NvmOpcode, Sqe, Status, U32};
 
 use crate::rig::*;
 
-/// Codes of Base 2.1, of its Cross-Controller Reset (2.3) and of the NVM command set, by heading.
+/// Codes that the NVMe specifications define, by heading.
 const DEFINED: [(&str, &[u8]); 6] = [
     (
         "## Admin commands",
@@ -128,7 +128,6 @@ fn check_names(heading: &str, name: impl Fn(u8) -> Option<&'static str>) {
     }
 }
 
-/// Namespace with every optional property.
 fn full(nsid: u32) -> Namespace {
     Namespace {
         nguid: [1; 16],
@@ -252,7 +251,6 @@ fn features_are_those_of_the_page_and_of_log_page_12h() {
     check_names("## Features", |code| Feature(code).name());
     for (column, mut rig) in [(2, nvm()), (3, discovery())] {
         compare("## Features", column, |fid| {
-            // The host identifier requires EXHID.
             let mut get = get_features(fid, 0, 1);
             get.cdw11.set(u32::from(fid == Feature::HOST_IDENTIFIER.0));
             get.nsid.set(1);
