@@ -30,7 +30,7 @@ pub struct ReservationReport {
     pub registrants: Vec<Registrant>,
     /// CNTLID of each registrant; FFFFh for a dynamic controller.
     pub cntlids: Vec<u16>,
-    /// Identifiers of the hosts with the reservation: one, all registrants, or none.
+    /// Identifiers of the hosts that hold the reservation: one, all registrants, or none.
     pub holders: Vec<HostId>,
 }
 

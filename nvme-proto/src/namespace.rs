@@ -32,7 +32,7 @@ pub struct Namespace {
     /// True if hosts may change `protection`.
     pub protectable: bool,
     /// True if `protection` survives a restart of the target. The state "until power cycle" never
-    /// does.
+    /// survives it.
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,

@@ -353,10 +353,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Returns the first free CNTLID from `from` on; one must be free.
+    /// Returns the first free CNTLID from `from` on. At least one CNTLID must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one. Late reuse keeps delayed messages of an old
-    /// association away from a new one.
+    /// Callers pass the last assigned CNTLID plus one, so that CNTLIDs are reused late. Delayed
+    /// messages of an old association then do not reach a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -546,7 +546,8 @@ impl Subsystem {
 
     /// Checks the keep alive timer of one controller.
     ///
-    /// Call this before restarting the timer at `now`, or an expired association does not end.
+    /// Call this before the timer is restarted at `now`. Otherwise, an expired association does not
+    /// end.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

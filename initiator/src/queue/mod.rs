@@ -62,9 +62,13 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 pub(crate) enum Effect {
     /// The command has not ended, or its caller abandoned it.
     No,
+    /// A caller's command ended.
     ForCaller,
+    /// A caller's command failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
+    /// The association's command ended.
     ForDuty(Duty, Response),
+    /// An identification command of `Guard` ended.
     ForGuard(Response),
 }
 

@@ -16,8 +16,6 @@ use crate::{Hash, Random};
 const PREFIX: &str = "DHHC-1:";
 /// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
-/// Constant hashed into each fingerprint, so that the fingerprint differs from other hashes of the
-/// secret.
 const FINGERPRINT_LABEL: &[u8] = b"Cairn fingerprint of a secret";
 const LENGTHS: [usize; 3] = [32, 48, 64];
 const CRC_BYTES: usize = 4;
@@ -29,7 +27,7 @@ pub struct Secret {
     transformation: Option<Hash>,
 }
 
-/// Error in a secret's text; contains none of its bytes.
+/// Error in a secret's text. The error contains no bytes of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The prefix `DHHC-1:` or the next colon is missing.
@@ -58,8 +56,8 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of the smallest length (32, 48 or 64 bytes) that is at least `bytes`, or
-    /// of 64 bytes.
+    /// Generates a secret of 32, 48 or 64 bytes: the smallest of these lengths that is at least
+    /// `bytes`, or 64.
     ///
     /// Without a transformation, the secret itself is the key of every NQN.
     #[must_use]

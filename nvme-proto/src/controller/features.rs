@@ -123,8 +123,6 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // SMART_RELIABILITY is filtered by `health_changed`; hosts cannot disable the other
-            // events.
             _ => true,
         }
     }
@@ -246,7 +244,6 @@ impl Controller {
     ) -> Result<u32, Refusal> {
         match get.fid {
             Feature::NUMBER_OF_QUEUES => Ok(queues(common.limits().io_queues).0),
-            // The host identifier's default is the value from Connect.
             Feature::HOST_IDENTIFIER => self.get_features(
                 common,
                 &GetFeatures {

@@ -212,7 +212,6 @@ impl Controller {
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
-        // The only LBA format has no metadata (NLBAF and FLBAS are 0).
         id.lbaf[0].lbads = namespace.block_shift;
     }
 }

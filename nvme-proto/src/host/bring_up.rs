@@ -366,7 +366,6 @@ impl Association {
         }
     }
 
-    /// Maximum time from CC.EN to CSTS.RDY (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
         // As in Linux, one unit is added, so that a TO of 0 allows half a second.
@@ -378,7 +377,6 @@ impl Association {
         AsyncEventConfig(offered & self.settings.events.0)
     }
 
-    /// Checks Identify Controller as a Linux host over RDMA does.
     fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
         let discovery = self.settings.subnqn.is_discovery()
             || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;

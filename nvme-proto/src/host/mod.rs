@@ -81,7 +81,8 @@ pub struct QueueSpec {
     pub qid: u16,
     /// Maximum user commands in flight.
     ///
-    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5); one less with [`Settings::spare_entry`].
+    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5). With
+    /// [`Settings::spare_entry`], it is one less.
     pub depth: u16,
     /// Maximum command capsule in bytes.
     pub capsule_bytes: usize,

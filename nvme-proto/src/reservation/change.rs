@@ -210,7 +210,7 @@ impl Reservations {
         outcome
     }
 
-    /// Releases a reservation whose holder, or last holder, is no longer registered, and returns the type.
+    /// Releases the reservation if no holder is registered any more, and returns its type.
     fn release_without_holder(&mut self) -> Option<ReservationType> {
         let held = self.held?;
         let stays = match held.holder {

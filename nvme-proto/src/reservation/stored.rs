@@ -1,7 +1,8 @@
 //! File format of reservations that persist through power loss.
 //!
-//! Magic, UUID, generation, type, index of the holder, number of registrants, length of the SUBNQN, SUBNQN,
-//! registrants (HOSTID and key), FNV-1a checksum of all bytes before it; integers are little-endian.
+//! The file contains magic, UUID, generation, type, index of the holder, number of registrants,
+//! length of the SUBNQN, SUBNQN, registrants (HOSTID and key), and an FNV-1a checksum of all bytes
+//! before it. Integers are little-endian.
 
 use alloc::vec::Vec;
 

@@ -139,7 +139,6 @@ fn linux_requires_namespaces_to_be_listed_and_described() {
     assert_eq!(list.iter().collect::<Vec<_>>(), [2]);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 2);
     let descriptors: Vec<_> = namespace_descriptors(&descriptors).collect();
-    // Linux requires a CSI descriptor with CC.CSS = 110b.
     assert_eq!(
         descriptors,
         [

@@ -100,7 +100,6 @@ fn codes(cell: &str) -> Vec<usize> {
     parts.flatten().collect()
 }
 
-/// Compares the claims of a table's column with the behavior of each code.
 fn compare(heading: &str, column: usize, mut works: impl FnMut(u8) -> bool) {
     let rows = table(heading);
     let mut wrong = Vec::new();
@@ -167,7 +166,7 @@ fn discovery() -> Rig {
     rig
 }
 
-/// Returns whether a controller does not refuse a command with one of these statuses.
+/// Returns false if a controller refuses the command with one of these statuses.
 fn accepts(rig: &mut Rig, sqe: Sqe, refusals: &[Status]) -> bool {
     match rig.send(sqe, &[0; 512]).0 {
         Outcome::Complete(completion) => !refusals.contains(&completion.status.code()),
@@ -276,7 +275,6 @@ fn log_pages_are_those_of_the_page_and_of_log_page_00h() {
         compare("## Log pages", column, |lid| {
             is_supported(&supported.lids, lid)
         });
-        // Log page 13h is empty: no command of NVMe-MI is supported.
         assert!(rig.log(0x13, 4096).iter().all(|&byte| byte == 0));
     }
 }
