@@ -44,7 +44,7 @@ pub struct HostOptions {
     /// authenticates again only when [`reauthenticate`](crate::Controller::reauthenticate) is
     /// called.
     pub reauthenticate_every: Option<Duration>,
-    /// True to request disabled SQ flow control.
+    /// True to request that SQ flow control is disabled.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of sent packets, or `None` for the fabric's default.
     pub traffic_class: Option<u8>,

@@ -338,7 +338,8 @@ impl Queue {
         }
     }
 
-    /// Returns true if the command is in flight. A parked command ends with `why`.
+    /// Ends a parked command with `why`. If the command is in flight, it is not sent again, and the
+    /// result is true.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

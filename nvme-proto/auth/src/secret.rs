@@ -56,8 +56,8 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes: the smallest of these lengths that is at least
-    /// `bytes`, or 64.
+    /// Generates a secret of the smallest valid length (32, 48 or 64 bytes) that has at least
+    /// `bytes` bytes. The maximum is 64.
     ///
     /// Without a transformation, the secret itself is the key of every NQN.
     #[must_use]

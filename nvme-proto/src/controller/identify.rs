@@ -100,7 +100,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace; `None` for an inactive NSID, whose data is zeroes (Base,
+    /// Returns a visible namespace, or `None` for an inactive NSID, for which all data is 0 (Base,
     /// 5.17.2.1).
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {

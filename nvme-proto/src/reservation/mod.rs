@@ -25,7 +25,7 @@ pub type HostId = [u8; 16];
 /// Maximum number of registrants of a namespace.
 pub const REGISTRANTS_MAX: usize = 128;
 
-/// CNTLID of a registrant, because all controllers are dynamic.
+/// CNTLID reported for each registrant, because all controllers are dynamic.
 const CNTLID_DYNAMIC: u16 = 0xffff;
 
 /// RTYPE.

@@ -85,7 +85,7 @@ fn table(heading: &str) -> Vec<Row> {
     rows
 }
 
-/// Parses `0Ch, 19h`, and bytes as `4-71`.
+/// Parses lists of codes such as `0Ch, 19h`, and byte ranges such as `4-71`.
 fn codes(cell: &str) -> Vec<usize> {
     let parts = cell.split(", ").map(|part| match part.strip_suffix('h') {
         Some(code) => {

@@ -119,7 +119,7 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // A command posts one READ, or a WRITE and a SEND.
+        // A command has at most two work requests at a time: a WRITE and a SEND.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
