@@ -48,13 +48,14 @@ impl Namespace {
         }
     }
 
-    /// Writes `new` to the block at `slba` if it equals `expected`, as one atomic step for all hosts.
-    /// Returns true if it was equal.
+    /// Writes `new` to the block at `slba` if the block equals `expected`. Returns whether it did.
+    /// No other command changes or compares the block in between.
     ///
-    /// A pair whose connection breaks has an unknown outcome and is not sent again: read the block.
+    /// If the connection breaks, the outcome is unknown, and the commands are not sent again: read
+    /// the block.
     ///
     /// # Panics
-    /// If the length of either is not the block size.
+    /// If the length of `expected` or `new` is not the block size.
     pub fn compare_and_write(
         &self,
         host: &mut Host,

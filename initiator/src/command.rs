@@ -1,4 +1,4 @@
-//! Constructors of submission queue entries, to which submission adds CID and data pointer.
+//! Constructors of submission queue entries. Submission adds CID and data pointer.
 
 use nvme_proto::wire::cross_reset::Instance;
 use nvme_proto::wire::feature::{GetFeaturesCdw10, Select, SetFeaturesCdw10};
@@ -113,7 +113,7 @@ pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Sqe {
 }
 
 /// Makes a Compare and a Write of the same block a fused pair. The Write is executed if the Compare
-/// succeeds, and no other change or comparison of the block comes between.
+/// succeeds. No other command changes or compares the block in between.
 #[must_use]
 pub fn fused(mut compare: Sqe, mut write: Sqe) -> [Sqe; 2] {
     compare.flags |= 0b01;

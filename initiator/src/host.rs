@@ -86,8 +86,8 @@ impl Host {
 
     /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. With the command in flight,
-    /// the controller counts as lost ([`Controller::give_up`]), and this method waits until the
+    /// After the timeout, the command ends in [`HostError::Timeout`]. If the command is in flight,
+    /// the controller counts as lost ([`Controller::give_up`]). This method then waits until the
     /// connection is closed, so that the controller can no longer access the buffer.
     ///
     /// The timeout does not apply to a command that a live controller has not sent yet.
@@ -95,8 +95,6 @@ impl Host {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(ended) => return ended,
-                // The controller is live and has not sent the command yet, so the timeout does not
-                // apply.
                 Err(HostError::Timeout { .. }) if self.controller.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
@@ -408,7 +406,6 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // Arming also sends delayed acknowledgements. It fails only if the device is removed.
         let _ = self.controller.endpoint().arm();
     }
 }

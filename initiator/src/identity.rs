@@ -37,7 +37,7 @@ impl Identity {
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
-/// Identity from the arguments, or /etc/nvme, or the machine ID.
+/// Like [`Identity::of_this_machine`], but takes NQN or identifier from the arguments if present.
 pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }

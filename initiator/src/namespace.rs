@@ -91,8 +91,8 @@ impl DiskIdentity {
         identity
     }
 
-    /// Adds missing NGUID and EUI64 from Identify Namespace. Controllers before NVMe 1.3 report
-    /// them only there.
+    /// Adds missing NGUID and EUI64 from Identify Namespace, because controllers before NVMe 1.3
+    /// report them only there.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;
@@ -169,8 +169,8 @@ impl Namespace {
 
     /// True if both describe one namespace, possibly on different paths.
     ///
-    /// The block sizes must be equal, and the UUIDs. If one has no UUID, the NGUIDs are compared,
-    /// or else the EUI64s.
+    /// The block sizes must be equal. If both have a UUID, the UUIDs must be equal. Otherwise the
+    /// NGUIDs are compared, and if one of them is missing, the EUI64s.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {

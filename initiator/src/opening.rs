@@ -16,8 +16,6 @@ impl Host {
         for _ in 0..OPEN_TRIES {
             let changes = self.controller().changes();
             let namespace = self.identify_namespace(nsid)?;
-            // If the namespace changed meanwhile, the Identify results may describe different
-            // disks.
             if self.controller().changes() == changes {
                 self.controller_mut().expect_disk(&namespace)?;
                 return Ok(namespace);
@@ -72,8 +70,7 @@ impl Host {
     /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
     /// event. Blocks.
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        // While namespaces are open, `Controller` reads this log page too, so some changes may be
-        // only there.
+        // While namespaces are open, `Controller` reads this log page too, and keeps the changes.
         let what = "the list of changed namespaces";
         let mut changes = self.wait_until(what, |host| host.controller_mut().take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;

@@ -44,7 +44,7 @@ pub struct HostOptions {
     /// authenticates again only when [`reauthenticate`](crate::Controller::reauthenticate) is
     /// called.
     pub reauthenticate_every: Option<Duration>,
-    /// True to request disabled SQ flow control.
+    /// True to request that SQ flow control is disabled.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of sent packets, or `None` for the fabric's default.
     pub traffic_class: Option<u8>,
@@ -114,7 +114,6 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, connecting fails later, so any local address will do here.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());

@@ -30,7 +30,7 @@ pub struct ReservationReport {
     pub registrants: Vec<Registrant>,
     /// CNTLID of each registrant; FFFFh for a dynamic controller.
     pub cntlids: Vec<u16>,
-    /// Identifiers of the hosts with the reservation: one, all registrants, or none.
+    /// Identifiers of the hosts that hold the reservation: one, all registrants, or none.
     pub holders: Vec<HostId>,
 }
 
@@ -122,8 +122,8 @@ impl Namespace {
     }
 }
 
-/// Returns the report, and the controller's number of registrants, which is larger than that in the
-/// report if `bytes` has no room for all.
+/// Returns the report, and the number of registrants at the controller. If `bytes` is too short,
+/// the report has fewer registrants.
 fn parse(bytes: &[u8]) -> (ReservationReport, usize) {
     let (header, rest) =
         ReservationStatusExtended::read_from_prefix(bytes).expect("a report has a header");

@@ -17,7 +17,8 @@ pub struct Host {
 pub enum HostAccess {
     /// Every host.
     Any,
-    /// Hosts with these NQNs, shared because thousands of namespaces may have the same list.
+    /// Hosts with these NQNs. The set is shared, because thousands of namespaces may have the same
+    /// list.
     Only(Arc<BTreeSet<Nqn>>),
 }
 

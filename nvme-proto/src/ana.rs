@@ -44,7 +44,8 @@ impl Default for AnaStates {
 /// Checks that a namespace in this ANA state accepts I/O commands.
 ///
 /// # Errors
-/// Status of I/O commands (Base, 8.1.3.3 to 8.1.3.5), without DNR: the command may succeed later or on another path.
+/// The status of a rejected I/O command (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because the
+/// command may succeed later or on another path.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
@@ -91,8 +92,6 @@ impl AnaView {
         }
     }
 
-    /// Replaces the states. Returns true, and increments CHGCNT, only if `shown` returns true for a
-    /// changed group.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {

@@ -25,7 +25,8 @@ pub struct Settings {
     pub hosts: HostAccess,
     /// True if disks may hold acknowledged writes in volatile memory (VWC).
     pub volatile_write_cache: bool,
-    /// CNTLIDs to assign. Targets that export one subsystem need disjoint ranges (Base, 3.1.2).
+    /// CNTLIDs that the subsystem may assign. If several targets export the same subsystem, their
+    /// ranges must be disjoint (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
     /// Limits of controllers and commands.
     pub limits: Limits,
@@ -119,7 +120,6 @@ impl Common {
     }
 }
 
-/// Instances of a subsystem that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Departed(VecDeque<Instance>);
 

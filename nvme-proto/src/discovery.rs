@@ -33,7 +33,7 @@ pub struct LocalEnd {
 pub struct Listener {
     /// PORTID.
     pub portid: u16,
-    /// Listening address; a wildcard is every address of its family.
+    /// Listening address. A wildcard address stands for every address of its family.
     pub address: SocketAddr,
     /// RDMA_PRTYPE.
     pub provider: RdmaProvider,
@@ -48,7 +48,7 @@ pub struct Exported {
     pub nqn: Nqn,
     /// Hosts to which the subsystem is listed.
     pub hosts: HostAccess,
-    /// PORTIDs of exporting listeners; `None` for all.
+    /// PORTIDs of the listeners that export the subsystem, or `None` for all listeners.
     pub ports: Option<BTreeSet<u16>>,
 }
 
@@ -61,7 +61,7 @@ pub struct Referral {
     pub nqn: Nqn,
 }
 
-/// TREQ: no secure channel (10b), SQ flow control can be disabled (bit 2).
+/// TREQ: a secure channel is not required (10b), and SQ flow control can be disabled (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
 /// Default P_Key, and the bits that identify the partition (IBTA 10.9.1).
@@ -160,7 +160,6 @@ impl DiscoveryLog {
     }
 
     fn view(&self, host: &Host, local: Option<LocalEnd>) -> View<'_> {
-        // Listeners of another partition are out of reach.
         let pkey = local.map_or(PKEY_DEFAULT, |local| local.pkey);
         let of_partition = |listener: &&Listener| (listener.pkey ^ pkey) & PARTITION == 0;
         let local = local.map(|local| local.address);
@@ -227,7 +226,6 @@ impl Route<'_> {
         entry.subtype = self.kind.0;
         entry.subnqn = self.nqn.encode();
         if self.kind == SubsystemType::CURRENT_DISCOVERY {
-            // EPCSD: a discovery connection with keep alive is persistent.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);

@@ -1,13 +1,15 @@
 //! Fused Compare and Write (Base, 3.4.2; NVM, 3.2.1): pairing of the two commands of a queue.
 //!
-//! The Compare (FUSE 01b) and the Write (FUSE 10b) are adjacent in one queue. A target passes every
-//! command of a queue to its [`Pairing`] while one waits, and every command with FUSE. It executes
-//! a pair with FUSE cleared ([`Sqe::unfuse`]); [`IoCommand::parse`](crate::io::IoCommand::parse)
-//! aborts a command that still has FUSE, because its partner is missing.
+//! The Compare (FUSE 01b) and the Write (FUSE 10b) are adjacent in one queue. A target passes each
+//! command with FUSE to the [`Pairing`] of its queue. While a Compare waits there, the target also
+//! passes the commands without FUSE. It executes a pair with FUSE cleared ([`Sqe::unfuse`]).
+//! [`IoCommand::parse`](crate::io::IoCommand::parse) aborts a command that still has FUSE, because
+//! its partner is missing.
 
 use crate::wire::{NvmOpcode, Sqe, Status};
 
-/// Logical blocks of a Compare and Write at most: ACWU is 0, which is 0's based.
+/// Maximum number of logical blocks of a Compare and Write. ACWU is 0's based, so its value 0 means
+/// one block.
 pub const BLOCKS_MAX: u32 = 1;
 
 /// Position in a Compare and Write.
@@ -20,8 +22,8 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the position of a command; `None` for a normal command, and for FUSE with an opcode
-    /// that cannot have it.
+    /// Returns the position of a command in its pair, or `None` if the command cannot belong to a
+    /// pair.
     #[must_use]
     pub fn of(sqe: &Sqe) -> Option<Self> {
         match (sqe.fuse(), NvmOpcode(sqe.opc)) {
@@ -32,7 +34,6 @@ impl Part {
     }
 }
 
-/// Status of a command that still has FUSE when it is parsed, or `otherwise`.
 #[cold]
 pub(crate) fn refusal(sqe: &Sqe, otherwise: Status) -> Status {
     match Part::of(sqe) {
@@ -41,10 +42,10 @@ pub(crate) fn refusal(sqe: &Sqe, otherwise: Status) -> Status {
     }
 }
 
-/// Checks that both commands address the same blocks, and no more than ACWU.
+/// Checks that both commands address the same blocks, and at most [`BLOCKS_MAX`] blocks.
 ///
 /// # Errors
-/// Status of both commands.
+/// The status with which both commands fail.
 pub fn check(first: &Sqe, second: &Sqe) -> Result<(), Status> {
     const NLB: u32 = 0xffff;
     let blocks = |sqe: &Sqe| {
@@ -60,7 +61,7 @@ pub fn check(first: &Sqe, second: &Sqe) -> Result<(), Status> {
     }
 }
 
-/// First command of a queue that waits for its second one.
+/// First command of a pair, while it waits for the second command.
 #[derive(Debug)]
 pub struct Pairing<T> {
     first: Option<T>,
@@ -71,7 +72,7 @@ pub struct Pairing<T> {
 pub enum Arrived<T> {
     /// The command waits for its partner.
     Waits,
-    /// The command is executed, or aborted, by itself.
+    /// The command has no partner.
     Alone(T),
     /// The command completes a pair: its first and second command.
     Pair(T, T),
@@ -84,7 +85,8 @@ impl<T> Default for Pairing<T> {
 }
 
 impl<T> Pairing<T> {
-    /// Handles the next command of the queue. Also returns a first command whose partner is missing.
+    /// Handles the next command of the queue. Also returns an earlier first command whose partner
+    /// is now known to be missing.
     pub fn arrive(&mut self, part: Option<Part>, command: T) -> (Option<T>, Arrived<T>) {
         let first = self.first.take();
         match (part, first) {
@@ -104,7 +106,7 @@ impl<T> Pairing<T> {
         self.first.as_ref()
     }
 
-    /// Removes the first command: it has waited too long, or its queue ends.
+    /// Removes the waiting command, because it has waited too long or its queue ends.
     pub const fn take(&mut self) -> Option<T> {
         self.first.take()
     }
@@ -144,7 +146,6 @@ mod tests {
     #[test]
     fn both_parts_address_the_same_block() {
         let (first, mut second) = (sqe(NvmOpcode::COMPARE, 1), sqe(NvmOpcode::WRITE, 2));
-        // FUA of the Write alone is no difference.
         second.cdw12.set(1 << 30);
         assert_eq!(check(&first, &second), Ok(()));
         let differ = |change: fn(&mut Sqe)| {

@@ -23,10 +23,11 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Maximum NSID of any subsystem. A small maximum transfer lowers it ([`namespaces_within`]).
+/// Maximum NSID of any subsystem. With a small maximum transfer, fewer are allowed
+/// ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
-/// Maximum NSID that every maximum transfer allows.
+/// Minimum result of [`namespaces_within`].
 pub const NAMESPACES_ALWAYS: u32 = 1024;
 
 /// Maximum NSIDs in log page 04h (Base, 5.16.1.5).
@@ -45,7 +46,8 @@ pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
 
-/// Maximum ANA log in bytes for MNAN = `namespaces`, which hosts compute too (Base, 5.16.1.13).
+/// Maximum length of the ANA log in bytes, if MNAN is `namespaces`. Hosts compute the same value
+/// (Base, 5.16.1.13).
 #[must_use]
 pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
@@ -64,13 +66,14 @@ pub const ASYNC_EVENT_REQUESTS: usize = 4;
 /// Maximum Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
-/// Maximum Cross-Controller Resets in progress (CCRL), by each controller.
+/// Maximum Cross-Controller Resets that one controller has in progress (CCRL).
 pub const CROSS_RESETS: usize = 4;
 
 /// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
 pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
 
-/// Milliseconds after which an unfinished Cross-Controller Reset is answered, and entered in the log.
+/// Time in milliseconds after which the command Cross-Controller Reset completes even if the reset
+/// is unfinished. The log then reports the end of the reset.
 pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 
 /// Entries of the Error Information log (ELPE is 0-based).
@@ -84,8 +87,7 @@ pub const KAS: u16 = 1;
 /// No command is submitted to a disk after the expiry.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// An association without a running keep alive timer ends after this time without a command, in
-/// milliseconds.
+/// Idle time in milliseconds after which an association without a running keep alive timer ends.
 ///
 /// This applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to
 /// controllers that are not ready.
@@ -111,7 +113,7 @@ pub struct Limits {
     pub namespaces: u32,
     /// Maximum controllers of a subsystem.
     pub controllers: u16,
-    /// Maximum controllers of a host NQN at one address range.
+    /// Maximum controllers of one host NQN in an address range.
     pub controllers_per_host: u16,
     /// Maximum controllers of an address range.
     pub controllers_per_address: u16,

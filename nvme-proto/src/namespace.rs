@@ -32,7 +32,7 @@ pub struct Namespace {
     /// True if hosts may change `protection`.
     pub protectable: bool,
     /// True if `protection` survives a restart of the target. The state "until power cycle" never
-    /// does.
+    /// survives it.
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
@@ -207,7 +207,8 @@ impl NsidSet {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Words; NSID `n` is bit `n - 1`, from the least significant bit of the first word.
+    /// Returns the set as words. NSID `n` is bit `n - 1`, counted from the least significant bit of
+    /// the first word.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0
@@ -381,8 +382,7 @@ impl Namespaces {
         self.changes
     }
 
-    /// Returns the number of a change that the target must carry out and end by [`Self::end_change`], or `None` if
-    /// nothing changes.
+    /// Returns the number of the change for [`Self::end_change`], or `None` if nothing changes.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -418,7 +418,6 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// Returns false if the change is not in progress.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;

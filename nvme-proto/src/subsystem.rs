@@ -1,9 +1,10 @@
 //! NVM subsystem with its namespaces and controllers.
 //!
-//! The control plane calls these methods under a lock, and the I/O path calls none; a queue on another core takes the
-//! lock once, for its Connect. No method blocks.
+//! No method blocks. A target calls the methods from its control plane, under a lock. The I/O path
+//! takes this lock only for the Connect of a queue.
 //!
-//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues; it serves log page 70h.
+//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues. It serves log
+//! page 70h.
 
 mod changes;
 
@@ -31,7 +32,7 @@ use crate::wire::{Nqn, Status};
 
 /// Valid Connect of a queue that is not authenticated yet.
 ///
-/// Not recorded in the subsystem; [`Subsystem::join`] creates the queue.
+/// The subsystem does not record it. [`Subsystem::join`] creates the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -224,7 +225,7 @@ impl Subsystem {
         self.join(&claim, arrival)
     }
 
-    /// Validates a Connect before authentication, without changes.
+    /// Validates a Connect before authentication. Changes nothing.
     ///
     /// A new controller gets the first free CNTLID from `first_cntlid`, with wraparound.
     pub fn claim(
@@ -300,7 +301,6 @@ impl Subsystem {
     }
 
     fn check_admin(&self, request: &ConnectRequest, arrival: &Arrival<'_>) -> Result<(), Refusal> {
-        // Only dynamic controllers are supported.
         if request.cntlid != CNTLID_DYNAMIC {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
@@ -353,10 +353,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Returns the first free CNTLID from `from` on; one must be free.
+    /// Returns the first free CNTLID from `from` on. At least one CNTLID must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one. Late reuse keeps delayed messages of an old
-    /// association away from a new one.
+    /// Callers pass the last assigned CNTLID plus one, so that CNTLIDs are reused late. Delayed
+    /// messages of an old association then do not reach a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -464,7 +464,6 @@ impl Subsystem {
         outcome
     }
 
-    /// Looks for an instance that controller `source` may reset: another one of the same host.
     fn fate(&self, source: u16, instance: &Instance) -> Result<Fate, Refusal> {
         let is_it = |of: Option<Instance>| of == Some(*instance);
         let live = self.controllers.get(&instance.cntlid);
@@ -491,7 +490,7 @@ impl Subsystem {
 
     /// Adds failed I/O commands to the error log, oldest first.
     ///
-    /// `left_out` earlier failures are only counted.
+    /// `left_out` is the number of earlier failures that are counted but get no entry.
     pub fn record_failures(
         &mut self,
         cntlid: u16,
@@ -547,7 +546,8 @@ impl Subsystem {
 
     /// Checks the keep alive timer of one controller.
     ///
-    /// Call this before restarting the timer at `now`, or an expired association does not end.
+    /// Call this before the timer is restarted at `now`. Otherwise, an expired association does not
+    /// end.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

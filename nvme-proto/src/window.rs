@@ -20,7 +20,6 @@ impl<'a> Window<'a> {
         if !self.shows(at, bytes.len() as u64) {
             return;
         }
-        // One of `skip` and `offset` is 0; `shows` ensures that both are within their slices.
         let skip = self.start.saturating_sub(at) as usize;
         let offset = at.saturating_sub(self.start) as usize;
         let (from, to) = (&bytes[skip..], &mut self.out[offset..]);

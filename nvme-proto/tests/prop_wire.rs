@@ -67,7 +67,6 @@ proptest! {
         prop_assert_eq!(size.map(PropertySize::to_attrib), Some(bytes[40] & 7).filter(|&a| a < 2));
     }
 
-    /// Reserved bytes of unkeyed descriptors are not preserved.
     #[test]
     fn sgl_descriptors(mut bytes in any::<[u8; 16]>(), identifier in identifiers()) {
         bytes[15] = identifier;
@@ -330,7 +329,6 @@ fn in_bounds(transfer: &DataTransfer, in_capsule_bytes: u32) -> bool {
     }
 }
 
-/// SGL identifier bytes, mostly those used by Linux.
 fn identifiers() -> impl Strategy<Value = u8> {
     let meaningful = prop::sample::select(vec![0x40u8, 0x00, 0x10, 0x21, 0x31]);
     prop_oneof![6 => Just(0x4f), 3 => Just(0x01), 2 => meaningful, 1 => any::<u8>()]

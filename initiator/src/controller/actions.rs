@@ -10,7 +10,7 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// The peer may retry without limit, because the controller will post a receive for each command.
+/// RNR retries have no limit, because the controller will post a receive for each command.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
@@ -170,8 +170,6 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // The controller stays connected, so the call of `caused_by` must not change
-                // `self.loss`.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -222,7 +220,6 @@ impl Controller {
 
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // The fabric reported no error during the last attempt to reconnect.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }

@@ -64,9 +64,9 @@ impl Controller {
     /// Submits a Compare and a Write of one block ([`Namespace::compare_command`] and
     /// [`Namespace::write_command`]) as a fused pair.
     ///
-    /// The Write is executed only if the Compare succeeds, and no other change or comparison of the
-    /// block comes between. Otherwise the Write ends in Command Aborted due to Failed Fused Command.
-    /// A pair is never sent again: after a loss of the controller, its outcome is unknown.
+    /// The Write is executed only if the Compare succeeds, and otherwise ends in Command Aborted
+    /// due to Failed Fused Command. No other command changes or compares the block in between. A
+    /// pair is never sent again: after a loss of the controller, its outcome is unknown.
     ///
     /// [`Namespace::compare_command`]: crate::Namespace::compare_command
     /// [`Namespace::write_command`]: crate::Namespace::write_command
@@ -86,7 +86,6 @@ impl Controller {
         let ((mut first, old), (mut second, new)) = (compare, write);
         [first.sqe, second.sqe] = command::fused(first.sqe, second.sqe);
         let room = self.queues.get(queue.index()).map_or(2, Queue::room);
-        // A held command would be sent apart from its partner.
         if room < 2 || self.guard.holds(&first.sqe) {
             return Err(HostError::QueueFull { qid });
         }
@@ -190,9 +189,9 @@ impl Controller {
 
     /// Ends a command beyond its owner's time limit.
     ///
-    /// A command not yet sent ends in [`HostError::Lost`] at once. With a command in flight, the
-    /// controller counts as lost; the command ends when its connection is closed, and is not sent
-    /// again.
+    /// A command not yet sent ends in [`HostError::Lost`] at once. If the command is in flight, the
+    /// controller counts as lost. The command then ends when its connection is closed, and is not
+    /// sent again.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
         if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {

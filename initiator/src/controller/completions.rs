@@ -130,7 +130,6 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The authentication message with the target's reason may not have been polled yet.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }

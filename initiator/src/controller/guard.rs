@@ -3,8 +3,8 @@
 //! An opened namespace is identified again after each reconnection and each report of changed
 //! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens it anew.
 //!
-//! Other writes of the blocks of a lost write wait until the target can no longer execute it
-//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
+//! Other writes of the blocks of a lost write wait until the target can no longer execute the lost
+//! write ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -246,7 +246,6 @@ impl Guard {
             return Found::Nothing;
         };
         if question.step == Step::Changes {
-            // The log page is optional. A controller without it does not report changes.
             if status.is_success() {
                 self.changed.add(data);
             }

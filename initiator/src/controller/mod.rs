@@ -340,14 +340,14 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands without a result on a queue, including the association's own.
+    /// Number of commands of a queue without a result, including the association's own.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
         queue.map_or(0, Queue::outstanding)
     }
 
-    /// Commands without a result on the admin queue, including the association's own.
+    /// Number of commands of the admin queue without a result, including the association's own.
     #[must_use]
     pub fn admin_outstanding(&self) -> usize {
         self.queues.first().map_or(0, Queue::outstanding)

@@ -191,8 +191,6 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, sending fails and drops `order`, which reports the end to the
-        // task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }

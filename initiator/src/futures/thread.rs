@@ -129,7 +129,6 @@ impl Worker {
                     .next_deadline()
                     .unwrap_or(latest)
                     .min(latest);
-                // Sleeping fails only if the device is removed. The next poll reports the removal.
                 let _ =
                     sleep_until_ready_or_woken(host.controller_mut().endpoint(), &self.wake, wake);
             }

@@ -94,7 +94,6 @@ impl Multipath {
                 let answer = ended.answer.map_err(|_| why);
                 return Ended { answer, ..ended };
             }
-            // If a device has failed, sleeping fails too, and the next poll ends its connections.
             waiting::step(self);
         }
     }

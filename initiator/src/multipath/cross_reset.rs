@@ -1,7 +1,7 @@
 //! Cross-Controller Reset of a lost controller through another path.
 //!
-//! A confirmed reset means that the target executes no command of the lost controller any more, so that held writes may
-//! go. Without a confirmation, they wait for their time.
+//! Once the reset is confirmed, the target executes no command of the lost controller any more, and
+//! held writes are sent. Without a confirmation, they wait for `MultipathOptions::write_hold`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::command;
 use crate::queue::{Ended, Ticket};
 
 const LOG_BYTES: u32 = 4096;
-/// Interval of reads of the log, in case of a lost event.
+/// Interval at which the log is read, because the event may be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(super) struct CrossReset {
     era: u64,
     instance: Instance,
     step: Step,
-    /// Paths that could not reset it.
+    /// Paths on which the reset failed.
     tried: Vec<usize>,
 }
 
@@ -119,7 +119,7 @@ impl Multipath {
         }
     }
 
-    /// Returns `None` if the reset must wait, and otherwise whether it is complete.
+    /// Returns `None` if the reset must wait, and `Some(true)` if it is complete.
     fn advance_reset(&mut self, at: usize) -> Option<bool> {
         let now = self.time();
         let reset = &mut self.resets[at];
@@ -169,7 +169,8 @@ impl Multipath {
         }
     }
 
-    /// Reads the log, one command at a time: it removes the completed entries of all resets.
+    /// Reads the log, unless another reset is reading it. The command removes the completed entries
+    /// of all resets.
     fn read_log(&mut self, by: usize) -> Option<Ticket> {
         let reads =
             |reset: &CrossReset| matches!(reset.step, Step::Reading { via, .. } if via == by);
@@ -186,7 +187,7 @@ impl Multipath {
         controller.submit_admin(sqe, Data::whole(buffer)).ok()
     }
 
-    /// Ends the resets that the log reports as complete.
+    /// Updates the resets of path `by` from the log.
     fn read_states(&mut self, by: usize, page: &[u8]) {
         let look_at = self.time() + LOOK_AGAIN;
         let mut at = 0;
@@ -207,7 +208,7 @@ impl Multipath {
         }
     }
 
-    /// Returns a path that leads to the namespace, by a controller of the same subsystem.
+    /// Returns a live path to the same subsystem on which the reset was not tried yet.
     fn carrier(&self, at: usize) -> Option<usize> {
         let reset = &self.resets[at];
         let subnqn = self.paths[reset.path].controller.options().subnqn;

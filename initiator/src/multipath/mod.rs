@@ -249,7 +249,7 @@ impl Multipath {
     /// Sends a command on the best path, or queues it. Fills in NSID, CID, PSDT and data pointer.
     ///
     /// # Errors
-    /// [`MultipathOptions::depth`] commands have no result ([`has_room`](Self::has_room)), or the data is
+    /// There is no room for another command ([`has_room`](Self::has_room)), or the data is
     /// [`Data::InCapsule`].
     ///
     /// # Panics

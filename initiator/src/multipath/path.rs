@@ -81,9 +81,9 @@ pub(super) struct Path {
     owners: Vec<Vec<u16>>,
     /// Number of the connection, unique among all paths.
     pub(super) era: u64,
-    /// Instance of the controller since it was live, until it is lost.
+    /// Instance of the controller while it is live.
     pub(super) instance: Option<Instance>,
-    /// True if the lost controller executes no command any more.
+    /// True if a Cross-Controller Reset has ended the lost controller.
     pub(super) is_reset: bool,
 }
 
@@ -237,8 +237,6 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // Without a response, the controller is lost, and all queries are repeated after the
-        // reconnection.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;
@@ -275,8 +273,6 @@ impl Path {
         Some(refused)
     }
 
-    /// Parses the ANA log when it is complete. The first command re-arms the event, so a change
-    /// during the read causes another read.
     fn read_ana_log(&mut self) -> Option<Answer> {
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;

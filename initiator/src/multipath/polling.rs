@@ -66,7 +66,6 @@ impl Multipath {
                 Event::Lost(_) | Event::Gone(Some(_)) => self.path_lost(index),
                 Event::Notice(Notice::CrossControllerReset) => self.reset_noticed(index),
                 Event::FailFast => self.set.set_fails_fast(index),
-                // The path is not used until the namespace has been identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
@@ -98,8 +97,6 @@ impl Multipath {
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // The ANA state is ignored until the namespace has been identified again. A path
-            // without a known ANA state is not used.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
@@ -215,7 +212,6 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // The chosen path has failed, or no path is available yet. A later poll retries.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

@@ -128,8 +128,6 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// Returns a slot from which the capsule can be sent again: a new slot with a copy if the old
-    /// one is still posted.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;

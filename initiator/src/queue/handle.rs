@@ -1,7 +1,7 @@
 /// I/O queue of a controller, from [`Controller::io_queues`] or [`Controller::io_queue`].
 ///
 /// A handle stays valid over reconnections. If the controller then grants fewer queues, submissions
-/// to the other queues fail.
+/// to the missing queues fail.
 ///
 /// The admin queue has no handle ([`Controller::submit_admin`]).
 ///

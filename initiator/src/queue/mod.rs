@@ -265,10 +265,7 @@ impl Queue {
 
     /// Ends or parks all sent commands.
     ///
-    /// A caller's command with a response ends with that response. If `park` is true, commands that
-    /// may be sent again are parked. Other commands of callers end with `loss`, and commands
-    /// without a caller are dropped. `unanswered` is called for each I/O command that the
-    /// controller may have executed.
+    /// `unanswered` is called for each I/O command that the controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -341,8 +338,8 @@ impl Queue {
         }
     }
 
-    /// Makes sure that the command is not sent again. A parked command ends with `why`. Returns
-    /// true if it is in flight.
+    /// Ends a parked command with `why`. If the command is in flight, it is not sent again, and the
+    /// result is true.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

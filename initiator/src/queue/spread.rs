@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// Minimum number of commands in flight for RDMA READ.
 const DEEP: usize = 7;
-/// Limit of the round trip, divided by the number of commands in flight, below which RDMA READ is
-/// used.
+/// RDMA READ is used while the round trip, divided by the number of commands in flight, is below
+/// this limit.
 ///
 /// A write by RDMA READ takes two round trips, so this limit permits 200,000 writes/s. In-capsule
 /// data reached 203,000 writes/s in a measurement.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Number of consecutive commands below [`DEEP`] or beyond [`NEAR`] after which RDMA READ is no
+/// After this number of consecutive commands below [`DEEP`] or beyond [`NEAR`], RDMA READ is no
 /// longer used.
 const CALM: u8 = 64;
 

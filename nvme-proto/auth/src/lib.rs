@@ -58,7 +58,7 @@ impl Default for Policy {
     }
 }
 
-/// NQNs of both ends, from which every response is computed.
+/// NQNs of both ends. Every response depends on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.

@@ -11,7 +11,6 @@ pub const SECP: u8 = 0xe9;
 /// SPSP0 and SPSP1 of authentication commands.
 pub const SPSP: u8 = 1;
 
-/// AUTH_TYPE of common messages and of DH-HMAC-CHAP messages.
 const COMMON: u8 = 0;
 const DH_HMAC_CHAP: u8 = 1;
 const PROTOCOL: u8 = 1;

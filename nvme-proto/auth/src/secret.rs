@@ -16,7 +16,6 @@ use crate::{Hash, Random};
 const PREFIX: &str = "DHHC-1:";
 /// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
-/// Constant hashed into each fingerprint, by which it differs from other hashes of the secret.
 const FINGERPRINT_LABEL: &[u8] = b"Cairn fingerprint of a secret";
 const LENGTHS: [usize; 3] = [32, 48, 64];
 const CRC_BYTES: usize = 4;
@@ -28,7 +27,7 @@ pub struct Secret {
     transformation: Option<Hash>,
 }
 
-/// Error in a secret's text; contains none of its bytes.
+/// Error in a secret's text. The error contains no bytes of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The prefix `DHHC-1:` or the next colon is missing.
@@ -57,8 +56,8 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of the smallest length (32, 48 or 64 bytes) that is at least `bytes`, or
-    /// of 64 bytes.
+    /// Generates a secret of the smallest valid length (32, 48 or 64 bytes) that has at least
+    /// `bytes` bytes. The maximum is 64.
     ///
     /// Without a transformation, the secret itself is the key of every NQN.
     #[must_use]
@@ -94,9 +93,9 @@ impl Secret {
         self.transformation
     }
 
-    /// Returns 8 hexadecimal digits by which to compare secrets without showing them.
+    /// Returns 8 hexadecimal digits that identify the secret, for comparisons without showing it.
     ///
-    /// Of a secret with at least 256 random bits, 32 bits of its hash reveal nothing usable.
+    /// The digits are 32 bits of a hash, from which a random secret cannot be found.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let id = self.transformation.map_or(0, |hash| hash as u8);

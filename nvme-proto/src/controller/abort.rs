@@ -1,4 +1,5 @@
-//! Abort (Base, 5.1), carried out by the target, because the command to abort may run on another core.
+//! Abort (Base, 5.1). The target carries it out, because the command to abort may run on another
+//! core.
 
 use alloc::vec::Vec;
 
@@ -42,8 +43,8 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Removes the pending Aborts of a closed queue's commands and returns their completions, all
-    /// "not aborted".
+    /// Removes the pending Aborts of a closed queue's commands. Returns their completions, which
+    /// report that nothing was aborted.
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)
@@ -57,8 +58,7 @@ impl Aborts {
 }
 
 impl Controller {
-    /// On the admin queue, only Asynchronous Event Requests can be aborted: other commands complete
-    /// at once, except pending changes of write protection.
+    /// On the admin queue, only Asynchronous Event Requests can be aborted.
     pub(super) fn abort(
         &mut self,
         abort_cid: u16,

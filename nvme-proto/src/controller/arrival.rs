@@ -21,14 +21,14 @@ pub struct Arrival<'a> {
     pub peer: Option<Peer>,
     /// Port number, for [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
-    /// Random number, from which CIU and CIRN follow.
+    /// Random number from which CIU and CIRN of the controller are derived.
     pub random: u64,
     /// ANA states of the port.
     pub ana: &'a AnaStates,
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates an arrival at port 0 without known addresses and random number.
+    /// Creates an arrival at port 0. The addresses are unknown, and the random number is 0.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {
@@ -43,10 +43,10 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Address of a host, and the range that shares its limits.
+/// Address of a host, and the address range that shares its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Host.
+    /// Address of the host.
     pub address: IpAddr,
     /// First address of the range.
     pub first: IpAddr,

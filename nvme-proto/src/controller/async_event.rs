@@ -1,11 +1,11 @@
 //! Asynchronous events (Base, 5.2).
 //!
 //! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event
-//! completes one. Further events of the same log page are masked until the host reads the page; the
+//! completes one. Further events of the same log page are masked until the host reads the page. The
 //! read discards them, because the page reports their changes.
 //!
-//! Notices are masked by log page, not by type: Linux without multipath never reads the ANA log,
-//! and still receives other notices.
+//! An event masks only events of its log page, not other notices. Linux without multipath never
+//! reads the ANA log, and would otherwise receive no notice after an ANA change.
 
 use alloc::vec::Vec;
 

@@ -184,7 +184,8 @@ impl Transfer {
 }
 
 impl AdminCommand {
-    /// Parses a command of a connected admin queue; `transfer_bytes` is MDTS.
+    /// Parses a command of a connected admin queue. `transfer_bytes` is the maximum transfer (MDTS)
+    /// in bytes.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
         // The opcode is checked first: hosts detect unsupported commands by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
@@ -273,7 +274,7 @@ impl AdminCommand {
     /// Locates the data in host memory; in-capsule data is invalid on the admin queue.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
-            // Hosts may provide an unused buffer, for example with SEL = 3.
+            // The host may describe a buffer that the command does not use.
             Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
                 Ok(DataTransfer::None)
             }
@@ -284,7 +285,8 @@ impl AdminCommand {
         located.map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
-    /// True for property commands, valid before the controller is enabled (Base, 3.5.2).
+    /// True for Property Get and Property Set, which are valid before the controller is enabled
+    /// (Base, 3.5.2).
     #[must_use]
     pub fn is_fabrics(&self) -> bool {
         matches!(self, Self::PropertyGet { .. } | Self::PropertySet { .. })

@@ -262,7 +262,6 @@ mod tests {
         );
     }
 
-    /// spdk_nvme_perf and nvmet use names with these invalid formats.
     #[test]
     fn names_of_any_form_are_taken() {
         for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {

@@ -1,7 +1,8 @@
 //! Cross-Controller Reset (Base 2.3, 5.4.3): ends another association of the same host.
 //!
-//! The instance has ended when all of its queues are closed, and so when no command of it can reach a disk. Only an
-//! instance of this subsystem that has ended counts as reset; another unknown instance could be alive at another target.
+//! The instance has ended when all of its queues are closed, because its commands can then reach no
+//! disk. The reset of an unknown instance fails, because that instance may be alive at another
+//! target.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -119,7 +120,6 @@ impl Identity {
         self.was_enabled.then_some(self.last)
     }
 
-    /// Begins an instance when CSTS.RDY is set, and returns the former one.
     pub(super) fn enabled(&mut self) -> Option<Instance> {
         let former = self.instance();
         self.was_enabled = true;
@@ -129,7 +129,7 @@ impl Identity {
     }
 }
 
-/// SplitMix64, a permutation.
+/// Mixing function of SplitMix64.
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -142,7 +142,8 @@ impl Controller {
         self.identity.instance()
     }
 
-    /// Parks the command if the instance is present: the subsystem must then terminate it.
+    /// Parks the command if the instance is present. The subsystem must then terminate the
+    /// instance.
     pub(crate) fn cross_reset(
         &mut self,
         cid: u16,

@@ -55,7 +55,7 @@ impl ErrorLog {
         self.count += failures;
     }
 
-    /// Failed commands of the association.
+    /// Number of failed commands of the association.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count

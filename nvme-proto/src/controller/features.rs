@@ -123,8 +123,6 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // SMART_RELIABILITY is filtered by `health_changed`; hosts cannot disable the other
-            // events.
             _ => true,
         }
     }
@@ -173,7 +171,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // CDFE must be 0, because it has the formats from 2h, which are not supported.
+        // CDFE enables the copy descriptor formats from 2h, which are not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -246,7 +244,6 @@ impl Controller {
     ) -> Result<u32, Refusal> {
         match get.fid {
             Feature::NUMBER_OF_QUEUES => Ok(queues(common.limits().io_queues).0),
-            // The host identifier's default is the value from Connect.
             Feature::HOST_IDENTIFIER => self.get_features(
                 common,
                 &GetFeatures {
@@ -345,8 +342,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Each Fabrics queue uses one submission queue and one completion queue, so the smaller
-    /// requested number is granted (Base, 5.27.1.5).
+    /// Grants the smaller of the two requested numbers, because each Fabrics queue uses one
+    /// submission queue and one completion queue (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,

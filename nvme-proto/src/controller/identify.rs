@@ -100,7 +100,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace; `None` for an inactive NSID, whose data is zeroes (Base,
+    /// Returns a visible namespace, or `None` for an inactive NSID, for which all data is 0 (Base,
     /// 5.17.2.1).
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
@@ -212,7 +212,6 @@ impl Controller {
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
-        // The only LBA format has no metadata (NLBAF and FLBAS are 0).
         id.lbaf[0].lbads = namespace.block_shift;
     }
 }
@@ -239,7 +238,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // ANAGRPID static is 0: a namespace may move to another group.
+    // The bit for a static ANAGRPID is 0, because a namespace may move to another group.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -251,7 +250,6 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nanagrpid.set(ANA_GROUPS_MAX);
     id.nn.set(nn);
     id.mnan.set(nn);
-    // ACWU stays 0: one block (`crate::fused::BLOCKS_MAX`).
     id.fuses.set(IdentifyController::FUSES_COMPARE_AND_WRITE);
     id.vwc = vwc(common).0;
     id.ocfs.set(CopyFormat::SUPPORTED);
@@ -342,7 +340,7 @@ fn bad_nsid() -> Refusal {
     Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
 }
 
-/// Checks that CSI, where CNS uses it, is the NVM command set (Base, figure 273).
+/// Checks that CSI is the NVM command set, if CNS uses CSI (Base, figure 273).
 fn check_csi(identify: &Identify) -> Result<(), Refusal> {
     let uses_csi = matches!(
         identify.cns,

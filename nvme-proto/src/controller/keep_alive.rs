@@ -125,9 +125,10 @@ impl Controller {
         times.into_iter().flatten().min()
     }
 
-    /// Time of the last known command, and how long the association lasts after it, if limited.
+    /// Time of the last known command, and the idle time after which the association ends, if
+    /// limited.
     ///
-    /// `None` if the association is ending.
+    /// Returns `None` if the association is ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))

@@ -482,7 +482,6 @@ impl Controller {
                 }
                 self.set_features(common, set, exchange, actions)?.into()
             }
-            // The timer was restarted already, as for every command.
             AdminCommand::KeepAlive => 0,
             AdminCommand::PropertyGet { ofst, size } => self.properties.get(*ofst, *size)?,
             AdminCommand::PropertySet { ofst, size, value } => {

@@ -84,10 +84,11 @@ impl Refusal {
         }
     }
 
-    /// Creates the error of an I/O queue's Connect to a controller that has ended, or belongs to another host.
+    /// Creates the error of an I/O queue's Connect to a controller that has ended, or belongs to
+    /// another host.
     ///
-    /// A controller can end while its host pauses between the two Connects. DNR is not set: the host must create a new
-    /// controller, and Linux gives up after DNR.
+    /// A controller may end before its host connects the I/O queues. DNR is not set, because the
+    /// host should create a new controller, and Linux gives up after DNR.
     #[must_use]
     pub const fn of_departed(parameter: ConnectInvalidParameter) -> Self {
         let mut refusal = Self::connect(parameter);

@@ -19,10 +19,10 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Outcome, Refusal};
 
-/// Unread notifications; the oldest is lost first.
+/// Maximum number of unread notifications. If there are more, the oldest is lost.
 const NOTIFICATIONS_MAX: usize = 256;
 
-/// Bits of the Reservation Notification Mask; the type of a notification is its bit.
+/// Bits of the Reservation Notification Mask. The type of a notification is the number of its bit.
 const MASK_BITS: u32 = 0b1110;
 
 #[derive(Debug, Default)]
@@ -99,7 +99,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Set Features of Reservation Persistence completes after `Action::PersistReservations`.
     pub(super) fn set_persistence(
         &mut self,
         common: &mut Common,
@@ -128,8 +127,7 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Ends the command of this change. Another command may wait for the same NSID, because a
-    /// removed namespace ends the wait of the earlier one.
+    /// Ends the command of this change, but not a later command for the same NSID.
     pub(crate) fn persistence_done(
         &mut self,
         nsid: u32,

@@ -81,7 +81,6 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// Raises the ANA event, because a changed ANA group is no attribute change (Base, figure 146).
     pub(crate) fn ana_group_changed(
         &mut self,
         nsid: u32,

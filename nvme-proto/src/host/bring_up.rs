@@ -366,7 +366,6 @@ impl Association {
         }
     }
 
-    /// Maximum time from CC.EN to CSTS.RDY (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
         // As in Linux, one unit is added, so that a TO of 0 allows half a second.
@@ -378,7 +377,6 @@ impl Association {
         AsyncEventConfig(offered & self.settings.events.0)
     }
 
-    /// Checks Identify Controller as a Linux host over RDMA does.
     fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
         let discovery = self.settings.subnqn.is_discovery()
             || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;
@@ -399,12 +397,11 @@ impl Association {
         }))
     }
 
-    /// Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // MAXCMD 0 violates the specification, and means no limit here.
+        // MAXCMD 0 violates the specification. Here, 0 means no limit.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }

@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, an interval with traffic sends no Keep Alive. Nearly two
-        // intervals, half of KATO, may therefore pass without traffic.
+        // With traffic-based keep alive, the host sends no Keep Alive after an interval with
+        // traffic. Nearly two intervals may therefore pass without a command.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),

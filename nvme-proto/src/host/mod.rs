@@ -43,9 +43,9 @@ pub use settings::{Recovery, Settings};
 
 /// Maximum commands that the association itself has in flight on the admin queue.
 ///
-/// These are one step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O
-/// queue, one Connect or authentication command may be in flight in addition to
-/// [`QueueSpec::depth`].
+/// These are one command of the current step, one Keep Alive, one Asynchronous Event Request and
+/// the Aborts. On an I/O queue, one Connect or authentication command may be in flight in addition
+/// to [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
 /// Request to the driver, which carries requests out in order.
@@ -81,7 +81,8 @@ pub struct QueueSpec {
     pub qid: u16,
     /// Maximum user commands in flight.
     ///
-    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5); one less with [`Settings::spare_entry`].
+    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5). With
+    /// [`Settings::spare_entry`], it is one less.
     pub depth: u16,
     /// Maximum command capsule in bytes.
     pub capsule_bytes: usize,
@@ -145,7 +146,7 @@ pub enum Report {
     },
     /// `fast_io_fail_tmo` expired: commands must fail and not wait for the controller.
     FailFast,
-    /// The association has ended; `None` at the user's request.
+    /// The association has ended, with `None` if the user requested the end.
     Gone(Option<Cause>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
@@ -414,7 +415,7 @@ impl Association {
         }
     }
 
-    /// Ends the association. The RDMA device was removed, which ended all connections.
+    /// Ends the association after the removal of the RDMA device, which has ended all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();

@@ -27,11 +27,11 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the command twice has the same result as executing it once. Another command
-/// must not change the blocks in between.
+/// True if executing the command twice has the same result as executing it once, unless another
+/// command changes the blocks in between.
 ///
-/// False for reservations, Copy (which may read its own output), vendor specific commands, and commands whose response
-/// invalidates a memory key.
+/// False for reservations, Copy (which may read its own output), vendor specific commands, fused
+/// commands, and commands whose response invalidates a memory key.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {
     let idempotent = matches!(

@@ -23,12 +23,12 @@ pub struct Settings {
     pub spare_entry: bool,
     /// KATO in milliseconds; 0 disables it.
     pub kato_ms: u32,
-    /// True to request disabled SQ flow control.
+    /// True to request that SQ flow control is disabled.
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// A controller that does not authenticate the host is then refused, because it would not
-    /// authenticate itself either.
+    /// The host then also refuses a controller that does not authenticate the host, because such a
+    /// controller does not authenticate itself either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,

@@ -194,8 +194,8 @@ impl<'a> CopyRanges<'a> {
         })
     }
 
-    /// Returns the index of the range whose copy continues after `done` blocks, and its uncopied part; `None` at
-    /// the end.
+    /// Returns the index and the remaining part of the range at which the copy continues after
+    /// `done` blocks, or `None` if all blocks are copied.
     #[must_use]
     pub fn after(&self, done: u32) -> Option<(u32, BlockRange)> {
         let mut before = 0;
@@ -246,7 +246,6 @@ mod tests {
         write_uncorrectable: false,
     };
 
-    /// A Copy moves at most 16 blocks.
     fn limits() -> IoLimits {
         IoLimits {
             mdts_bytes: 16 << 9,
@@ -271,7 +270,6 @@ mod tests {
         IoCommand::parse(sqe, 8192, Some(namespace), &limits())
     }
 
-    /// Entries of the format, with bytes in fields that are ignored.
     fn data(format: CopyFormat, ranges: &[(u64, u16)]) -> Vec<u8> {
         let entry = |&(slba, nlb): &(u64, u16)| {
             let range = CopyRange {

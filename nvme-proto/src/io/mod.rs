@@ -13,7 +13,8 @@
 //! 6. Send the response, which invalidates the key of `sqe.dptr.invalidate_rkey()`, if any.
 //!
 //! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3, CDW14, CDW15) and access
-//! hints (CDW13). An NSID without a namespace, also a removed one, fails with Invalid Namespace or Format.
+//! hints (CDW13). A command fails with Invalid Namespace or Format if its NSID has no namespace, or
+//! the namespace was removed.
 
 mod copy;
 mod dataset;
@@ -505,7 +506,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Checks a length against WZSL, VSL or WUSL (NVM, figure 102).
 fn check_limit(bytes: u64, limit: Option<u32>) -> Result<(), Status> {
     match limit {
         Some(limit) if bytes > u64::from(limit) => Err(INVALID_FIELD),

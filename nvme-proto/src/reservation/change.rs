@@ -41,7 +41,7 @@ pub enum Change {
     },
     /// Set Features of Reservation Persistence (83h).
     Persist(bool),
-    /// Clear by an administrator: no host and no key.
+    /// Clear by an administrator. It involves no host and no key.
     Clear,
 }
 
@@ -90,10 +90,11 @@ impl Outcome {
 }
 
 impl Reservations {
-    /// Executes a command of a host, which [`Change::Clear`] ignores; `can_persist` is true if the target can keep the state through power loss.
+    /// Executes a command of `host`. `can_persist` is true if the target can keep the state through
+    /// power loss. [`Change::Clear`] ignores `host`.
     ///
     /// # Errors
-    /// Status of the command, which then changes nothing.
+    /// The status of the command. A failed command changes nothing.
     pub fn execute(
         &self,
         host: &HostId,
@@ -209,7 +210,7 @@ impl Reservations {
         outcome
     }
 
-    /// Releases a reservation whose holder, or last holder, is no longer registered, and returns the type.
+    /// Releases the reservation if no holder is registered any more, and returns its type.
     fn release_without_holder(&mut self) -> Option<ReservationType> {
         let held = self.held?;
         let stays = match held.holder {
@@ -277,7 +278,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// A registrant that does not hold the reservation releases nothing, successfully.
+    /// Succeeds without a change if the host is a registrant that does not hold the reservation.
     fn release(&self, host: &HostId, rtype: u8) -> Result<Outcome, Status> {
         let mut outcome = Outcome::of(self);
         let Some(held) = self.rtype().filter(|_| self.is_holder(host)) else {
@@ -293,7 +294,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Also notifies all registrants except the host of the command.
+    /// Notifies all registrants except the host of the command.
     fn clear(&self, host: Option<&HostId>) -> Outcome {
         let mut outcome = Outcome::of(self);
         let hosts = self.registrants.iter().map(|one| one.host);

@@ -22,10 +22,10 @@ use crate::wire::reservation::{RegisteredControllerExtended, ReservationStatusEx
 /// HOSTID, which identifies a registrant.
 pub type HostId = [u8; 16];
 
-/// Registrants of a namespace.
+/// Maximum number of registrants of a namespace.
 pub const REGISTRANTS_MAX: usize = 128;
 
-/// CNTLID of a registrant, because all controllers are dynamic.
+/// CNTLID reported for each registrant, because all controllers are dynamic.
 const CNTLID_DYNAMIC: u16 = 0xffff;
 
 /// RTYPE.
@@ -76,7 +76,7 @@ impl ReservationType {
         )
     }
 
-    /// True if a release changes the access of registrants, who are then notified.
+    /// True if a release changes the access of registrants, which are then notified.
     const fn concerns_registrants(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
@@ -129,7 +129,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Restores a state; `None` if it cannot have come about.
+    /// Restores a state, or returns `None` if the state is invalid.
     ///
     /// `holder` is the index of the holder, ignored for types with all registrants as holders.
     fn restore(

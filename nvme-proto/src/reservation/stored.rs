@@ -1,7 +1,8 @@
 //! File format of reservations that persist through power loss.
 //!
-//! Magic, UUID, generation, type, index of the holder, number of registrants, length of the SUBNQN, SUBNQN,
-//! registrants (HOSTID and key), FNV-1a checksum of all bytes before it; integers are little-endian.
+//! The file contains magic, UUID, generation, type, index of the holder, number of registrants,
+//! length of the SUBNQN, SUBNQN, registrants (HOSTID and key), and an FNV-1a checksum of all bytes
+//! before it. Integers are little-endian.
 
 use alloc::vec::Vec;
 
@@ -13,7 +14,7 @@ const REGISTRANT_BYTES: usize = 24;
 const CHECKSUM_BYTES: usize = 8;
 const NO_HOLDER: u8 = u8::MAX;
 
-/// Reason why stored reservations are not those of a namespace.
+/// Reason why stored reservations cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredError {
     /// The bytes were not written by a target, or are damaged.
@@ -39,7 +40,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 impl Reservations {
-    /// Encodes the state of the disk `uuid` in the subsystem `subnqn`, up to 255 bytes of which are stored.
+    /// Encodes the state of the disk `uuid` in the subsystem `subnqn`. At most 255 bytes of
+    /// `subnqn` are stored.
     #[must_use]
     pub fn encode(&self, uuid: &[u8; 16], subnqn: &str) -> Vec<u8> {
         let subnqn = &subnqn.as_bytes()[..subnqn.len().min(255)];

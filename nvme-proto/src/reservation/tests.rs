@@ -76,7 +76,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Events of one step: host and number of the notification.
 type Events = BTreeSet<(u8, u8)>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -45,13 +45,13 @@ impl Part {
         u64::MAX >> (63 - (self.high - self.low)) << self.low
     }
 
-    /// Value of this part in a value of its field.
+    /// Value of this part, if the whole field has the value `field`.
     #[must_use]
     pub const fn value(&self, field: u64) -> u64 {
         (field & self.mask()) >> self.low
     }
 
-    /// Meaning of this part in a value of its field, as text.
+    /// Meaning of this part as text, if the whole field has the value `field`.
     #[must_use]
     pub const fn meaning(&self, field: u64) -> impl Display {
         Shown(&self.meaning, self.value(field))
@@ -93,7 +93,6 @@ macro_rules! meaning {
     ($number:expr) => { $crate::wire::bits::Meaning::Number($number) };
 }
 
-/// Declares a list of [`BitField`]s, each from a type with explained bits or from parts.
 macro_rules! bit_fields {
     (
         $(#[$meta:meta])*

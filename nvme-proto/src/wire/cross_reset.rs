@@ -17,7 +17,7 @@ bitfields! {
     }
 }
 
-/// Controller between CC.EN and its next reset.
+/// Controller from the time when CC.EN is set until its next reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// CNTLID.

@@ -387,7 +387,6 @@ mod tests {
     use super::*;
     use crate::wire::property::offset;
 
-    /// The Linux target reports the same offsets.
     #[test]
     fn invalid_parameter_offsets() {
         assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);

@@ -101,7 +101,7 @@ bitfields! {
     }
 }
 
-/// Error Information log entry, newest first (LID 01h; Base, figure 205).
+/// Entry of the Error Information log, whose newest entry is first (LID 01h; Base, figure 205).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,7 +1,7 @@
 //! Wire structures of NVMe and NVMe over Fabrics.
 //!
 //! Fields have the specification's mnemonics. Every byte sequence of the right length is a valid
-//! structure ([`FromBytes`]), sent unchanged with reserved bits ([`IntoBytes`]).
+//! structure ([`FromBytes`]). Reserved bits are sent unchanged ([`IntoBytes`]).
 //!
 //! ```
 //! use nvme_proto::wire::{Cqe, IntoBytes, NvmOpcode, Sgl, SglDescriptor, Sqe, Status};
@@ -27,8 +27,9 @@ macro_rules! assert_size {
     };
 }
 
-/// Declares an integer type with named bit fields, each with a getter and a `with_` method that returns a changed copy.
-/// Unnamed bits are preserved. A meaning in parentheses explains a field; `bits` explains bits without a name.
+/// Declares an integer type with named bit fields, each with a getter and a `with_` method that
+/// returns a changed copy. A meaning in parentheses explains a field; `bits` explains bits without
+/// a name.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*

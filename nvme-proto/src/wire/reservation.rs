@@ -143,7 +143,7 @@ assert_size!(ReservationStatus = 24);
 )]
 #[repr(C)]
 pub struct ReservationStatusExtended {
-    /// Fields that the regular format has, too.
+    /// Fields of the format for 64-bit host identifiers.
     pub status: ReservationStatus,
     /// Reserved.
     pub reserved24: [u8; 40],

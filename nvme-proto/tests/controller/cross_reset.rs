@@ -26,7 +26,6 @@ impl Rig {
         Instance::of(&id).unwrap()
     }
 
-    /// Connects another controller of the host with this HOSTID, and returns its instance.
     fn other(&mut self, hostid: u8, queues: &[u16]) -> Instance {
         let mut connect = Connect::admin(SUBNQN, 5000);
         connect.data.hostid = [hostid; 16];

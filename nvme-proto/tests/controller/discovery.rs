@@ -270,7 +270,6 @@ fn a_window_shows_the_entries_that_are_in_it() {
         expected.resize(4096, 0);
         assert_eq!(part, expected, "from {start}");
     }
-    // The log became shorter.
     let past_the_end = rig.succeed(log_at(0x70, 4096, 1024 * 40)).1;
     assert_eq!(past_the_end, [0; 4096]);
     assert_eq!(

@@ -53,7 +53,6 @@ fn every_feature_reports_its_capabilities() {
 fn every_feature_has_a_current_a_default_and_a_saved_value() {
     let mut rig = Rig::ready();
     for (fid, _) in FEATURES {
-        // The host identifier requires EXHID (CDW11 bit 0).
         let cdw11 = if fid == 0x81 { 1 } else { 0 };
         let of = |select| {
             let mut sqe = get_features(fid, select, cdw11);

@@ -29,7 +29,6 @@ fn linux_requires_ready_within_the_timeout_of_cap_and_crto() {
     let crto = Crto(rig.complete(get(PropertySize::Four, offset::CRTO)).result as u32);
     assert_eq!(crto.crwmt(), u16::from(cap.to()));
     assert_eq!(rig.csts() & 1, 1);
-    // For CAP.CSS bit 6, Linux and this fixture set CC.CSS to 110b.
     assert_ne!(cap.css() & Cap::CSS_IOCS, 0);
     assert_eq!(cap.mqes(), 127);
 }
@@ -113,8 +112,6 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
 #[test]
 fn linux_requires_queues_to_be_granted() {
     let mut rig = Rig::ready();
-    // nvme_set_queue_count uses the minimum of the requested number and both returned 0-based
-    // numbers.
     assert_eq!(rig.succeed(set_features(0x07, 0x0003_0003)).0, 0x0003_0003);
     for qid in 1..=4 {
         assert_eq!(rig.connect_io(qid).unwrap().cntlid, rig.cntlid);
@@ -142,7 +139,6 @@ fn linux_requires_namespaces_to_be_listed_and_described() {
     assert_eq!(list.iter().collect::<Vec<_>>(), [2]);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 2);
     let descriptors: Vec<_> = namespace_descriptors(&descriptors).collect();
-    // Linux requires a CSI descriptor with CC.CSS = 110b.
     assert_eq!(
         descriptors,
         [

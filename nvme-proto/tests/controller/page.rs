@@ -15,7 +15,7 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, NvmOpcode, Sqe, Status, U32};
 
 use crate::rig::*;
 
-/// Codes of Base 2.1, of its Cross-Controller Reset (2.3) and of the NVM command set, by heading.
+/// Codes that the NVMe specifications define, by heading.
 const DEFINED: [(&str, &[u8]); 6] = [
     (
         "## Admin commands",
@@ -85,7 +85,7 @@ fn table(heading: &str) -> Vec<Row> {
     rows
 }
 
-/// Parses `0Ch, 19h`, and bytes as `4-71`.
+/// Parses lists of codes such as `0Ch, 19h`, and byte ranges such as `4-71`.
 fn codes(cell: &str) -> Vec<usize> {
     let parts = cell.split(", ").map(|part| match part.strip_suffix('h') {
         Some(code) => {
@@ -100,7 +100,6 @@ fn codes(cell: &str) -> Vec<usize> {
     parts.flatten().collect()
 }
 
-/// Compares the claims of a table's column with the behavior of each code.
 fn compare(heading: &str, column: usize, mut works: impl FnMut(u8) -> bool) {
     let rows = table(heading);
     let mut wrong = Vec::new();
@@ -128,7 +127,6 @@ fn check_names(heading: &str, name: impl Fn(u8) -> Option<&'static str>) {
     }
 }
 
-/// Namespace with every optional property.
 fn full(nsid: u32) -> Namespace {
     Namespace {
         nguid: [1; 16],
@@ -168,7 +166,7 @@ fn discovery() -> Rig {
     rig
 }
 
-/// Returns whether a controller does not refuse a command with one of these statuses.
+/// Returns false if a controller refuses the command with one of these statuses.
 fn accepts(rig: &mut Rig, sqe: Sqe, refusals: &[Status]) -> bool {
     match rig.send(sqe, &[0; 512]).0 {
         Outcome::Complete(completion) => !refusals.contains(&completion.status.code()),
@@ -252,7 +250,6 @@ fn features_are_those_of_the_page_and_of_log_page_12h() {
     check_names("## Features", |code| Feature(code).name());
     for (column, mut rig) in [(2, nvm()), (3, discovery())] {
         compare("## Features", column, |fid| {
-            // The host identifier requires EXHID.
             let mut get = get_features(fid, 0, 1);
             get.cdw11.set(u32::from(fid == Feature::HOST_IDENTIFIER.0));
             get.nsid.set(1);
@@ -278,7 +275,6 @@ fn log_pages_are_those_of_the_page_and_of_log_page_00h() {
         compare("## Log pages", column, |lid| {
             is_supported(&supported.lids, lid)
         });
-        // Log page 13h is empty: no command of NVMe-MI is supported.
         assert!(rig.log(0x13, 4096).iter().all(|&byte| byte == 0));
     }
 }

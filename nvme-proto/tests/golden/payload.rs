@@ -63,7 +63,6 @@ fn identify(sqe: &Sqe, bytes: &[u8]) -> &'static str {
     }
 }
 
-/// The discovery controller of a Linux target leaves most fields 0.
 fn controller(bytes: &[u8]) -> &'static str {
     let controller = IdentifyController::read_from_bytes(bytes).unwrap();
     assert_eq!(controller.as_bytes(), bytes);

@@ -50,7 +50,6 @@ fn tries_go_on_until_ctrl_loss_tmo() {
     assert_eq!(rig.state(), AssociationState::Gone);
 }
 
-/// `ctrl_loss_tmo` also fails an attempt in progress.
 #[test]
 fn a_controller_counts_as_gone_when_ctrl_loss_tmo_is_over() {
     for (tmo, tries_fail) in [(35, true), (30, true), (25, false), (11, false)] {

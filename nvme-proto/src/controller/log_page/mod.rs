@@ -163,7 +163,6 @@ impl Controller {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
-    /// Renders the groups with visible namespaces, ascending (Base, 5.16.1.13).
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();

@@ -32,8 +32,8 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// Returns the blocks that a command may change: `None` for no change, the whole namespace if the
-/// SQE names no blocks.
+/// Returns the blocks that a command may change, or `None` for no change. A command that names no
+/// blocks may change the whole namespace.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
@@ -88,7 +88,8 @@ impl Doubts {
         self.add_from(0, sqe, until);
     }
 
-    /// Records an unanswered command that [`Self::release`] of `source` removes; 0 is never released.
+    /// Like [`add`](Self::add), but [`release`](Self::release) of `source` removes the range,
+    /// unless `source` is 0.
     pub fn add_from(&mut self, source: u64, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
@@ -140,7 +141,7 @@ impl Doubts {
         self.list.iter().any(|doubt| doubt.source == source)
     }
 
-    /// Removes the ranges of `source`: its controller executes no command any more.
+    /// Removes the ranges of `source`, whose controller no longer executes commands.
     pub fn release(&mut self, source: u64) {
         self.list
             .retain(|doubt| doubt.source == 0 || doubt.source != source);

@@ -87,8 +87,8 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // ANA Persistent Loss lasts as long as the association (Base, 8.1.3.4). Linux waits for such a path without
-            // limit.
+            // No command waits for a path in ANA Persistent Loss, because this state lasts as long
+            // as the association (Base, 8.1.3.4). Linux waits without limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,

@@ -89,7 +89,6 @@ fn commands_wait_while_there_is_hope() {
 fn a_change_that_never_ends_is_overdue_once() {
     let mut set = set(Policy::RoundRobin, &[BEST, AnaState::CHANGE]);
     assert_eq!(set.deadline(), Some(ANATT * 2));
-    // A repeated ANA Change does not extend the time limit.
     set.set_ana(1, AnaState::CHANGE, ANATT, ANATT);
     assert_eq!(set.tick(ANATT * 2 - Duration::from_millis(1)), None);
     assert_eq!(set.tick(ANATT * 2), Some(1));

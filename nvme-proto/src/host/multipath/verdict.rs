@@ -25,8 +25,8 @@ pub enum Verdict {
 /// related status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent on another
 /// path; after another status, on any path.
 ///
-/// `failovers` counts earlier failovers, except after a loss or an ANA status. From
-/// [`FAILOVERS_MAX`] on, a command without an ANA status returns to the caller.
+/// `failovers` is the number of earlier failovers, without those after a loss or an ANA status. If
+/// it has reached [`FAILOVERS_MAX`], a command without an ANA status returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();

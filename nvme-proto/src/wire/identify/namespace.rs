@@ -159,7 +159,7 @@ bitfields! {
     /// DLFEAT: behavior of deallocated blocks.
     pub struct Dlfeat(u8);
     fields {
-        /// Bytes read from deallocated blocks: 0 not reported, 1 00h, 2 FFh.
+        /// Bytes read from deallocated blocks: 0 for not reported, 1 for 00h, 2 for FFh.
         read with_read: u8 = 0..=2 ("deallocated blocks read as" ["not reported", "00h", "FFh"]);
     }
     flags {

@@ -48,9 +48,9 @@ impl Reactor {
         }
     }
 
-    /// Refuses a queue for which receives are missing. On a device without shared receive queues,
-    /// each queue reserves a receive for each of its entries. Unknown addresses leave an eighth to
-    /// the others.
+    /// Refuses a queue if its device has too few receives. On a device without shared receive
+    /// queues, each queue reserves a receive for each of its entries. Queues from unknown addresses
+    /// leave an eighth of the receives free.
     fn check_receives(&self, port: usize, admitted: &Admitted) -> Result<(), String> {
         let device = self.queues.port(port);
         if device.limits().shared_receives {
@@ -119,7 +119,7 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // Work requests of a command: a READ, or a WRITE and a SEND.
+        // A command has at most two work requests at a time: a WRITE and a SEND.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -133,7 +133,7 @@ impl Reactor {
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
-            // 7 means no limit; the target's deadline ends a host that posts no receives.
+            // 7 means no limit. The target's deadline disconnects a host that posts no receives.
             rnr_retry_count: 7,
             ack_timeout: self.control.sizes.ack_timeout,
             ..QpOptions::default()
@@ -159,8 +159,8 @@ impl Reactor {
             listener,
             place,
         };
-        // The round's time may be outdated after a suspension: the Connect's deadline would
-        // expire at once.
+        // After a suspension, the time of the round may be so old that the Connect's deadline
+        // expires at once.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]

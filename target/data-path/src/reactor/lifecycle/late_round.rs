@@ -1,9 +1,9 @@
 //! Round after a gap: the reactor slept, or its thread did not run.
 //!
-//! Capsules of the gap may be stale: their host may use another path by now. The reactor therefore
-//! first ends expired associations, by a clock that counts suspension, and handles connection
-//! events itself, because other threads may have been stopped too. The ring detects stops of the
-//! thread within a round.
+//! Capsules that arrived in the gap may be stale, because their hosts may use another path by now.
+//! The reactor therefore first ends expired associations. It also handles connection events itself,
+//! because other threads may have been stopped too. The ring detects stops of the thread within a
+//! round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;

@@ -96,7 +96,6 @@ impl Reactor {
     }
 
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
-        // A host that leaves may leave the response to its Connect unacknowledged.
         if matches!(ending, Ending::Work(..)) {
             self.report_if_unauthenticated(qpair);
         }
@@ -151,8 +150,8 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request explains the close better; if none failed, `closed` reports
-            // that the transport gave up.
+            // A failed work request gives a better reason for the close. Without one, `closed`
+            // reports that the transport gave up.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -177,7 +176,7 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // Posted work requests complete with an error. The others, still in the outbox, end here.
+        // Posted work requests complete with an error. Work requests in the outbox end here.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);
@@ -285,8 +284,8 @@ impl Reactor {
         self.report_drained();
     }
 
-    /// Drops the endpoint of a removed device or with a failed queue, and ends its connections. The next connection opens
-    /// another endpoint.
+    /// Drops an endpoint whose device was removed or whose queue failed, and ends its connections.
+    /// The next connection opens another endpoint.
     fn close_port(
         &mut self,
         index: usize,

@@ -19,11 +19,12 @@ use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Time limit for a host's data after its READ could begin.
+/// Time limit for a host's data, from the time at which its READ can be posted.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a host's acceptance of a response. Exceeds [`crate::qpair::RESPONSE_TIMEOUT`]:
-/// the last of many large reads arrives late on a slow link.
+/// Time limit for a host's acceptance of a response. The limit exceeds
+/// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow
+/// link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time limit for a disk to end an aborted command; its Abort then completes as not aborted.
@@ -146,7 +147,7 @@ pub(in crate::reactor) fn abort(
         let partner = request.fused.partner();
         fetches(request) || partner.is_some_and(|partner| fetches(&queues.requests[partner]))
     };
-    // The device has, or soon has, the buffer of the pair.
+    // The device uses the buffer of the pair, or is about to.
     if victims.fused.iter().any(is_fetching) {
         let (cntlid, subsystem) = (association.controller.cntlid(), association.subsystem);
         return subsystem.abort_done(cntlid, abort_cid, false);
@@ -183,7 +184,6 @@ pub(in crate::reactor) fn abort(
     abort.answer(aborted);
 }
 
-/// Commands of a queue pair with a CID, and the partners of the fused ones among them.
 struct Victims {
     qpair: QpairId,
     cid: u16,
