@@ -1,3 +1,5 @@
+//! The commands `fabric` and `doctor`.
+
 mod common;
 
 use std::fs;

@@ -1,3 +1,5 @@
+//! Facts read from the recorded machines.
+
 mod common;
 
 use std::fs;

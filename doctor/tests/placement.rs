@@ -1,3 +1,5 @@
+//! CPUs near an address, on recorded machines.
+
 mod common;
 
 use std::net::IpAddr;
