@@ -48,8 +48,8 @@ pub(crate) struct TargetTable {
     /// Longest polling of a reactor without work, in microseconds; 0 sleeps at once.
     #[schemars(range(min = 0, max = 1_000_000), extend("default" = 1000))]
     pub(crate) poll_idle_us: Option<i64>,
-    /// Whether NVMe drives past the block layer are polled, if Linux's driver has queues for that
-    /// (nvme.poll_queues).
+    /// Whether to poll NVMe drives that are used without the block layer, if Linux's driver has
+    /// queues for that (nvme.poll_queues).
     #[schemars(extend("default" = false))]
     pub(crate) poll_drives: Option<bool>,
     /// Seconds after which the target cancels a command at a disk; 0 never cancels.
@@ -320,7 +320,7 @@ pub(crate) struct SubsystemTable {
     pub(crate) namespace: Vec<NamespaceTable>,
 }
 
-/// ANA state of the subsystem above at a listener.
+/// ANA state, at one listener, of the preceding subsystem.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("required" = ["listener", "state"]))]
@@ -382,7 +382,7 @@ pub(crate) struct NamespaceTable {
     pub(crate) ceph: Option<CephTable>,
     /// UUID; by default the identity of the disk, for "mem:" and "null:" a new one at each start.
     pub(crate) uuid: Option<String>,
-    /// NGUID: 32 hexadecimal digits, or "from-uuid" for the UUID; by default that of an NVMe drive.
+    /// NGUID: 32 hexadecimal digits, or "from-uuid" to use the UUID; by default the drive's NGUID.
     pub(crate) nguid: Option<String>,
     /// Bytes of a logical block; by default the smallest size of the disk, 512 for memory and null.
     #[schemars(extend("enum" = [512, 4096]))]

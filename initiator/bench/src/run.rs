@@ -16,9 +16,9 @@ use super::worker::{JobError, Worker};
 /// Result of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct JobResult {
-    /// Plan of the copy.
+    /// Plan of this copy of the job.
     pub plan: Plan,
-    /// Measurements of the copy.
+    /// Measurements of this copy of the job.
     pub stats: JobStats,
     /// Error that ended the job early.
     pub error: Option<JobError>,

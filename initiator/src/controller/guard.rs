@@ -65,7 +65,7 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if any namespace may have changed, because log page 04h had no room for all.
+    /// True if every namespace counts as changed, because log page 04h had no room for all NSIDs.
     all: bool,
 }
 

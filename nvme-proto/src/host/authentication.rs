@@ -19,7 +19,7 @@ const SPSP: u8 = 0x01;
 pub enum AuthenticationStep {
     /// Message for Authentication Send.
     Send(Box<[u8]>),
-    /// Buffer size in bytes of the Authentication Receive to send.
+    /// Requests an Authentication Receive command with a buffer of this many bytes.
     Receive(u32),
     /// Both ends are authenticated as required.
     Done,

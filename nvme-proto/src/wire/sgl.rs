@@ -1,7 +1,7 @@
 //! SGL descriptors, which locate a command's data (Base, 4.1.2).
 //!
-//! A Fabrics command has one descriptor (SGL1): over RDMA (RDMA, 3), a keyed data block in host
-//! memory, or a data block at an offset in the capsule.
+//! A Fabrics command has one descriptor (SGL1). Over RDMA, it is either a keyed data block in host
+//! memory or a data block at an offset in the capsule (RDMA, 3).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

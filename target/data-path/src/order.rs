@@ -45,7 +45,7 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Position in the order of a disk; ascends with arrival.
+/// Position of a command in a disk's order of commands. A later command has a greater ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 

@@ -1,8 +1,7 @@
-//! Reservations of a namespace: the answered state, the state in force at the reactors, and the
-//! commands that change it, one at a time.
+//! Reservations of a namespace: the state that hosts see, and the state that the reactors apply.
 //!
-//! A change is stored if it persists, then in force at all reactors, and answered once no disk has
-//! a command that it forbids. Reports show answered changes only.
+//! Commands change the reservations one at a time. A change with PTPL is first stored. Then all
+//! reactors apply it. The command completes when no disk executes a command that the change forbids.
 
 use std::collections::VecDeque;
 use std::fmt;

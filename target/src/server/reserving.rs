@@ -70,8 +70,8 @@ impl Flushes {
         }
     }
 
-    /// Stores the change if it persists. The change comes into force only afterwards, because a
-    /// crash must not undo it.
+    /// Stores the change if it must survive a power loss. The change comes into force only after
+    /// that, because a crash must not undo it.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);

@@ -51,7 +51,7 @@ impl Methods {
     }
 }
 
-/// Refuses an inline key: more users may read the configuration file than key files.
+/// Refuses an inline key, because more users may read the configuration file than a key file.
 fn refuse_secret(key: &str) -> Result<(), Error> {
     if InlineKey::of(key).is_some() {
         let message = "this is a key itself, which each reader of the configuration file would have: write it into a \

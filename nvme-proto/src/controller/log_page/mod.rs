@@ -129,7 +129,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Maximum bytes of a page in the controller's lifetime.
+    /// Returns the largest size in bytes that the page can reach while the controller exists.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,

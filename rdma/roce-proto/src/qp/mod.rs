@@ -241,8 +241,8 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Probes the peer after an unauthenticated message that its queue pair is gone. Without an
-    /// answer, the queue pair breaks.
+    /// Probes the peer, because an unauthenticated message said that the peer's queue pair is gone.
+    /// If no answer arrives, this queue pair breaks.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
             self.question.ask(now);

@@ -98,8 +98,8 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds after which the change must not begin. After that time, connections may
-    /// have closed that the reactor has not processed.
+    /// Time in nanoseconds after which the change must not begin. After that time, a connection
+    /// may have closed without the reactor's knowledge.
     known_until_ns: u64,
     fate: Fate,
 }

@@ -1,4 +1,4 @@
-//! Receives under the profiles of adapters.
+//! Tests of receive work requests with each adapter's profile.
 
 use std::time::Duration;
 

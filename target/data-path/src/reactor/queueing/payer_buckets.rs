@@ -2,7 +2,7 @@
 //! network of unknown addresses.
 //!
 //! Each command costs its payer one token, but only while the reactor has I/O; payers with waiting
-//! work take turns. A connection is charged once its peer confirms it.
+//! work take turns. A connection is charged when its peer confirms it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

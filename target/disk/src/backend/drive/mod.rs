@@ -38,7 +38,7 @@ const TAGS_DEFAULT: u64 = 32;
 
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// Maximum bytes of a deallocation. A command can be cancelled only between two of them.
+/// Maximum bytes of one deallocation step. A command can be cancelled only between two steps.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
