@@ -45,7 +45,8 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// Returns whether the device must refuse the work. Panics if the test requested that reads panic.
+    /// Returns whether the device must refuse the work. Panics if the test requested that reads
+    /// panic.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length

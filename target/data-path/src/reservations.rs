@@ -1,7 +1,8 @@
 //! Reservations of a namespace: the state that hosts see, and the state that the reactors apply.
 //!
 //! Commands change the reservations one at a time. A change with PTPL is first stored. Then all
-//! reactors apply it. The command completes when no disk executes a command that the change forbids.
+//! reactors apply it. The command completes when no disk executes a command that the change
+//! forbids.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Notes;
 
 /// Reader of a JSON object. Adds a note for each setting that cannot be converted. When dropped, it
-/// adds a note for each unread member, unless the object was [left out](Self::leave_out). An object with an
-/// invalid member is not converted ([`are_readable`](Self::are_readable)).
+/// adds a note for each unread member, unless the object was [left out](Self::leave_out). An object
+/// with an invalid member is not converted ([`are_readable`](Self::are_readable)).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,

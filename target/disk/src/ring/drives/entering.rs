@@ -20,8 +20,8 @@ pub(super) struct Queued {
 
 impl Drives {
     /// Moves commands into the submission queue while the drive has free tags, and cancels commands
-    /// whose leases have ended. If the reactor paused for longer than [`crate::ROUND_GAP`], the next
-    /// command that changes data waits, and so do all commands behind it.
+    /// whose leases have ended. If the reactor paused for longer than [`crate::ROUND_GAP`], the
+    /// next command that changes data waits, and so do all commands behind it.
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
