@@ -88,7 +88,7 @@ pub(super) fn check_limits(
 
 /// Refuses two writable namespaces on one disk: they would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[SubsystemTable]) {
-    let mut firsts: HashMap<PathBuf, (KeyPath, bool, bool)> = HashMap::new();
+    let mut firsts: HashMap<PathBuf, (KeyPath, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
         for (index, namespace) in subsystem.namespace.iter().enumerate() {
@@ -99,7 +99,6 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[Subs
             };
             let at = below.index(index).key("export");
             let read_only = namespace.read_only.unwrap_or(false) || rbd::is_snapshot(export);
-            let shared = namespace.shared.unwrap_or(false);
             let path: PathBuf = if export.starts_with(rbd::PREFIX) {
                 rbd::place_of(export, namespace.ceph.as_ref())
             } else {
@@ -107,9 +106,7 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[Subs
                 Path::new(path).components().collect()
             };
             match firsts.get(&path) {
-                Some((first, first_read_only, first_shared))
-                    if is_pool || !(read_only && *first_read_only || shared && *first_shared) =>
-                {
+                Some((first, first_read_only)) if is_pool || !(read_only && *first_read_only) => {
                     check
                         .repeated(&at, first, format_args!("the disk {export}"))
                         .help(if is_pool {
@@ -120,7 +117,7 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[Subs
                 }
                 Some(_) => {}
                 None => {
-                    firsts.insert(path, (at, read_only, shared));
+                    firsts.insert(path, (at, read_only));
                 }
             }
         }

@@ -18,7 +18,7 @@ use crate::metrics::NamespaceCounters;
 use crate::order::{DiskKey, DiskOrder, DiskOrders};
 use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
-use crate::reservation_file::ReservationFile;
+use crate::reservation_file::{ReservationFile, UNREADABLE};
 use crate::reservations::Reserving;
 
 #[derive(Debug)]
@@ -262,8 +262,8 @@ impl Namespace {
 fn read_reservations(file: &ReservationFile) -> Result<Reservations, OpenError> {
     file.read().map_err(|error| {
         OpenError::new(format!(
-            "cannot read its reservations in {}: {error}; restore the file, or stop all hosts of \
-             the disk and remove the file",
+            "{UNREADABLE} in {}: {error}; restore it from a backup: without it the reservations of \
+             the disk are dropped, and fenced hosts write again",
             file.path().display()
         ))
     })

@@ -14,6 +14,11 @@ use nvme_proto::reservation::Reservations;
 
 use crate::durable;
 
+/// Start of the error for reservations that cannot be read.
+pub const UNREADABLE: &str = "cannot read its reservations";
+
+pub const RESERVATIONS_END: &str = "an empty directory drops all reservations";
+
 #[derive(Debug)]
 pub struct ReservationFile {
     path: PathBuf,

@@ -71,16 +71,18 @@ pub enum StartError {
     /// The authentication thread cannot start.
     #[error("cannot start the thread of authentications: {0}")]
     Authenticator(io::Error),
-    /// One disk is two writable namespaces of a subsystem.
+    /// One disk is two namespaces, and not both are read-only.
     #[error(
-        "namespaces {nsid} and {other_nsid} of {nqn} are the same disk, which a host would take for \
-         two: export it once, or set read_only = true for both"
+        "namespace {nsid} of {nqn} is the same disk as namespace {other_nsid} of {other_nqn}: \
+         export it once, or set read_only = true for both"
     )]
     SameDisk {
-        /// SUBNQN.
+        /// First SUBNQN.
         nqn: String,
         /// First NSID.
         nsid: u32,
+        /// Second SUBNQN.
+        other_nqn: String,
         /// Second NSID.
         other_nsid: u32,
     },
@@ -182,17 +184,18 @@ impl StartError {
                 other_nqn,
                 other_nsid,
                 ..
+            }
+            | Self::SameDisk {
+                nqn,
+                nsid,
+                other_nqn,
+                other_nsid,
             } => (nqn, nsid, other_nqn, other_nsid),
             Self::SameNguid {
                 nqn,
                 nsid,
                 other_nsid,
                 ..
-            }
-            | Self::SameDisk {
-                nqn,
-                nsid,
-                other_nsid,
             } => (nqn, nsid, nqn, other_nsid),
             _ => return Vec::new(),
         };

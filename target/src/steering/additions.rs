@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::methods::{Methods, answer};
 use super::parameters::{ListenerAt, NamespaceAdd, SubsystemAdd};
+use super::policy;
 use crate::answers::NamespaceAdded;
 use crate::server::{Export, Snapshot};
 
@@ -87,19 +88,24 @@ impl Methods {
             limits: NewLimits::default(),
             ceph: NewCeph::default(),
         };
-        self.add(
-            |now| of_namespaces(now, &nqn, nsid, &export),
-            move |stage, in_force| {
-                let known = stage.draft.has_namespace(&add.nqn, &new, in_force)?;
-                let nsid = match known {
-                    Some(nsid) => nsid,
-                    None => stage.draft.add_namespace(&add.nqn, &new)?,
-                };
-                let added = known.is_none();
-                answer(&NamespaceAdded { nsid, added })
-            },
-        )
-        .await
+        let added = self
+            .add(
+                |now| of_namespaces(now, &nqn, nsid, &export),
+                move |stage, in_force| {
+                    let known = stage.draft.has_namespace(&add.nqn, &new, in_force)?;
+                    let nsid = match known {
+                        Some(nsid) => nsid,
+                        None => stage.draft.add_namespace(&add.nqn, &new)?,
+                    };
+                    let added = known.is_none();
+                    answer(&NamespaceAdded { nsid, added })
+                },
+            )
+            .await?;
+        if added["added"] == false {
+            policy::refuse_displaced(&self.snapshot().await?, &nqn, nsid, &export).await?;
+        }
+        Ok(added)
     }
 
     pub(super) async fn listener_add(&self, params: Params) -> Answer {

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Reloaded;
 use super::differences::Former;
 use super::file::{ConfigFile, Prepared};
+use super::lost_state;
 use super::policy::{self, has, late};
 use super::published::{Published, sizes};
 use super::refused::{Refused, all_stopped, of_change, of_write, refuse_read_only, stopped};
@@ -173,8 +174,14 @@ impl ChangeQueue {
         let Some(now) = self.handle.snapshot().await else {
             return Vec::new();
         };
+        let lost_state = lost_state::look(&now).await;
         let changes = elsewhere(move || former.changes_to(&now)).await;
-        changes.unwrap_or_default()
+        let mut changes = changes.unwrap_or_default();
+        changes.extend(lost_state.map(|(folder, why)| {
+            let folder = folder.display();
+            format!("state_directory {folder} is lost: {why}; see cairn-target status")
+        }));
+        changes
     }
 
     /// Applies the current pool directories without reading the configuration file.

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Job, Pending};
 use super::doubts::doubts;
+use super::lost_state;
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
     NamespaceRemove, parse_nqn,
@@ -381,10 +382,12 @@ impl Methods {
         let warnings = known.shown(&snapshot.config);
         let odd_hosts = known.odd_hosts(&snapshot.config);
         let stale = stale::difference(&self.source, &self.published).await;
+        let lost_state = lost_state::look(snapshot).await;
         let facts = self.facts();
         let seen = Observations {
             facts: &facts,
             stale,
+            lost_state,
             odd_hosts: &odd_hosts,
         };
         views::status(snapshot, &seen, &self.source, &warnings)

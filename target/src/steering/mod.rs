@@ -13,6 +13,7 @@ mod draining;
 mod file;
 mod keys;
 mod limits;
+mod lost_state;
 mod methods;
 mod panic_isolation;
 mod parameters;

@@ -4,8 +4,10 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use cairn_base::shell::shell_word;
 use cairn_config::{Backing, Config, Exports, Nqn};
 use cairn_control::{Error, Kind};
+use cairn_disk::FoundPath;
 use rustix::io::Errno;
 
 use super::problems::word;
@@ -64,6 +66,44 @@ pub(super) fn keep_last_copies(
              namespace: copy it from a host first; to lose it: cairn-target namespace remove {} \
              {nsid} --force",
             word(nqn.raw())
+        ),
+    ))
+}
+
+/// Refuses to export a path again if another file is there: the former file would stay served.
+pub(super) async fn refuse_displaced(
+    snapshot: &Snapshot,
+    nqn: &str,
+    nsid: Option<u32>,
+    export: &str,
+) -> Result<(), Error> {
+    let found = snapshot.exports().find(|one| {
+        let is_it = nsid.is_none_or(|nsid| one.config.nsid == nsid);
+        is_it && one.nqn.raw() == nqn && one.config.backing.to_string() == export
+    });
+    let Some(Export { entry, config, .. }) = found else {
+        return Ok(());
+    };
+    let (Backing::Disk(path), Some(served)) = (&config.backing, entry.namespace.backend.place())
+    else {
+        return Ok(());
+    };
+    let now = files::call(path, FoundPath::find).await;
+    let Ok(Ok(now)) = now else {
+        return Ok(());
+    };
+    if now.place() == served {
+        return Ok(());
+    }
+    let (nsid, shown, word) = (config.nsid, path.display(), word(nqn));
+    Err(Error::errno(
+        Errno::BUSY,
+        format!(
+            "another file is at {shown}, and namespace {nsid} of {nqn} still serves the former one: \
+             copy its data from a host if it was deleted; then, to serve the file at the path: \
+             cairn-target namespace remove {word} {nsid} --force; cairn-target namespace add {word} \
+             {} --nsid {nsid}, with its former settings",
+            shell_word(&path.to_string_lossy(), "PATH")
         ),
     ))
 }

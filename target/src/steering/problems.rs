@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cairn_base::shell::shell_word;
 use cairn_config::{Config, Nqn, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
+use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
 use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
 use super::published::Facts;
-use super::views::{DELETED, FAILED};
+use super::views::{DELETED, DISPLACED, FAILED};
 use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::Thing;
 use crate::server::Snapshot;
@@ -37,6 +39,7 @@ pub(super) struct Observations<'a> {
     /// Difference between the configuration file and the configuration in force.
     pub(super) stale: Option<String>,
     pub(super) odd_hosts: &'a [OddHost],
+    pub(super) lost_state: Option<(PathBuf, String)>,
 }
 
 /// Probably mistyped host in a list of the configuration.
@@ -159,6 +162,7 @@ pub(super) fn problems(
     all.extend(listeners(snapshot));
     all.extend(devices(snapshot));
     all.extend(configuration(seen));
+    all.extend(state_directory(seen));
     all.extend(disks(snapshot));
     all.extend(panics(snapshot));
     all.extend(refusals(refused));
@@ -192,6 +196,9 @@ fn problem(
 fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     snapshot.missing.iter().map(|(one, lasting)| {
         let remedy = match one.thing {
+            Thing::Namespace(_) if one.reason.contains(UNREADABLE) => format!(
+                "restore state_directory from a backup, which needs no reload; {RESERVATIONS_END}"
+            ),
             Thing::Namespace((nqn, nsid)) => format!(
                 "make the disk available, which needs no reload; if it never returns: \
                  cairn-target namespace remove {nqn} {nsid}"
@@ -254,6 +261,13 @@ fn configuration(seen: &Observations<'_>) -> Option<Problem> {
     Some(problem("reload", what, None, why, remedy))
 }
 
+fn state_directory(seen: &Observations<'_>) -> Option<Problem> {
+    let (folder, why) = seen.lost_state.as_ref()?;
+    let what = format!("state_directory {}", folder.display());
+    let remedy = format!("restore it from a backup before the target ends; {RESERVATIONS_END}");
+    Some(problem("state", what, None, why, remedy))
+}
+
 fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     snapshot.exports().flat_map(|export| {
         let namespace = &export.entry.namespace;
@@ -286,12 +300,24 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         );
         let deleted = of(
             backend.is_deleted(),
-            DELETED,
-            format!("copy the data from a host, before the target ends; it was {path}"),
+            if backend.is_displaced() {
+                DISPLACED
+            } else {
+                DELETED
+            },
+            format!(
+                "copy the data from a host, before the target ends; it was {path}; to serve the \
+                 file there now: cairn-target namespace remove {nqn} {nsid} --force, then \
+                 namespace add"
+            ),
         );
         let moved = of(
             backend.is_moved(),
-            "the path no longer leads to the file: the next start does not find its data",
+            if backend.is_displaced() {
+                "another file is at its path: the next start serves that one"
+            } else {
+                "the path no longer leads to the file: the next start does not find its data"
+            },
             format!(
                 "move the file back to {path}, or name its new path: cairn-target namespace set \
                  {nqn} {nsid} --export PATH"

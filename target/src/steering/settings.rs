@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::methods::{Methods, answer};
 use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
+use super::policy;
 use super::views;
 use crate::answers::{AtNextStart, Removed};
 
@@ -115,6 +116,10 @@ impl Methods {
                 "name, export, uuid, nguid, block_size, shared, read_only, write_protection, \
                  ana_group, hosts or every_host",
             ));
+        }
+        if let Some(export) = &new.export {
+            let snapshot = self.snapshot().await?;
+            policy::refuse_displaced(&snapshot, &set.nqn, Some(set.nsid), export).await?;
         }
         self.edit(Kind::Alone, move |draft| {
             draft.set_namespace(&set.nqn, set.nsid, &new)

@@ -324,7 +324,14 @@ fn namespace(config: &Config, export: &Export<'_>) -> Namespace {
     let (failed, deleted) = (backend.is_failed(), backend.is_deleted());
     let (state, reason) = match (failed, deleted) {
         (true, _) => (NamespaceState::Failed, Some(FAILED)),
-        (false, true) => (NamespaceState::Deleted, Some(DELETED)),
+        (false, true) => {
+            let why = if backend.is_displaced() {
+                DISPLACED
+            } else {
+                DELETED
+            };
+            (NamespaceState::Deleted, Some(why))
+        }
         (false, false) => (NamespaceState::Ok, None),
     };
     Namespace {
@@ -342,6 +349,8 @@ fn namespace(config: &Config, export: &Export<'_>) -> Namespace {
 
 pub(super) const FAILED: &str = "the disk lost data, or is smaller than its namespace";
 pub(super) const DELETED: &str = "the file was deleted: its data exists until the target ends";
+pub(super) const DISPLACED: &str = "another file is at its path: the deleted file is served until \
+                                    the target ends";
 
 pub(super) fn connections(snapshot: &Snapshot) -> Vec<Connection> {
     let mut all = Vec::new();

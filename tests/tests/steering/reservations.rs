@@ -257,8 +257,14 @@ fn a_clear_persists_or_is_refused() {
 
     let mut holder = Member::registered(&target, "a", 7);
     holder.acquire(Type::WriteExclusive).unwrap();
-    std::fs::remove_dir_all(&kept).unwrap();
     let before = listed(&target);
+    let problems = || target.done("cairn_status", json!({}))["problems"].to_string();
+    assert_eq!(problems(), "[]");
+    std::fs::remove_dir_all(&kept).unwrap();
+    let said = problems();
+    assert!(said.contains("restore it from a backup"), "{said}");
+    let reloaded = target.done("cairn_reload", json!({})).to_string();
+    assert!(reloaded.contains("state_directory"), "{reloaded}");
     assert_eq!(target.refused("cairn_reservation_clear", of(1)), -5);
     assert_eq!(listed(&target), before);
     let mut stranger = Member::of(target.connect("c"), 1, 0);

@@ -85,6 +85,39 @@ fn a_file_that_loses_something_is_noticed_by_itself() {
 }
 
 #[test]
+fn another_file_at_the_path_of_a_namespace_is_not_taken_for_its_own() {
+    let target = Steered::start_logged_after(|folder, _| {
+        let path = folder.join("disk.img");
+        File::create(&path).unwrap().set_len(MIB).unwrap();
+        format!("[[subsystem.namespace]]\nnsid = 2\nexport = {path:?}\n")
+    });
+    let at = |name| target.folder.path().join(name);
+    let set = json!({"nqn": NQN, "nsid": 2, "export": at("disk.img")});
+    assert_eq!(target.done("cairn_namespace_set", set.clone()), true);
+    let other = File::create(at("other.img")).unwrap();
+    other.set_len(2 * MIB).unwrap();
+    fs::rename(at("other.img"), at("disk.img")).unwrap();
+    for method in ["cairn_namespace_set", "cairn_namespace_add"] {
+        let refused = target.call(method, set.clone()).unwrap_err().to_string();
+        for words in ["another file is at", "namespace remove", "namespace add"] {
+            assert!(refused.contains(words), "{method}: {refused}");
+        }
+    }
+    target.done("cairn_reload", json!({}));
+    let problems = target.done("cairn_status", json!({}))["problems"].to_string();
+    assert!(
+        problems.contains("another file is at its path"),
+        "{problems}"
+    );
+    let remove = json!({"nqn": NQN, "nsid": 2, "force": true});
+    target.done("cairn_namespace_remove", remove);
+    target.done("cairn_namespace_add", set);
+    let mut host = target.connect("a");
+    assert_eq!(host.namespace(2).unwrap().nsze.get(), 2 * MIB / 512);
+    assert_eq!(target.done("cairn_status", json!({}))["health"], "ok");
+}
+
+#[test]
 fn a_host_that_is_not_allowed_is_named_with_the_line_that_allows_it() {
     let target = Steered::start_logged_after(|_, _| String::new());
     target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));

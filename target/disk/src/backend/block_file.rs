@@ -205,6 +205,10 @@ impl BlockFile {
         self.health.is_deleted()
     }
 
+    pub(super) fn is_displaced(&self) -> bool {
+        self.health.is_displaced()
+    }
+
     pub(super) fn is_moved(&self) -> bool {
         self.health.is_moved()
     }

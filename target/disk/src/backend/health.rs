@@ -20,6 +20,15 @@ pub(super) struct Health {
     /// Whether the file was unlinked. Its data exists until the target ends.
     nameless: AtomicBool,
     moved: AtomicBool,
+    /// Whether another file is at the path.
+    displaced: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtPath {
+    Itself,
+    Another,
+    Nothing,
 }
 
 impl Health {
@@ -43,6 +52,10 @@ impl Health {
 
     pub(super) fn is_moved(&self) -> bool {
         self.moved.load(Ordering::Relaxed) && !self.is_deleted()
+    }
+
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displaced.load(Ordering::Relaxed)
     }
 
     pub(super) fn must_verify(&self) -> bool {
@@ -97,9 +110,12 @@ impl Health {
         }
     }
 
-    pub(super) fn see_path(&self, path: &Path, leads_to_it: bool) {
+    pub(super) fn see_path(&self, path: &Path, at_path: AtPath) {
+        let leads_to_it = at_path == AtPath::Itself;
+        let is_displaced = at_path == AtPath::Another;
+        self.displaced.store(is_displaced, Ordering::Relaxed);
         let was_moved = self.moved.swap(!leads_to_it, Ordering::Relaxed);
-        if !leads_to_it && !was_moved {
+        if !leads_to_it && !was_moved && !self.is_deleted() {
             // Cause: an administrator, once for each move.
             tracing::warn!(
                 path = %path.display(),

@@ -49,6 +49,14 @@ impl Backend {
         }
     }
 
+    /// Returns whether another file is at the path of the open file.
+    pub fn is_displaced(&self) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.is_displaced(),
+            Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
     /// Returns the device number of the file system if the disk is a file. Only a file can be
     /// truncated or deleted.
     pub fn file_system(&self) -> Option<u64> {

@@ -289,8 +289,8 @@ fn lock(
 
 fn locked(path: &Path) -> OpenError {
     OpenError::new(format!(
-        "{} is already exported, by another namespace or process: one disk, one writer (two targets \
-         that are two paths to it both need shared = true); a process that was killed keeps \
+        "{} is already exported, by another namespace of this target (export it once) or by another \
+         process (two targets that are two paths to it both need shared = true); a process that was killed keeps \
          it until its disk has ended what it had: the kernel's log shows a disk that hangs",
         path.display()
     ))

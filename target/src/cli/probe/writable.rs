@@ -13,6 +13,7 @@ use super::user;
 use crate::files;
 use cairn_data_path::audit::{JOURNAL, check_file};
 use cairn_data_path::protection_file;
+use cairn_data_path::reservation_file::RESERVATIONS_END;
 
 pub(super) fn problems(audit: &Audit) -> Vec<String> {
     let named = audit.file.as_deref();
@@ -108,7 +109,8 @@ fn directory(path: &Path) -> Result<(), String> {
         Ok(found) if found.is_dir() => may(path, Access::WRITE_OK | Access::EXEC_OK),
         Ok(_) => Err(format!("{shown} is not a directory: name another path")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
-            "{shown} does not exist: make it, owned by the target's user"
+            "{shown} does not exist: restore it from a backup, because {RESERVATIONS_END}; make it, \
+             owned by the target's user, only if the target never had it"
         )),
         Err(error) => Err(format!("{shown}: {error}")),
     }

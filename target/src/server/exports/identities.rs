@@ -40,13 +40,13 @@ pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<
     let mut places = HashMap::new();
     for new in all {
         if let Some(place) = new.place {
-            let own = (new.nsid, new.id, new.read_only);
-            let first = places.entry((new.nqn, place)).or_insert(own);
-            let (nsid, id, read_only) = *first;
+            let own = (new.nqn, new.nsid, new.id, new.read_only);
+            let (nqn, nsid, id, read_only) = *places.entry(place).or_insert(own);
             if id != new.id && !(read_only && new.read_only) {
                 return Err(StartError::SameDisk {
                     nqn: new.nqn.to_string(),
                     nsid: new.nsid,
+                    other_nqn: nqn.to_string(),
                     other_nsid: nsid,
                 });
             }

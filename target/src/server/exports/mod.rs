@@ -359,9 +359,12 @@ impl Exports {
         new: &HashMap<Place, Arc<Namespace>>,
     ) -> Result<(), StartError> {
         let uuids: HashSet<_> = new.values().map(|one| one.uuid).collect();
-        let alike = self
-            .namespaces()
-            .filter(|(_, one)| uuids.contains(&one.uuid));
+        let places: HashSet<_> = new.values().filter_map(|one| one.backend.place()).collect();
+        let is_alike = |one: &Namespace| {
+            let place = one.backend.place();
+            uuids.contains(&one.uuid) || place.is_some_and(|place| places.contains(&place))
+        };
+        let alike = self.namespaces().filter(|(_, one)| is_alike(one));
         check_identities(alike.chain(new.iter().map(|((nqn, _), one)| (nqn, one))))
     }
 

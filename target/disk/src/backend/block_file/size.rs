@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::BlockFile;
-use crate::backend::health;
+use crate::backend::health::{self, AtPath};
 
 impl BlockFile {
     pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
@@ -16,9 +16,7 @@ impl BlockFile {
         if self.can_grow {
             let names = self.file.metadata()?.nlink();
             self.health.count_names(&self.path, names);
-            if names > 0 {
-                self.look_at_path();
-            }
+            self.look_at_path();
         }
         Ok(bytes)
     }
@@ -38,9 +36,7 @@ impl BlockFile {
         match rustix::fs::statx(&*self.file, c"", AtFlags::EMPTY_PATH, wanted) {
             Ok(found) => {
                 self.health.count_names(&self.path, found.stx_nlink.into());
-                if found.stx_nlink > 0 {
-                    self.look_at_path();
-                }
+                self.look_at_path();
                 self.compare_size(found.stx_size)
             }
             // A file server returns this error for a deleted file.
@@ -53,12 +49,13 @@ impl BlockFile {
     }
 
     fn look_at_path(&self) {
-        let leads_to_it = match std::fs::metadata(&self.path) {
-            Ok(found) => (found.dev(), found.ino()) == self.place(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        let at_path = match std::fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == self.place() => AtPath::Itself,
+            Ok(_) => AtPath::Another,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => AtPath::Nothing,
             Err(_) => return,
         };
-        self.health.see_path(&self.path, leads_to_it);
+        self.health.see_path(&self.path, at_path);
     }
 
     pub(in crate::backend) fn accept_size(&self, bytes: u64) -> bool {
