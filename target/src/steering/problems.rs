@@ -10,6 +10,7 @@ use cairn_data_path::registry::RefusedFor;
 use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
+use super::last_copies::removal;
 use super::published::Facts;
 use super::views::{DELETED, FAILED};
 use crate::answers::{Health, Problem, RefusedHost};
@@ -287,7 +288,10 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         let deleted = of(
             backend.is_deleted(),
             DELETED,
-            format!("copy the data from a host, before the target ends; it was {path}"),
+            format!(
+                "copy the data from a host, before the target ends; it was {path}; then: {}",
+                removal(export.nqn.raw(), nsid)
+            ),
         );
         let moved = of(
             backend.is_moved(),
