@@ -310,8 +310,8 @@ pub(crate) struct NamespaceAdded {
 /// Result of a removal, and of `host any`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Up to 32 sentences about settings that were removed too, about subsystems that no host can
-    /// reach any more, and about connected hosts that cannot connect again.
+    /// Up to 32 sentences about settings and reservations that were removed too, about subsystems
+    /// that no host can reach any more, and about connected hosts that cannot connect again.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -28,6 +28,7 @@ impl LogFilter {
     }
 
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
+        check_targets(directives)?;
         let filter = parse(directives)?;
         let own = self.directives.lock();
         let mut own = own.unwrap_or_else(PoisonError::into_inner);
@@ -36,6 +37,41 @@ impl LogFilter {
         directives.clone_into(&mut own);
         Ok(())
     }
+}
+
+/// Crates with log lines.
+const CRATES: [&str; 8] = [
+    "cairn_base",
+    "cairn_data_path",
+    "cairn_disk",
+    "cairn_interop",
+    "cairn_rbd",
+    "cairn_roce",
+    "cairn_target",
+    "cairn_verbs",
+];
+
+/// Refuses targets without log lines, as which `EnvFilter` takes a mistyped level.
+fn check_targets(directives: &str) -> Result<(), String> {
+    let mut depth = 0;
+    let is_end = |symbol: char| {
+        depth += i32::from("[{".contains(symbol)) - i32::from("]}".contains(symbol));
+        symbol == ',' && depth <= 0
+    };
+    for directive in directives.split(is_end).map(str::trim) {
+        let target = directive.split(['=', '[']).next().unwrap_or_default();
+        let is_level = directive == target && target.parse::<LevelFilter>().is_ok();
+        let is_prefix = CRATES.iter().any(|name| name.starts_with(target));
+        let name = target.split("::").next().unwrap_or_default();
+        if !is_level && !is_prefix && !CRATES.contains(&name) {
+            return Err(format!(
+                "log filter: \"{target}\" is neither a level (off, error, warn, info, debug, trace) \
+                 nor a crate of Cairn ({}), as in info,cairn_target=debug",
+                CRATES.join(", ")
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn parse(directives: &str) -> Result<EnvFilter, String> {
@@ -149,6 +185,32 @@ fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_names_levels_and_crates_with_log_lines() {
+        for good in [
+            "",
+            "warn",
+            "WARN",
+            "3",
+            "info,cairn_target::steering=debug",
+            "off, cairn=trace",
+            "cairn_disk[span{name=a,b}]=debug,error",
+            "[span]=info",
+        ] {
+            check_targets(good).unwrap();
+        }
+        for bad in [
+            "nonsense",
+            "info,hyper=debug",
+            "wran",
+            "debug=cairn_target",
+            "info;debug",
+        ] {
+            let error = check_targets(bad).unwrap_err();
+            assert!(error.contains("info,cairn_target=debug"), "{error}");
+        }
+    }
 
     #[test]
     fn each_line_has_its_priority() {

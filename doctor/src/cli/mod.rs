@@ -14,6 +14,7 @@ pub use grammar::{
     Common, EXAMPLES, Format, OutputArgs, complete, error_line, has_headers, is_quiet, print_error,
     print_finding, print_message, repair_bash,
 };
+pub use output::{check_stdout, exit, print_line, stdout_failure};
 pub use record::create;
 pub use table::Table;
 

@@ -1,10 +1,53 @@
 //! Output to stdout; a closed pipe is no error.
 
-use std::io::{ErrorKind, Write};
+use std::io::{Error, ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use super::Failure;
+use super::{Failure, error_line, print_error};
+
+/// First error of stdout. At exit, the program fails with this error.
+static FAILURE: Mutex<Option<String>> = Mutex::new(None);
+
+/// Prints a line to stdout. [`check_stdout`] returns an error.
+pub fn print_line(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        let mut first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| stdout_failure(&error));
+    }
+}
+
+/// Returns the first error of [`print_line`], except that of a closed pipe.
+///
+/// # Errors
+/// A line was not written.
+pub fn check_stdout() -> Result<(), String> {
+    let first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
+    first.clone().map_or(Ok(()), Err)
+}
+
+/// Returns the text of an error of stdout.
+#[must_use]
+pub fn stdout_failure(error: &Error) -> String {
+    format!("writing to stdout: {error}")
+}
+
+/// Prints help, a version or a usage error, and ends the process.
+pub fn exit(error: &clap::Error) -> ! {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(failed) if !error.use_stderr() && failed.kind() != ErrorKind::BrokenPipe => {
+            print_error(error_line(&stdout_failure(&failed)));
+            std::process::exit(1)
+        }
+        _ => std::process::exit(error.exit_code()),
+    }
+}
 
 pub(super) fn text(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

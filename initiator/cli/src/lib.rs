@@ -27,7 +27,7 @@ mod session;
 
 use std::process::ExitCode;
 
-use cairn_doctor::cli::Common;
+use cairn_doctor::cli::{Common, exit};
 use cairn_trouble::{Caller, End};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nvme_proto::wire::log::LogPage;
@@ -167,14 +167,14 @@ pub fn command_line() -> clap::Command {
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let matches = command_line().try_get_matches_from(&arguments);
-    let matches = matches.unwrap_or_else(|error| bench::explain(error, &arguments).exit());
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let matches = matches.unwrap_or_else(|error| exit(&bench::explain(error, &arguments)));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| exit(&error));
     cli.common.apply();
     if let Err(error) = cli.command.usage() {
         cairn_doctor::cli::print_error(cairn_doctor::cli::error_line(&error));
         return ExitCode::from(2);
     }
-    match run(cli.command).and_then(|code| output::check().map(|()| code)) {
+    match run(cli.command).and_then(|code| cairn_doctor::cli::check_stdout().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
             if error != output::UNREAD {

@@ -1,12 +1,12 @@
 use std::io::{ErrorKind, Write};
-use std::sync::{Mutex, PoisonError};
 
-use cairn_doctor::cli::{Format, has_headers};
+use cairn_doctor::cli::{Format, has_headers, stdout_failure};
 use clap::Args;
 use nvme_proto::wire::Escaped;
 
 use super::Result;
 use cairn_bench::object::Object;
+pub(super) use cairn_doctor::cli::print_line as print;
 
 /// Option for the output format.
 #[derive(Debug, Clone, Copy, Args)]
@@ -40,47 +40,16 @@ impl Output {
     }
 }
 
-/// First error of stdout. At exit, the program fails with this error.
-static FAILURE: Mutex<Option<String>> = Mutex::new(None);
-
-/// Prints a line. A closed pipe is not an error; other errors are recorded in [`FAILURE`].
-pub(super) fn print(text: &str) {
-    match write(text.as_bytes()).and_then(|()| write(b"\n")) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        written => note(written),
-    }
-}
-
 /// Error of a command whose output has no reader. The command ends silently, as with SIGPIPE.
 pub(super) const UNREAD: &str = "";
 
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
-    write(bytes).map_err(|error| match error.kind() {
-        ErrorKind::BrokenPipe => UNREAD.to_owned(),
-        _ => failure(&error),
-    })
-}
-
-fn write(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes)?;
-    stdout.flush()
-}
-
-fn failure(error: &std::io::Error) -> String {
-    format!("writing to stdout: {error}")
-}
-
-fn note(written: std::io::Result<()>) {
-    if let Err(error) = written {
-        let mut first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| failure(&error));
-    }
-}
-
-pub(super) fn check() -> Result<()> {
-    let first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
-    first.clone().map_or(Ok(()), Err)
+    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => UNREAD.to_owned(),
+        _ => stdout_failure(&error),
+    })
 }
 
 pub(super) fn table<const N: usize>(

@@ -1,6 +1,6 @@
 //! Configuration changes requested by control methods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cairn_config::{Draft, NewLimits};
 
@@ -79,4 +79,6 @@ pub struct Stage {
     pub rereads: bool,
     /// Whether deleted files may be closed, which loses their data.
     pub loses_data: bool,
+    /// Namespaces with deleted files that the text lacks.
+    pub kept: BTreeSet<(String, u32)>,
 }

@@ -18,12 +18,11 @@ mod steer;
 mod tables;
 mod units;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cairn_config::{Flags, resolved_export};
-use cairn_doctor::cli::{Common, FabricArgs};
+use cairn_doctor::cli::{Common, FabricArgs, check_stdout, print_line};
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -228,14 +227,17 @@ pub fn command_line() -> clap::Command {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = command_line().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let matches = command_line().try_get_matches();
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = cli.unwrap_or_else(|error| cairn_doctor::cli::exit(&error));
     cli.common.apply();
     let result = match cli.command {
         Command::Serve(serve) => return serve::run(&serve),
-        Command::Check(check) => return ExitCode::from(check.run()),
+        Command::Check(check) => return exit(Ok(check.run())),
         Command::Top(top) => top::run(&top),
-        Command::Steer(steer::Steer::Status { check: true, at }) => return steer::check(&at),
+        Command::Steer(steer::Steer::Status { check: true, at }) => {
+            return exit(Ok(steer::check(&at)));
+        }
         Command::Steer(steer) => steer::run(&steer),
         Command::Key(key) => key::run(&key),
         Command::Import(import) => return exit(convert::import(&import)),
@@ -265,19 +267,13 @@ pub fn main() -> ExitCode {
 }
 
 fn exit(result: Result<u8, String>) -> ExitCode {
-    result.map_or_else(
-        |error| {
-            logging::print_failure(&error);
-            ExitCode::FAILURE
-        },
-        ExitCode::from,
-    )
-}
-
-/// Prints a line. A closed stdout is not an error.
-fn print_line(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    let failed = |error: String| {
+        logging::print_failure(&error);
+        1
+    };
+    let code = result.unwrap_or_else(failed);
+    let printed = check_stdout().map_or_else(failed, |()| 0);
+    ExitCode::from(code.max(printed))
 }
 
 #[cfg(test)]

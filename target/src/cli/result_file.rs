@@ -6,6 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use cairn_config::Draft;
 use clap::Args;
 
 use super::print_line;
@@ -36,11 +37,17 @@ impl ResultFile {
 
 /// Replaces the file by a complete new one with the permissions of the old one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // The rename replaces the target of a symbolic link, not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = match fs::symlink_metadata(path) {
+        // The rename replaces the target of a symbolic link, not the link.
+        Ok(_) => fs::canonicalize(path)?,
+        Err(_) => path.to_owned(),
+    };
     let like = fs::metadata(&path).ok();
-    if like.as_ref().is_some_and(|like| !like.is_file()) {
-        return Err(io::Error::other("it is not a regular file"));
+    if let Some(like) = &like {
+        if !like.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        check_content(&path, like.len(), text)?;
     }
     let mut new = path.clone().into_os_string();
     new.push(format!(".new.{}", std::process::id()));
@@ -59,6 +66,26 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&new);
     }
     written
+}
+
+/// Refuses a file with content of another kind, such as a disk image or a key.
+fn check_content(path: &Path, length: u64, new: &str) -> io::Result<()> {
+    let old = || cairn_config::read_file(path).ok();
+    if length == 0 || old().is_some_and(|old| syntax(&old) == syntax(new)) {
+        return Ok(());
+    }
+    let syntax = syntax(new).unwrap_or("configuration");
+    let refusal = format!("it is not a {syntax} file: name another file");
+    Err(io::Error::other(refusal))
+}
+
+fn syntax(text: &str) -> Option<&'static str> {
+    if serde_json::from_str::<serde_json::Map<_, _>>(text).is_ok() {
+        return Some("JSON");
+    }
+    let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    let is_toml = !text.lines().all(is_blank) && Draft::new(text).is_ok();
+    is_toml.then_some("TOML")
 }
 
 #[cfg(test)]
@@ -84,5 +111,44 @@ mod tests {
         };
         assert!(result.write("a = 3").unwrap_err().contains("regular"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_a_file_of_the_same_kind_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("disk"), folder.path().join("link"));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let write = |path: &Path, text: &str| {
+            let path = Some(path.to_owned());
+            ResultFile { path }.write(text)
+        };
+        let (toml, json) = ("[target]\nmdts = 1\n", "{\n  \"subsystems\": []\n}\n");
+        write(&link, toml).unwrap_err();
+        let foreign: [&[u8]; 6] = [
+            &[0; 4096],
+            b"\xeb\x3c\x90",
+            b"DHHC-1:00:AAECAwQF:\n",
+            b"# only a comment\n",
+            b"nqn.2014-08.org.nvmexpress:uuid:1\n",
+            b"#!/bin/sh\nexit 0\n",
+        ];
+        for (new, other) in [(toml, json), (json, toml)] {
+            for old in foreign.into_iter().chain([other.as_bytes()]) {
+                fs::write(&path, old).unwrap();
+                for at in [&path, &link] {
+                    let error = write(at, new).unwrap_err();
+                    assert!(error.contains("name another file"), "{error}");
+                }
+                assert_eq!(fs::read(&path).unwrap(), old);
+            }
+            for old in ["", new] {
+                fs::write(&path, old).unwrap();
+                write(&link, new).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), new);
+            }
+        }
+        assert!(link.is_symlink());
+        assert!(write(Path::new("/dev/null"), toml).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

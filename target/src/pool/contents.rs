@@ -15,6 +15,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
+use crate::files;
 use crate::server::admit;
 
 const SETTLED_S: i64 = 2;
@@ -257,6 +258,15 @@ fn is_writable(folder: &Path) -> bool {
 fn is_gone(error: &io::Error) -> bool {
     let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     gone.contains(&error.kind())
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+pub(crate) fn check_folder(folder: &Path) -> Result<(), (io::Error, String)> {
+    let listed = files::call_here(folder, |folder| std::fs::read_dir(folder).map(drop));
+    listed.and_then(|listed| listed).map_err(|error| {
+        let message = explain_scan(folder, &error);
+        (error, message)
+    })
 }
 
 fn explain_scan(folder: &Path, error: &io::Error) -> String {

@@ -19,6 +19,7 @@ use cairn_disk::{disks_max, where_to_look};
 use tokio::sync::Notify;
 
 use crate::panics::{Part, confine_part};
+pub(crate) use contents::check_folder;
 use contents::{Contents, Memory, Shown};
 
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@
 //! applied like a reload, and renamed over the configuration file. Failures restore the previous
 //! state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Reloaded;
 use super::differences::Former;
 use super::file::{ConfigFile, Prepared};
+use super::last_copies::{LastCopy, look, refuse_losses, sentence};
 use super::lost_state;
 use super::policy::{self, has, late};
 use super::published::{Published, sizes};
@@ -61,6 +62,7 @@ pub(super) struct ChangeQueue {
     checked: Option<Arc<Config>>,
     unsettled: Option<Error>,
     disks: BTreeMap<String, Disk>,
+    kept: BTreeSet<(String, u32)>,
     published: Arc<Published>,
 }
 
@@ -83,6 +85,7 @@ impl ChangeQueue {
             draft: None,
             checked: None,
             disks: BTreeMap::new(),
+            kept: BTreeSet::new(),
             unsettled: None,
             published: Arc::clone(&published),
         };
@@ -148,7 +151,11 @@ impl ChangeQueue {
         };
         let read = elsewhere(move || source.parse(&text).map(|config| (text, config))).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
-        let (text, config) = read.map_err(|error| error.to_string())?;
+        let (text, mut config) = read.map_err(|error| error.to_string())?;
+        look(&before, &config).await;
+        let copies = LastCopy::of(&before).into_iter();
+        let kept = copies.filter(|one| one.keep(&mut config, true));
+        let kept: BTreeSet<_> = kept.map(|one| one.place()).collect();
         for warning in config.warnings() {
             // Cause: a reload.
             tracing::warn!("{warning}");
@@ -159,12 +166,14 @@ impl ChangeQueue {
             .map_or_else(ReloadError::is_in_force, |()| true);
         if in_force {
             self.file.adopt(text);
+            self.kept.clone_from(&kept);
             (self.draft, self.checked) = (None, None);
             self.publish();
             self.notice().await;
         }
         ended.map_err(|error| error.to_string())?;
-        let changes = self.changes_since(former).await;
+        let mut changes = self.changes_since(former).await;
+        changes.extend(kept.iter().map(sentence));
         // Cause: a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");
         Ok(changes)
@@ -270,6 +279,7 @@ impl ChangeQueue {
             disks: self.disks.clone(),
             rereads: false,
             loses_data: false,
+            kept: self.kept.clone(),
         };
         let mut results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
@@ -304,11 +314,16 @@ impl ChangeQueue {
         let mut taken = None;
         if *text != *self.file.text() || stage.rereads {
             let checked = self
-                .prepare(stage.draft, text, stage.rereads, kind, before)
+                .prepare(
+                    (stage.draft, &stage.kept),
+                    text,
+                    stage.rereads,
+                    kind,
+                    before,
+                )
                 .await?;
             if !stage.loses_data {
-                policy::keep_last_copies(before, &checked.config, &checked.scope)
-                    .map_err(Refused::ByOne)?;
+                refuse_losses(before, &checked.config, &checked.scope).map_err(Refused::ByOne)?;
             }
             let step = match &checked.scope {
                 ReloadScope::Step(step) => Some(step.clone()),
@@ -327,6 +342,7 @@ impl ChangeQueue {
             self.draft = Some(stage.draft);
         }
         self.disks = stage.disks;
+        self.kept = stage.kept;
         self.publish();
         match taken {
             Some((now, step, removed)) if !has_other_disks => {
@@ -372,15 +388,21 @@ impl ChangeQueue {
 
     async fn prepare(
         &mut self,
-        draft: Draft,
+        (draft, kept): (Draft, &BTreeSet<(String, u32)>),
         text: String,
         rereads: bool,
         kind: Kind,
         before: &Snapshot,
     ) -> Result<Checked, Refused> {
         let source = Arc::clone(&self.source);
-        let base = self.checked.take();
+        let mut kept_copies = Vec::new();
+        if !kept.is_empty() {
+            kept_copies = LastCopy::of(before);
+            kept_copies.retain(|one| kept.contains(&one.place()));
+        }
+        let base = self.checked.take().filter(|_| self.kept.is_empty());
         let base = base.filter(|base| Arc::ptr_eq(base, &before.config) && !rereads);
+        let file = self.file.text();
         let in_force = Arc::clone(&before.config);
         let prepare = move || {
             let base = base.filter(|_| source.may_step());
@@ -388,8 +410,11 @@ impl ChangeQueue {
                 Some((config, step)) => (config, ReloadScope::Step(step)),
                 None => {
                     let config = source.parse_draft(&text);
-                    let config = config
+                    let mut config = config
                         .map_err(|error| Refused::ByOne(Error::invalid(error.to_string())))?;
+                    for copy in &kept_copies {
+                        copy.keep(&mut config, !copy.has_subsystem_in(&file));
+                    }
                     let scope = if rereads {
                         ReloadScope::Whole
                     } else {

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Job, Pending};
 use super::doubts::doubts;
+use super::last_copies::refusal;
 use super::lost_state;
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
@@ -24,7 +25,7 @@ use super::parameters::{
 use super::problems::Observations;
 use super::published::{Facts, Published};
 use super::refused::{refuse_read_only, stopped};
-use super::reserving::reservations;
+use super::reserving::{dropped_reservation, reservations};
 use super::source::Source;
 use super::stale;
 use super::views;
@@ -241,9 +242,19 @@ impl Methods {
                 let NamespaceRemove { nqn, nsid, force } = read(params)?;
                 // A forced removal must not permit other removals of its batch.
                 let kind = if force { Kind::Narrows } else { Kind::Shrinks };
+                let reserved = dropped_reservation(&self.snapshot().await?, &nqn, nsid);
                 self.change(kind, move |stage| {
                     stage.loses_data = force;
-                    answer(&Removed::of(stage.draft.remove_namespace(&nqn, nsid)?))
+                    let mut lost = match stage.kept.remove(&(nqn.clone(), nsid)) {
+                        true if !force => return Err(refusal(&nqn, nsid)),
+                        true => {
+                            stage.rereads = true;
+                            Losses::new()
+                        }
+                        false => stage.draft.remove_namespace(&nqn, nsid)?,
+                    };
+                    lost.extend(reserved.clone());
+                    answer(&Removed::of(lost))
                 })
                 .await
             }

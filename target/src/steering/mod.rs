@@ -12,6 +12,7 @@ mod doubts;
 mod draining;
 mod file;
 mod keys;
+mod last_copies;
 mod limits;
 mod lost_state;
 mod methods;

@@ -11,8 +11,8 @@ use cairn_disk::FoundPath;
 use rustix::io::Errno;
 
 use super::problems::word;
-use crate::files;
-use crate::server::{Export, ReloadScope, Snapshot};
+use crate::server::{Export, Snapshot};
+use crate::{files, pool};
 
 pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Error> {
     if kind.is_removal()
@@ -28,46 +28,14 @@ pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Err
             ),
         ));
     }
-    match &before.control.exports {
-        Some(exports) => check_exports(exports, now, before),
-        None => Ok(()),
+    if let Some(exports) = &before.control.exports {
+        check_exports(exports, now, before)?;
     }
-}
-
-/// Refuses a change that closes a deleted file, whose data exists only while it is open.
-pub(super) fn keep_last_copies(
-    before: &Snapshot,
-    now: &Config,
-    scope: &ReloadScope,
-) -> Result<(), Error> {
-    let is_deleted = |one: &Export<'_>| one.entry.namespace.backend.is_deleted();
-    let lost = match scope {
-        ReloadScope::Step(step) => {
-            let removed = step.removed.iter();
-            let mut removed = removed.filter_map(|place| before.export(place));
-            removed.find(is_deleted)
-        }
-        ReloadScope::Text | ReloadScope::Whole => before.exports().filter(is_deleted).find(|one| {
-            let mut subsystems = now.subsystems.iter().filter(|of| of.nqn == *one.nqn);
-            let stays = |of: &cairn_config::Namespace| {
-                of.nsid == one.config.nsid && of.backing == one.config.backing
-            };
-            !subsystems.any(|of| of.namespaces.iter().any(stays))
-        }),
-    };
-    let Some(Export { nqn, config, .. }) = lost else {
-        return Ok(());
-    };
-    let nsid = config.nsid;
-    Err(Error::errno(
-        Errno::BUSY,
-        format!(
-            "the file of namespace {nsid} of {nqn} was deleted, so its data is lost with the \
-             namespace: copy it from a host first; to lose it: cairn-target namespace remove {} \
-             {nsid} --force",
-            word(nqn.raw())
-        ),
-    ))
+    let (now, before) = (folders(now), folders(before));
+    let mut new = now.difference(&before);
+    new.try_for_each(|folder| {
+        pool::check_folder(folder).map_err(|(error, message)| Error::io(&error, message))
+    })
 }
 
 /// Refuses to export a path again if another file is there: the former file would stay served.

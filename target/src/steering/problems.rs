@@ -12,6 +12,7 @@ use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
 use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
+use super::last_copies::removal;
 use super::published::Facts;
 use super::views::{DELETED, DISPLACED, FAILED};
 use crate::answers::{Health, Problem, RefusedHost};
@@ -306,9 +307,9 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
                 DELETED
             },
             format!(
-                "copy the data from a host, before the target ends; it was {path}; to serve the \
-                 file there now: cairn-target namespace remove {nqn} {nsid} --force, then \
-                 namespace add"
+                "copy the data from a host, before the target ends; it was {path}; then: {}, and \
+                 namespace add to serve the file there now",
+                removal(export.nqn.raw(), nsid)
             ),
         );
         let moved = of(

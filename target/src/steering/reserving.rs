@@ -37,6 +37,22 @@ pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     all
 }
 
+/// Returns a sentence about the registrants of a namespace, unless they persist.
+pub(super) fn dropped_reservation(snapshot: &Snapshot, nqn: &str, nsid: u32) -> Option<String> {
+    let mut all = reservations(snapshot).into_iter();
+    let it = all.find(|one| one.nqn == nqn && one.nsid == nsid && !one.persistent)?;
+    let holder = match (it.holder.or(it.holder_hostid), it.rtype_name) {
+        (Some(holder), Some(rtype)) => format!(", held by {holder} ({rtype})"),
+        (_, Some(rtype)) => format!(", held by all registrants ({rtype})"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "namespace {nsid} of {nqn} loses its reservation{holder}, with {} registrants: if you add \
+         it again, fenced hosts can write",
+        it.registrants
+    ))
+}
+
 fn names_of(export: &Export<'_>) -> Names {
     let controllers = export.shared.view().controllers.into_iter();
     controllers.map(|one| (one.hostid, one.host_nqn)).collect()

@@ -12,14 +12,14 @@ mod text;
 mod view;
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cairn_config::Trid;
 use cairn_control::{CallError, Client, chosen_path};
-use cairn_doctor::cli::{Format, OutputArgs};
+use cairn_doctor::cli::{Format, OutputArgs, stdout_failure};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -170,9 +170,11 @@ fn print(rates: &Rates, from: &str, format: Format) -> Result<bool, String> {
         _ => text::text(rates, from),
     };
     let mut stdout = std::io::stdout().lock();
-    Ok(writeln!(stdout, "{text}")
-        .and_then(|()| stdout.flush())
-        .is_ok())
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(stdout_failure(&error)),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

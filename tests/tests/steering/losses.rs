@@ -105,6 +105,51 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
 }
 
 #[test]
+fn a_reload_keeps_the_last_copy_of_data() {
+    let (target, path) = start();
+    let image = format!(
+        "[[subsystem.namespace]]\nnsid = 2\nexport = \"{}\"\n",
+        path.display()
+    );
+    let with = target.text();
+    let without = with.replace(&image, "");
+    let other = with.replace(path.to_str().unwrap(), "mem:1MiB");
+    let renamed = without.replace(NQN, "nqn.2024-01.com.example:other");
+    assert!(without != with && other != with && renamed != without);
+    fs::remove_file(&path).unwrap();
+    let remedy = format!("cairn-target namespace remove {NQN} 2 --force");
+    for text in [&without, &other, &renamed, &without, &without] {
+        fs::write(target.config(), text).unwrap();
+        let said = changes(&target);
+        let kept = "namespace 2 not removed";
+        assert!(said.contains(kept) && said.contains(&remedy), "{said}");
+        assert!(problems(&target).contains(&remedy), "{}", problems(&target));
+        let listed = target.done("cairn_namespace_list", json!({}));
+        let mut all = listed.as_array().unwrap().iter();
+        let own = all.find(|one| one["nqn"] == NQN && one["nsid"] == 2);
+        assert_eq!(own.expect("it is kept")["deleted"], true);
+        target.done(
+            "cairn_referral_add",
+            json!({"address": "192.0.2.1", "port": 4420}),
+        );
+    }
+    let remove = json!({"nqn": NQN, "nsid": 2});
+    assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);
+    assert_eq!(
+        target.refused("cairn_subsystem_remove", json!({"nqn": NQN})),
+        EBUSY
+    );
+    let add = json!({"nqn": NQN, "nsid": 3, "export": "mem:1MiB"});
+    target.done("cairn_namespace_add", add);
+    assert_eq!(disk(&target)["deleted"], true);
+    let removed = target.command(&["namespace", "remove", NQN, "2", "--force"]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert_eq!(disk(&target)["nsid"], 3);
+    assert_eq!(problems(&target), "[]");
+    assert_eq!(changes(&target), "[]");
+}
+
+#[test]
 fn hosts_that_cannot_connect_again_are_named() {
     let target = Steered::start();
     let _host = target.connect("guest");

@@ -21,6 +21,7 @@ mod log;
 mod losses;
 mod manuals;
 mod missing;
+mod output;
 mod pools;
 mod pools_faults;
 mod pools_many;

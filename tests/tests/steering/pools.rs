@@ -32,6 +32,19 @@ pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     (target, pool)
 }
 
+#[test]
+fn a_directory_that_cannot_be_listed_is_not_added() {
+    let target = Steered::start();
+    let (none, file) = (target.folder.path().join("none"), target.config());
+    for (path, why) in [(&none, "does not exist"), (&file, "is not a directory")] {
+        let export = format!("dir:{}", path.display());
+        let add = json!({"nqn": NQN, "nsid": 9, "export": export});
+        let error = target.call("cairn_namespace_add", add).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+        assert!(!target.text().contains(&export));
+    }
+}
+
 pub(crate) fn start_alone() -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {

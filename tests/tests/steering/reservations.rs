@@ -330,3 +330,29 @@ fn a_clear_behind_a_command_that_waits_for_a_hung_disk_is_given_up() {
     target.done("cairn_reservation_clear", of(2));
     assert_eq!(listed(&target), json!([]));
 }
+
+#[test]
+fn the_removal_of_a_namespace_names_the_holder_of_its_reservation() {
+    let target = Steered::start();
+    let mut holder = Member::registered(&target, "a", 0xa1);
+    let _other = Member::registered(&target, "b", 0xb2);
+    holder.acquire(Type::WriteExclusiveRegistrantsOnly).unwrap();
+    let removed = target.command(&["namespace", "remove", NQN, "1"]);
+    assert!(removed.status.success(), "{removed:?}");
+    let said = String::from_utf8(removed.stderr).unwrap();
+    let name = host_nqn("a").to_string();
+    for word in [
+        "warning: ",
+        &name,
+        "with 2 registrants",
+        "fenced hosts can write",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    target.done(
+        "cairn_namespace_add",
+        json!({"nqn": NQN, "nsid": 1, "export": "mem:4MiB"}),
+    );
+    let removed = target.done("cairn_namespace_remove", of(1));
+    assert_eq!(removed["warnings"], json!([]));
+}

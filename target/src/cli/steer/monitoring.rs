@@ -1,6 +1,5 @@
 //! `status --check`, for monitoring.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use cairn_doctor::cli::Format;
@@ -13,7 +12,7 @@ use crate::logging::print_failure;
 /// Maximum wait for a response, shorter than monitoring systems wait.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-pub(crate) fn check(at: &At) -> ExitCode {
+pub(crate) fn check(at: &At) -> u8 {
     let status = at
         .connect(PATIENCE)
         .and_then(|mut client| client.call("cairn_status", &json!({})));
@@ -21,12 +20,12 @@ pub(crate) fn check(at: &At) -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             print_failure(&error.to_string());
-            return ExitCode::from(2);
+            return 2;
         }
     };
     match at.output.format {
         Format::Json => print_line(&format!("{status:#}")),
         _ => print_line(&shown::check(&status)),
     }
-    ExitCode::from(u8::from(!shown::is_ok(&status)))
+    u8::from(!shown::is_ok(&status))
 }
