@@ -27,6 +27,7 @@
 //! Each error names the problem, its position and the remedy; all errors of a file appear at once.
 
 mod access;
+mod advice;
 mod block_size;
 mod check;
 mod config;
@@ -255,7 +256,9 @@ impl Config {
         subsystems
             .chain(others)
             .chain(self.idle())
+            .chain(self.keyless())
             .chain(self.unreachable())
+            .chain(self.advice())
             .collect()
     }
 
@@ -290,18 +293,6 @@ impl Config {
             if is_empty && !subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} allows no host: add one to allowed_hosts, or set allow_any_host = true"
-                ));
-            }
-            let keys = &subsystem.authentication;
-            let has_key = |host: &Nqn| keys.hosts.iter().any(|(other, _)| other == host);
-            let mut keyless = list.hosts.iter().filter(|host| !has_key(host));
-            if keys.is_required
-                && keys.others.is_none()
-                && let Some(host) = keyless.next()
-            {
-                idle.push(format!(
-                    "the host {host} cannot connect to {nqn}, which requires a key: give it one by \
-                     cairn-target host key set"
                 ));
             }
             if !is_empty && subsystem.allow_any_host {

@@ -160,17 +160,28 @@ impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.number.to_string();
         let margin = " ".repeat(number.len());
-        let indent: String = self
-            .text
-            .chars()
-            .take(self.column - 1)
-            .map(|c| if c == '\t' { '\t' } else { ' ' })
-            .collect();
-        let mark = "^".repeat(self.marked_chars);
+        let text: String = self.text.chars().map(shown).collect();
+        let (before, marked): (Vec<_>, Vec<_>) =
+            (self.text.chars().enumerate()).partition(|(index, _)| *index < self.column - 1);
+        let indent = before.into_iter().map(|(_, c)| match c {
+            '\t' => c.to_string(),
+            _ => " ".repeat(shown(c).chars().count()),
+        });
+        let indent: String = indent.collect();
+        let extra = marked.into_iter().take(self.marked_chars);
+        let extra: usize = extra.map(|(_, c)| shown(c).chars().count() - 1).sum();
+        let mark = "^".repeat(self.marked_chars + extra);
         write!(
             f,
-            "\n{margin} |\n{number} | {}\n{margin} | {indent}{mark}",
-            self.text
+            "\n{margin} |\n{number} | {text}\n{margin} | {indent}{mark}"
         )
+    }
+}
+
+/// Escapes control characters except tabs.
+fn shown(c: char) -> String {
+    match c.is_control() && c != '\t' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
     }
 }

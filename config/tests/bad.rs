@@ -121,3 +121,19 @@ fn errors_of_a_draft_name_objects() {
             .all(|one| one.line_column().is_none())
     );
 }
+
+#[test]
+fn control_characters_of_a_line_are_shown() {
+    let text = "listener = [{ address = \"192.0.2.1\" }]\n\tx\0y = 1\n";
+    let error = Config::parse("nul.toml", text, &Flags::default()).unwrap_err();
+    let shown = error.to_string();
+    let lines = "2 | \tx\\u{0}y = 1\n  | \t ^^^^^";
+    assert!(
+        shown.contains("--> nul.toml:2:3") && shown.contains(lines),
+        "{shown}"
+    );
+    let trailing = "listener = [{ address = \"192.0.2.1\" }]\n\0\0";
+    let error = Config::parse("nul.toml", trailing, &Flags::default()).unwrap_err();
+    let line = "2 | \\u{0}\\u{0}\n";
+    assert!(error.to_string().contains(line), "{error}");
+}

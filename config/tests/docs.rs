@@ -24,7 +24,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 12);
+    assert_eq!(count, 11);
 }
 
 #[test]

@@ -343,3 +343,112 @@ fn names_and_addresses_that_lead_nowhere_get_a_warning() {
     let ipv6 = format!("{other}, {{ address = \"::\" }}");
     assert_eq!(count(&ipv6, host, &[]), (0, 0));
 }
+
+const KEY: &str = "dhchap_key = \"/k/a\"";
+
+fn host(name: &str) -> String {
+    format!("nqn.2024-01.com.example:{name}")
+}
+
+fn with_hosts(settings: &str, hosts: &[(&str, &str)]) -> Config {
+    let mut text = format!(
+        "listener = [{{ address = \"192.0.2.1\" }}]\n[[subsystem]]\n\
+         nqn = \"nqn.2024-01.com.example:s\"\n{settings}\n\
+         namespace = [{{ nsid = 1, export = \"null:1MiB\" }}]\n"
+    );
+    for (nqn, keys) in hosts {
+        text += &format!("[[subsystem.host]]\nnqn = \"{nqn}\"\n{keys}\n");
+    }
+    parse(&text)
+}
+
+#[test]
+fn hosts_without_a_key_get_a_note() {
+    let [a, b, c] = ["a", "b", "c"].map(host);
+    let list = format!("allowed_hosts = [\"{a}\", \"{b}\", \"{c}\"]\n");
+    let required = format!("{list}require_key = true");
+
+    let some = with_hosts(&list, &[(&a, KEY)]);
+    let [note] = &some.warnings()[..] else {
+        panic!("{:?}", some.warnings());
+    };
+    assert!(
+        note.contains(&format!("none for {b} (and 1 more)")),
+        "{note}"
+    );
+    assert!(
+        note.contains("every host that claims that NQN connects"),
+        "{note}"
+    );
+    assert_eq!(some.keyless(), <[String; 0]>::default());
+    assert_eq!(with_hosts(&list, &[]).warnings(), <[String; 0]>::default());
+
+    for (settings, hosts, words) in [
+        (
+            &*required,
+            &[][..],
+            format!("no host can connect to nqn.2024-01.com.example:s, not even {a}"),
+        ),
+        (
+            &required,
+            &[(&*a, KEY)],
+            format!("the host {b} and 1 more cannot connect"),
+        ),
+        (
+            "allow_any_host = true\nrequire_key = true",
+            &[],
+            "host add".to_owned(),
+        ),
+    ] {
+        let config = with_hosts(settings, hosts);
+        let keyless = config.keyless();
+        assert_eq!(keyless.len(), 1, "{keyless:?}");
+        assert!(keyless[0].contains(&words), "{keyless:?}");
+        assert!(config.warnings().contains(&keyless[0]));
+    }
+    let all = format!("{required}\ndhchap_key = \"/k/all\"");
+    assert_eq!(with_hosts(&all, &[]).warnings(), <[String; 0]>::default());
+}
+
+#[test]
+fn keys_of_two_hosts_or_both_directions_get_a_note() {
+    let [a, b] = ["a", "b"].map(host);
+    let own = format!("{KEY}\ndhchap_ctrl_key = \"/k/a\"");
+    let other = "dhchap_key = \"/k/b\"\ndhchap_ctrl_key = \"/k/c\"";
+    let two = format!("allowed_hosts = [\"{a}\", \"{b}\"]");
+    for (hosts, words) in [
+        ([(&*a, KEY), (&*b, KEY)], "have the same key (/k/a)"),
+        (
+            [(&a, &own), (&b, other)],
+            "dhchap_ctrl_key of nqn.2024-01.com.example:a at",
+        ),
+    ] {
+        let warnings = with_hosts(&two, &hosts).warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains(words), "{warnings:?}");
+    }
+    assert_eq!(
+        with_hosts(&two, &[(&a, KEY), (&b, other)]).warnings(),
+        <[String; 0]>::default()
+    );
+}
+
+#[test]
+fn a_shared_disk_with_the_default_controller_ids_gets_a_note() {
+    let warnings = |ids: &str, shared: bool| {
+        let text = format!(
+            "listener = [{{ address = \"192.0.2.1\" }}]\n[[subsystem]]\n\
+             nqn = \"nqn.2024-01.com.example:s\"\nallow_any_host = true\n{ids}\n\
+             namespace = [{{ nsid = 7, export = \"/srv/a\", shared = {shared} }}]\n"
+        );
+        parse(&text).warnings()
+    };
+    let notes = warnings("", true);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("namespace 7 of"), "{notes:?}");
+    assert_eq!(
+        warnings("controller_ids = \"1-100\"", true),
+        <[String; 0]>::default()
+    );
+    assert_eq!(warnings("", false), <[String; 0]>::default());
+}

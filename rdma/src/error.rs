@@ -44,6 +44,12 @@ pub enum FabricError {
         /// Requested address.
         address: SocketAddr,
     },
+    /// Another program has the UDP port of RoCE.
+    #[error("{reason}")]
+    PortTaken {
+        /// Port, and how to find the program.
+        reason: String,
+    },
     /// Memory could not be locked or registered.
     #[error("{reason}")]
     Memory {

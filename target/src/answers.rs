@@ -12,7 +12,7 @@ use serde::Serialize;
 /// Result of `status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
-    /// `ok`, or `degraded` if there are problems.
+    /// `ok`, or `degraded` if there is a problem of another kind than `refused`.
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     /// Hosts that were refused and still may not connect. The latest one is first, and the list
@@ -131,6 +131,8 @@ pub(crate) struct RefusedHost {
     pub(crate) key: Option<&'static str>,
     /// Whether the host must authenticate, and the target has no key for it.
     pub(crate) lacks_key: bool,
+    #[serde(skip)]
+    pub(crate) is_listed: bool,
     #[serde(skip)]
     pub(crate) has_tried: bool,
     pub(crate) attempts: u64,

@@ -22,7 +22,17 @@ pub(crate) enum Thing {
 pub(crate) struct Missing {
     pub(crate) thing: Thing,
     pub(crate) reason: String,
+    pub(crate) obstacle: Obstacle,
     pub(crate) since: Instant,
+}
+
+/// Kind of a listener's failure. The ports belong to another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    NoAddress,
+    UdpPort,
+    DevicePort,
+    Other,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,15 @@
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_config::{Log, LogFormat};
 use rustix::fs::fstat;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer as FieldWriter, debug_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
@@ -92,7 +96,9 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
         .with_target(false)
         .with_ansi(is_colored());
     let lines = match log.format {
-        LogFormat::Text => lines.boxed(),
+        LogFormat::Text => lines
+            .fmt_fields(debug_fn(write_field).delimited(" "))
+            .boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry()
@@ -103,6 +109,28 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
         handle,
         directives: Arc::new(Mutex::new(log.filter.clone())),
     })
+}
+
+/// Quotes values that contain white space.
+fn write_field(out: &mut FieldWriter<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    let (dim, plain) = match out.has_ansi_escapes() {
+        true => ("\x1b[2m", "\x1b[0m"),
+        false => ("", ""),
+    };
+    if field.name() == "message" {
+        let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+        return text.chars().try_for_each(|c| match is_plain(c) {
+            true => out.write_char(c),
+            false => write!(out, "{}", c.escape_default()),
+        });
+    }
+    write!(out, "{dim}{field}={plain}")?;
+    let is_quoted = text.len() > 1 && text.starts_with('"') && text.ends_with('"');
+    if !is_quoted && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return write!(out, "{text:?}");
+    }
+    out.write_str(&text)
 }
 
 pub(crate) fn print_failure(message: &str) {
@@ -209,6 +237,38 @@ mod tests {
         ] {
             let error = check_targets(bad).unwrap_err();
             assert!(error.contains("info,cairn_target=debug"), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_with_spaces_are_quoted() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let out = Arc::clone(&written);
+        let lines = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(move || SharedOut(Arc::clone(&out)))
+            .fmt_fields(debug_fn(write_field).delimited(" "));
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            let reason = format_args!("it did not respond").to_string();
+            // Cause: a test.
+            tracing::warn!(host = %"nqn.x", reason = %reason, text = "a b", "two \u{1b} words");
+        });
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let line = r#"two \u{1b} words host=nqn.x reason="it did not respond" text="a b""#;
+        assert!(text.contains(line), "{text}");
+    }
+
+    struct SharedOut(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for SharedOut {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
 

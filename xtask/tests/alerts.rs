@@ -10,6 +10,7 @@ const RULES: &str = include_str!("../../packaging/prometheus/rules.yml");
 const TESTS: &str = include_str!("../../packaging/prometheus/rules.test.yml");
 const SCRAPE: &str = include_str!("../../packaging/prometheus/scrape.yml");
 const FAMILIES: &str = include_str!("../../target/src/exposition/families.rs");
+const PAGE: &str = include_str!("../../docs/metrics.md");
 const PROMTOOL: &str = "CAIRN_PROMTOOL";
 
 fn rules() -> Vec<(&'static str, &'static str)> {
@@ -24,6 +25,8 @@ fn each_alert_has_a_severity_texts_and_tests() {
     assert!(rules.len() > 15, "{} rules", rules.len());
     for (name, rule) in rules {
         assert!(severity.is_match(rule), "{name} has no severity");
+        let is_listed = PAGE.contains(&format!("`{name}`"));
+        assert!(is_listed, "docs/metrics.md does not list {name}");
         for text in ["summary: '", "action: '"] {
             assert!(rule.contains(text), "{name} has no {text}");
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cairn_config::{Config, Flags, Problem};
-use cairn_doctor::cli::{Format, OutputArgs, print_finding};
+use cairn_doctor::cli::{Format, OutputArgs};
 use cairn_doctor::rules::Severity;
 use clap::Args;
 use schemars::JsonSchema;
@@ -29,20 +29,15 @@ pub(super) struct Check {
 pub(super) struct Report<'a> {
     /// `ok`; `degraded` if a finding is a warning; `refused` if one is an error.
     verdict: &'static str,
-    /// Advice about the configuration, which the text shows as notes. It does not change the
-    /// verdict.
-    warnings: &'a [String],
     findings: Vec<Located<'a>>,
 }
 
-/// Finding. If it is about a place in the file, it has a line and a column, counted from 1.
+/// Finding with its line and column in the file, counted from 1; null without a place.
 #[derive(Serialize, JsonSchema)]
 struct Located<'a> {
     #[serde(flatten)]
     finding: &'a Finding,
-    #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
 }
 
@@ -55,6 +50,20 @@ fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
         (odd.host.to_string(), Finding { severity, text })
     };
     odd.map(finding).collect()
+}
+
+/// Returns the findings about the configuration itself: notes, and warnings about hosts that
+/// cannot connect.
+fn configured(config: &Config) -> Vec<Finding> {
+    let (odd, keyless) = (odd_hosts(config), config.keyless());
+    let repeats = |one: &str, host: &str| one.contains(&format!("host \"{host}\" is not an NQN"));
+    let mut notes = config.warnings();
+    notes.retain(|one| !keyless.contains(one) && odd.iter().all(|(host, _)| !repeats(one, host)));
+    let finding = |severity| move |text| Finding { severity, text };
+    let notes = notes.into_iter().map(finding(Severity::Note));
+    let keyless = keyless.into_iter().map(finding(Severity::Warning));
+    let odd = odd.into_iter().map(|(_, finding)| finding);
+    notes.chain(keyless).chain(odd).collect()
 }
 
 impl Check {
@@ -74,16 +83,11 @@ impl Check {
                 return self.refuse([text], &[]);
             }
         };
-        let findings = odd_hosts(&config);
-        let mut warnings = config.warnings();
-        let repeats =
-            |one: &str, host: &str| one.contains(&format!("host \"{host}\" is not an NQN"));
-        warnings.retain(|one| findings.iter().all(|(host, _)| !repeats(one, host)));
-        let mut findings: Vec<Finding> = findings.into_iter().map(|(_, finding)| finding).collect();
+        let mut findings = configured(&config);
         if !self.offline {
             findings.extend(probe::probe(&config));
         }
-        self.report(&announce::summary(&config), &warnings, &findings, &[])
+        self.report(&announce::summary(&config), &findings, &[])
     }
 
     fn refuse(
@@ -96,16 +100,10 @@ impl Check {
             text: text.trim_start_matches("error: ").to_owned(),
         };
         let findings: Vec<Finding> = errors.into_iter().map(finding).collect();
-        self.report("serve would not start", &[], &findings, places)
+        self.report("serve would not start", &findings, places)
     }
 
-    fn report(
-        &self,
-        summary: &str,
-        warnings: &[String],
-        findings: &[Finding],
-        places: &[Option<(usize, usize)>],
-    ) -> u8 {
+    fn report(&self, summary: &str, findings: &[Finding], places: &[Option<(usize, usize)>]) -> u8 {
         let worst = probe::worst(findings);
         let verdict = match worst {
             Severity::Note => "ok",
@@ -121,14 +119,10 @@ impl Check {
             });
             let report = Report {
                 verdict,
-                warnings,
                 findings: located.collect(),
             };
             print_line(&serde_json::to_string_pretty(&report).expect("the report is JSON"));
             return worst.exit_code();
-        }
-        for warning in warnings {
-            print_finding(Severity::Note, warning);
         }
         probe::print(findings);
         let without = if worst == Severity::Warning {

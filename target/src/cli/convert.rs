@@ -61,13 +61,13 @@ pub(super) fn import(import: &Import) -> Result<u8, String> {
         Import::Nvmet { .. } => from_nvmet(&json(file)?, check_key)?,
         Import::Spdk { .. } => from_spdk(&json(file)?)?,
     };
-    report(&converted.notes);
+    report(&converted);
     let text = converted.text.trim_end();
     // An invalid text is printed too, because the user can fix it.
     result.print(text);
     let name = format!("made from {}", file.display());
     Config::parse(&name, &converted.text, &Flags::default()).map_err(|error| error.to_string())?;
-    let verdict = verdict(&converted)?;
+    let verdict = verdict(&converted, result)?;
     result.write(text)?;
     Ok(verdict)
 }
@@ -77,13 +77,26 @@ fn check_key(text: &str) -> Result<(), String> {
     key.map(drop).map_err(|error| error.to_string())
 }
 
-fn verdict(converted: &Converted) -> Result<u8, String> {
-    if converted.opens {
-        return Err("a restriction of access has no counterpart: see the notes above".to_owned());
+fn verdict(converted: &Converted, result: &ResultFile) -> Result<u8, String> {
+    if !converted.opens.is_empty() {
+        let consequence = match result.path() {
+            Some(path) => format!("{} was not written", path.display()),
+            None => "do not use the result".to_owned(),
+        };
+        return Err(format!(
+            "{consequence}: it would lack the restrictions of access named by the errors above"
+        ));
     }
     if converted.is_partial {
         let text = "the result is partial: it lacks what the notes above leave out";
         print_finding(Severity::Warning, text);
+        if let Some(path) = result.path().filter(|path| path.exists()) {
+            return Err(format!(
+                "{} stays as it is, because a partial result replaces no file: give a new one by \
+                 --file, and compare",
+                path.display()
+            ));
+        }
     }
     Ok(if converted.is_partial { PARTIAL } else { 0 })
 }
@@ -96,16 +109,20 @@ pub(super) fn export(export: &Export) -> Result<u8, String> {
         Export::Nvmet { .. } => to_nvmet(&config),
         Export::Spdk { .. } => to_spdk(&config),
     };
-    report(&converted.notes);
+    report(&converted);
     result.print(&converted.text);
-    let verdict = verdict(&converted)?;
+    let verdict = verdict(&converted, result)?;
     result.write(&converted.text)?;
     Ok(verdict)
 }
 
-fn report(notes: &[String]) {
-    for note in notes {
-        print_finding(Severity::Note, note);
+fn report(converted: &Converted) {
+    for note in &converted.notes {
+        let severity = match converted.opens.contains(note) {
+            true => Severity::Error,
+            false => Severity::Note,
+        };
+        print_finding(severity, note);
     }
 }
 

@@ -19,6 +19,10 @@ pub(super) struct ResultFile {
 }
 
 impl ResultFile {
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Prints the result, unless it has a file.
     pub(super) fn print(&self, text: &str) {
         if self.path.is_none() {

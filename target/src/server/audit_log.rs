@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::StartError;
 use super::missing::MissingParts;
-use crate::health::Thing;
+use crate::health::{Obstacle, Thing};
 use cairn_data_path::audit::{Audit, Changed, Event};
 use cairn_data_path::registry::ControlMessage;
 
@@ -69,7 +69,7 @@ impl AuditLog {
             _ => true,
         });
         for (kind, trouble) in troubles {
-            missing.note(Thing::Audit(kind), &trouble);
+            missing.note_reason(Thing::Audit(kind), &trouble.to_string(), Obstacle::Other);
         }
     }
 

@@ -1,5 +1,5 @@
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use cairn_base::Trid;
@@ -8,7 +8,7 @@ use cairn_disk::OpenError;
 use cairn_rdma::FabricError;
 use nvme_auth::SecretError;
 
-use crate::health::Place;
+use crate::health::{Obstacle, Place};
 
 /// Reason why a target cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -154,6 +154,19 @@ pub enum StartError {
 }
 
 impl StartError {
+    pub(crate) fn obstacle(&self) -> Obstacle {
+        let Self::Listen { address, source } = self else {
+            return Obstacle::Other;
+        };
+        match source {
+            FabricError::PortTaken { .. } => Obstacle::UdpPort,
+            FabricError::AddressInUse { .. } => Obstacle::DevicePort,
+            // Without an RDMA device of the address, the machine may still have the address.
+            FabricError::NoDevice { .. } if !is_own(*address) => Obstacle::NoAddress,
+            _ => Obstacle::Other,
+        }
+    }
+
     /// True if `[control] exports` does not permit a disk.
     pub(crate) fn is_not_admitted(&self) -> bool {
         matches!(self, Self::Export { source, .. } if source.is_not_admitted())
@@ -261,6 +274,11 @@ impl ReloadError {
     }
 }
 
+fn is_own(at: Trid) -> bool {
+    let resolved = at.address.resolve();
+    resolved.is_ok_and(|address| UdpSocket::bind(address.at(0)).is_ok())
+}
+
 fn word(path: &Path) -> String {
     shell_word(&path.to_string_lossy(), "FILE")
 }
@@ -318,4 +336,29 @@ pub enum KeyError {
     /// The operating system has no random numbers to replace a removed secret.
     #[error("the operating system has no random numbers: {0}")]
     NoRandom(getrandom::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_the_obstacle_only_if_this_machine_lacks_it() {
+        let of = |address: &str, source| {
+            let address = format!("{address}:4420").parse().unwrap();
+            StartError::Listen { address, source }.obstacle()
+        };
+        let no_device = || FabricError::NoDevice {
+            address: "127.0.0.1".parse().unwrap(),
+            remedy: String::new(),
+        };
+        assert_eq!(of("192.0.2.77", no_device()), Obstacle::NoAddress);
+        assert_eq!(of("127.0.0.1", no_device()), Obstacle::Other);
+        let reason = String::new();
+        let taken = FabricError::PortTaken { reason };
+        assert_eq!(of("127.0.0.1", taken), Obstacle::UdpPort);
+        let address = "127.0.0.1:4420".parse().unwrap();
+        let in_use = FabricError::AddressInUse { address };
+        assert_eq!(of("127.0.0.1", in_use), Obstacle::DevicePort);
+    }
 }

@@ -18,7 +18,7 @@ use super::arrivals::Arrivals;
 use super::error::StartError;
 use super::exports::{Exports, Refused};
 use super::opening::{Late, Openings};
-use crate::health::{Health, Missing, Place, Thing};
+use crate::health::{Health, Missing, Obstacle, Place, Thing};
 
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 
@@ -105,18 +105,23 @@ impl MissingParts {
         self.arrivals.next().await;
     }
 
-    pub(super) fn note(&mut self, thing: Thing, reason: &dyn std::fmt::Display) {
-        let reason = reason.to_string();
+    pub(super) fn note(&mut self, thing: Thing, error: &StartError) {
+        self.note_reason(thing, &error.to_string(), error.obstacle());
+    }
+
+    pub(super) fn note_reason(&mut self, thing: Thing, reason: &str, obstacle: Obstacle) {
         let mut all = self.all.iter_mut();
         if let Some(known) = all.find(|known| known.thing == thing) {
             if known.reason == reason {
                 return;
             }
-            known.reason.clone_from(&reason);
+            reason.clone_into(&mut known.reason);
+            known.obstacle = obstacle;
         } else {
             self.all.push(Missing {
                 thing,
-                reason: reason.clone(),
+                reason: reason.to_owned(),
+                obstacle,
                 since: self.clock.now(),
             });
         }
@@ -212,6 +217,7 @@ mod tests {
         parts.all.push(Missing {
             thing: Thing::Metrics("127.0.0.1:9464".parse().unwrap()),
             reason: String::new(),
+            obstacle: Obstacle::Other,
             since: start,
         });
         let mut pauses = Vec::new();

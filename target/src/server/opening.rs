@@ -384,7 +384,8 @@ impl Running {
             // Cause: the configuration, or a disk that hangs.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
-                "waiting up to {} seconds for a disk to respond", OPEN_TIMEOUT.as_secs()
+                "waiting up to {} seconds for a disk to respond, or for its lock",
+                OPEN_TIMEOUT.as_secs()
             );
         }
         if waited >= OPEN_TIMEOUT && self.is_wanted {

@@ -238,26 +238,7 @@ impl Methods {
                 answer(&views::namespaces(&self.snapshot().await?))
             }
             "cairn_namespace_add" => self.namespace_add(params).await,
-            "cairn_namespace_remove" => {
-                let NamespaceRemove { nqn, nsid, force } = read(params)?;
-                // A forced removal must not permit other removals of its batch.
-                let kind = if force { Kind::Narrows } else { Kind::Shrinks };
-                let reserved = dropped_reservation(&self.snapshot().await?, &nqn, nsid);
-                self.change(kind, move |stage| {
-                    stage.loses_data = force;
-                    let mut lost = match stage.kept.remove(&(nqn.clone(), nsid)) {
-                        true if !force => return Err(refusal(&nqn, nsid)),
-                        true => {
-                            stage.rereads = true;
-                            Losses::new()
-                        }
-                        false => stage.draft.remove_namespace(&nqn, nsid)?,
-                    };
-                    lost.extend(reserved.clone());
-                    answer(&Removed::of(lost))
-                })
-                .await
-            }
+            "cairn_namespace_remove" => self.namespace_remove(params).await,
             "cairn_metrics_get" => {
                 read::<Nothing>(params)?;
                 self.metrics().await
@@ -280,6 +261,27 @@ impl Methods {
             }
             _ => self.own_methods(method, params).await,
         }
+    }
+
+    async fn namespace_remove(&self, params: Params) -> Answer {
+        let NamespaceRemove { nqn, nsid, force } = read(params)?;
+        // A forced removal must not permit other removals of its batch.
+        let kind = if force { Kind::Narrows } else { Kind::Shrinks };
+        let reserved = dropped_reservation(&self.snapshot().await?, &nqn, nsid);
+        self.change(kind, move |stage| {
+            stage.loses_data = force;
+            let mut lost = match stage.kept.remove(&(nqn.clone(), nsid)) {
+                true if !force => return Err(refusal(&nqn, nsid)),
+                true => {
+                    stage.rereads = true;
+                    Losses::new()
+                }
+                false => stage.draft.remove_namespace(&nqn, nsid)?,
+            };
+            lost.extend(reserved.clone());
+            answer(&Removed::of(lost))
+        })
+        .await
     }
 
     async fn own_methods(&self, method: &str, params: Params) -> Answer {

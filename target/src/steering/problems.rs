@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cairn_base::shell::shell_word;
-use cairn_config::{Config, Nqn, host_doubt, is_slip};
+use cairn_config::{Config, Nqn, Trid, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
 use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
 use nvme_auth::controller::Cause;
@@ -16,7 +16,7 @@ use super::last_copies::removal;
 use super::published::Facts;
 use super::views::{DELETED, DISPLACED, FAILED};
 use crate::answers::{Health, Problem, RefusedHost};
-use crate::health::Thing;
+use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
 
 /// Time for which a refused host counts as a problem after its last attempt.
@@ -136,6 +136,7 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             admit,
             key,
             lacks_key,
+            is_listed: own.is_some_and(|own| own.allowed_hosts.hosts.contains(&one.host)),
             has_tried: one.reason != RefusedFor::Unauthenticated,
             attempts: one.attempts,
             first_s: first.as_secs(),
@@ -205,16 +206,26 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
                  cairn-target namespace remove {nqn} {nsid}"
             ),
             Thing::Directory(_) => "make the directory available; needs no reload".to_owned(),
-            Thing::Listener(at) => format!(
-                "give this machine the address, which needs no reload; if it never gets the \
-                 address: cairn-target listener remove {at}"
-            ),
+            Thing::Listener(at) => listener_remedy(one.obstacle, at),
             Thing::Metrics(_) => "free the port (ss -ltnp), give this machine the address, or change [metrics] listen".to_owned(),
             Thing::Audit(_) => "make the output of [audit] writable".to_owned(),
         };
         let what = one.thing.to_string();
         problem("missing", what, Some(*lasting), one.reason.clone(), remedy)
     })
+}
+
+fn listener_remedy(obstacle: Obstacle, at: Trid) -> String {
+    let remedy = match obstacle {
+        Obstacle::NoAddress => "give this machine the address",
+        Obstacle::UdpPort => "stop the program that has the port (ss -lunp)",
+        Obstacle::DevicePort => "stop the program that has the port (rdma resource show cm_id)",
+        Obstacle::Other => "remove this cause",
+    };
+    format!(
+        "{remedy}: the listener opens by itself; if that is impossible: cairn-target listener \
+         remove {at}"
+    )
 }
 
 fn listeners(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
@@ -250,11 +261,8 @@ fn configuration(seen: &Observations<'_>) -> Option<Problem> {
     let what = "configuration file";
     if let Some((at, error)) = failed {
         let since = SystemTime::now().duration_since(*at).unwrap_or_default();
-        // Lines that begin with "|" are an excerpt of the file, and are left out.
-        let lines = error.lines().map(str::trim);
-        let lines: Vec<_> = lines.take_while(|line| !line.starts_with('|')).collect();
-        let why = format!("the last reload failed: {}", lines.join(" "));
-        let remedy = "correct the file, then: cairn-target reload";
+        let why = format!("the last reload failed: {}", first_of(error));
+        let remedy = "correct the file (cairn-target check FILE), then: cairn-target reload";
         return Some(problem("reload", what, Some(since), why, remedy));
     }
     let why = seen.stale.as_ref()?;
@@ -267,6 +275,21 @@ fn state_directory(seen: &Observations<'_>) -> Option<Problem> {
     let what = format!("state_directory {}", folder.display());
     let remedy = format!("restore it from a backup before the target ends; {RESERVATIONS_END}");
     Some(problem("state", what, None, why, remedy))
+}
+
+/// Returns the first error of a reload, and the number of others.
+fn first_of(error: &str) -> String {
+    let problems = error.lines().filter(|line| line.starts_with("error: "));
+    let more = problems.count().saturating_sub(1);
+    let first = error.split("\n\n").next().unwrap_or_default();
+    // Lines that begin with "|" are an excerpt of the file.
+    let lines = first.lines().map(str::trim);
+    let lines: Vec<_> = lines.take_while(|line| !line.starts_with('|')).collect();
+    let first = lines.join(" ");
+    match more {
+        0 => first,
+        more => format!("{first}; and {more} more"),
+    }
 }
 
 fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
@@ -398,7 +421,11 @@ fn of_key(one: &RefusedHost) -> String {
         _ => "--key FILE",
     };
     let (nqn, host) = (word(&one.nqn), word(&one.host));
-    let set = format!("cairn-target host key set {nqn} {host} {option}");
+    let add = match one.is_listed {
+        true => String::new(),
+        false => format!("cairn-target host add {nqn} {host}; "),
+    };
+    let set = format!("{add}cairn-target host key set {nqn} {host} {option}");
     match (one.lacks_key, one.has_tried) {
         (true, true) => format!("give the target the key of the host: {set}"),
         (true, false) => {
@@ -458,4 +485,39 @@ pub(super) fn word(name: &str) -> String {
 /// Escapes a name that a stranger may have chosen.
 fn shown(name: &str) -> String {
     nvme_proto::wire::Escaped(name).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_reload_shows_its_first_error_and_counts_the_others() {
+        let of = |text: &str| {
+            let error = Config::parse("t.toml", text, &cairn_config::Flags::default());
+            first_of(&error.unwrap_err().to_string())
+        };
+        let one = of("listener = 7\n");
+        assert!(one.contains("--> t.toml:1:12"), "{one}");
+        assert!(!one.contains("more") && !one.contains('|'), "{one}");
+        let three = of("listener = 7\nsubsystem = 7\nmetrics = 7\n");
+        assert!(three.ends_with("--> t.toml:1:12; and 2 more"), "{three}");
+        assert_eq!(first_of("the disk is gone"), "the disk is gone");
+    }
+
+    #[test]
+    fn each_obstacle_of_a_listener_has_its_remedy() {
+        let of = |obstacle| listener_remedy(obstacle, "192.0.2.1:4420".parse().unwrap());
+        for (obstacle, words) in [
+            (Obstacle::NoAddress, "the address"),
+            (Obstacle::UdpPort, "ss -lunp"),
+            (Obstacle::DevicePort, "rdma resource"),
+            (Obstacle::Other, "this cause"),
+        ] {
+            let text = of(obstacle);
+            assert!(text.contains(words) && text.contains("by itself"), "{text}");
+            let is_address = obstacle == Obstacle::NoAddress;
+            assert_eq!(text.contains("the address"), is_address, "{text}");
+        }
+    }
 }

@@ -208,7 +208,12 @@ pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) 
                 format!("host add {of} {}", word(host)),
             )
         } else if own.authentication.lacks_key_of(&parsed) {
-            let command = format!("host key set {of} {} --key FILE", word(host));
+            let host = word(host);
+            let set = format!("host key set {of} {host} --key FILE");
+            let command = match own.allowed_hosts.hosts.contains(&parsed) {
+                true => set,
+                false => format!("host add {of} {host}; cairn-target {set}"),
+            };
             ("it has no key", command)
         } else {
             return None;

@@ -73,3 +73,32 @@ fn the_inline_data_of_nvmet_is_in_capsule_data() {
     let exported: Value = serde_json::from_str(&exported).unwrap();
     assert_eq!(exported["ports"][0]["param"]["inline_data_size"], "8192");
 }
+
+#[test]
+fn a_file_is_kept_from_a_result_that_lacks_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = written(&folder, "kept", "before");
+    let to = ["--file", kept.to_str().unwrap()];
+    let toml = |settings: &str, export: &str| {
+        let text = format!(
+            "[[listener]]\naddress = \"192.0.2.1\"\n[[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\n\
+             allow_any_host = true\n{settings}\n[[subsystem.namespace]]\nnsid = 1\nexport = \"{export}\"\n"
+        );
+        written(&folder, "target.toml", &text)
+    };
+    let export = [&["export", "nvmet"], &to[..]].concat();
+    let (code, _, notes) = say(&export, &toml("require_key = true", "/dev/vg0/a"));
+    assert_eq!(code, Some(1), "{notes}");
+    let is_error = |line: &str| line.starts_with("error: ") && line.contains("require_key");
+    assert!(notes.lines().any(is_error), "{notes}");
+    assert!(notes.contains("kept was not written"), "{notes}");
+
+    let (code, _, notes) = say(&export, &toml("", "mem:1MiB"));
+    assert_eq!(code, Some(1), "{notes}");
+    assert!(notes.contains("kept stays as it is"), "{notes}");
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "before");
+    std::fs::remove_file(&kept).unwrap();
+    let (code, _, notes) = say(&export, &toml("", "mem:1MiB"));
+    assert_eq!(code, Some(PARTIAL), "{notes}");
+    assert!(kept.exists());
+}

@@ -555,3 +555,30 @@ fn the_command_sets_shows_and_removes_keys() {
     );
     assert_secret(&target, &(error + &target.log()));
 }
+
+#[test]
+fn a_host_outside_the_list_is_to_be_listed_before_it_gets_a_key() {
+    let target = start();
+    let any = json!({"nqn": NQN, "allow": true});
+    target.done("cairn_host_any", any);
+    let stranger = target.connect("stranger");
+    let host = target.options("stranger").hostnqn;
+    let set = json!({"nqn": NQN, "require_key": true});
+    let answer = target.done("cairn_subsystem_set", set);
+    let commands = format!(
+        "cairn-target host add {NQN} {host}; cairn-target host key set {NQN} {host} --key FILE"
+    );
+    assert!(
+        answer["warnings"].to_string().contains(&commands),
+        "{answer}"
+    );
+    drop(stranger);
+    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
+    until("the remedy", || {
+        let status = target.done("cairn_status", json!({}));
+        status["problems"].to_string().contains(&commands)
+    });
+    target.done("cairn_host_add", json!({"nqn": NQN, "host": host.raw()}));
+    let key = json!({"nqn": NQN, "host": host.raw(), "dhchap_key": "key:one"});
+    target.done("cairn_host_key_set", key);
+}

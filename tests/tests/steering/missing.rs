@@ -1,11 +1,12 @@
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 
 use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
 use cairn_tests::exposition::{Exposition, get};
+use cairn_tests::harness::own_loopback_address;
 use nvme_proto::wire::feature::AsyncEventConfig;
 use serde_json::{Value, json};
 
@@ -161,4 +162,20 @@ fn an_address_that_comes_later_is_listened_on() {
     assert_eq!(listeners[1]["address"], "192.0.2.7");
     let discovery = target.done("cairn_subsystem_list", json!({}));
     assert_eq!(discovery[0]["nqn"], NQN);
+}
+
+#[test]
+fn a_listener_whose_port_is_taken_names_the_way_to_free_it() {
+    let mut taken = None;
+    let target = Steered::start_after(|_, _| {
+        let address = own_loopback_address();
+        taken = Some(UdpSocket::bind((address, 4791)).unwrap());
+        format!("[[listener]]\naddress = \"{address}\"\n")
+    });
+    let status = target.done("cairn_status", json!({}));
+    let remedy = status["problems"][0]["remedy"].as_str().unwrap();
+    assert!(remedy.contains("ss -lunp"), "{status}");
+    assert!(!remedy.contains("address"), "{status}");
+    drop(taken);
+    until("the listener", || missing(&target).is_empty());
 }

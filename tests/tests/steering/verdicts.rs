@@ -163,3 +163,30 @@ fn a_target_without_a_listener_does_not_say_that_it_is_ready() {
         Some("not ready: no listener has its address yet")
     );
 }
+
+#[test]
+fn a_subsystem_that_no_host_can_reach_for_lack_of_a_key_is_degraded() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = cairn_tests::harness::own_loopback_address().to_string();
+    let file = config(folder.path(), &at, "mem:1MiB");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let hosts = "allowed_hosts = [\"nqn.2024-01.com.example:a\"]\nrequire_key = true";
+    std::fs::write(&file, text.replace("allow_any_host = true", hosts)).unwrap();
+    let (last, code, verdict) = check(&file);
+    assert!(last.starts_with("degraded: "), "{last}");
+    assert_eq!((code, verdict.as_str()), (Some(1), "degraded"));
+    let report = run(&["check", "--offline", file.to_str().unwrap(), "-o", "json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["warnings"], Value::Null);
+    let [finding] = &report["findings"].as_array().unwrap()[..] else {
+        panic!("{report}");
+    };
+    assert_eq!(finding["severity"], "warning");
+    assert!(
+        finding["text"].to_string().contains("no host can connect"),
+        "{report}"
+    );
+    for key in ["line", "column"] {
+        assert_eq!(finding.get(key), Some(&Value::Null), "{report}");
+    }
+}

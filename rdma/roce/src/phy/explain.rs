@@ -53,11 +53,13 @@ impl Network {
                      RoCE (--provider verbs), or unload it (modprobe -r rdma_rxe)"
                 ))
             }
-            (_, io::ErrorKind::AddrInUse) => unavailable(format!(
-                "UDP port {ROCE_PORT} of {address} is taken by another program, perhaps another \
-                 Cairn: `ss -lunp sport = :{ROCE_PORT}` names it; stop it, or use another of this \
-                 machine's addresses (host: --host-traddr)"
-            )),
+            (_, io::ErrorKind::AddrInUse) => FabricError::PortTaken {
+                reason: format!(
+                    "UDP port {ROCE_PORT} of {address} is taken by another program, perhaps \
+                     another Cairn: `ss -lunp sport = :{ROCE_PORT}` names it; stop it, or use \
+                     another of this machine's addresses (host: --host-traddr)"
+                ),
+            },
             _ => FabricError::Os {
                 call: "opening a socket for RoCE",
                 source: error,

@@ -28,9 +28,8 @@ const ELSEWHERE: &str = "its address has an interface of one machine, and hosts 
 pub struct Converted {
     pub text: String,
     pub notes: Vec<String>,
-    /// Whether the result lacks a restriction of access, because the restriction has no
-    /// counterpart.
-    pub opens: bool,
+    /// Notes about restrictions of access that the result lacks, because they have no counterpart.
+    pub opens: Vec<String>,
     /// Whether the result lacks an object, such as a namespace.
     pub is_partial: bool,
 }

@@ -19,8 +19,17 @@ use super::Converted;
 pub(super) struct Notes {
     all: Rc<RefCell<Vec<String>>>,
     namespaces: Rc<Cell<usize>>,
-    opens: Rc<Cell<bool>>,
+    opens: Rc<RefCell<Vec<String>>>,
     is_partial: Rc<Cell<bool>>,
+}
+
+/// Escapes control characters in names, which would break the comments in TOML.
+fn escaped(note: &str) -> String {
+    let escaped = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    note.chars().map(escaped).collect()
 }
 
 impl Notes {
@@ -36,12 +45,7 @@ impl Notes {
     }
 
     fn add_at(&self, at: usize, note: &str) {
-        // Control characters in names must not break the comments in TOML.
-        let escaped = |c: char| match c.is_control() {
-            true => c.escape_default().to_string(),
-            false => c.to_string(),
-        };
-        let note = note.chars().map(escaped).collect();
+        let note = escaped(note);
         let mut notes = self.all.borrow_mut();
         if !notes.contains(&note) {
             let at = at.min(notes.len());
@@ -50,8 +54,9 @@ impl Notes {
     }
 
     pub(super) fn opens(&self, note: impl Into<String>) {
+        let note = note.into();
+        self.opens.borrow_mut().push(escaped(&note));
         self.add(note);
-        self.opens.set(true);
     }
 
     pub(super) fn lacks(&self, note: impl Into<String>) {
@@ -69,7 +74,7 @@ impl Notes {
         Converted {
             text,
             notes: self.all.take(),
-            opens: self.opens.get(),
+            opens: self.opens.take(),
             is_partial: self.is_partial.get(),
         }
     }

@@ -86,7 +86,11 @@ impl OpenListener {
                         listener,
                     });
                 }
-                Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
+                Err(
+                    error @ (FabricError::Unavailable { .. }
+                    | FabricError::NoDevice { .. }
+                    | FabricError::PortTaken { .. }),
+                ) => {
                     failure = Some(match failure {
                         Some(first) => both(&first, error),
                         None => error,
@@ -124,6 +128,10 @@ fn both(first: &FabricError, second: FabricError) -> FabricError {
         (FabricError::Unavailable { .. }, FabricError::Unavailable { provider, reason }) => {
             let reason = format!("{reason}; {first}");
             FabricError::Unavailable { provider, reason }
+        }
+        (FabricError::Unavailable { .. }, FabricError::PortTaken { reason }) => {
+            let reason = format!("{reason}; {first}");
+            FabricError::PortTaken { reason }
         }
         (_, second) => second,
     }
