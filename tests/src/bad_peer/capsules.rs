@@ -262,6 +262,7 @@ fn known_admin() -> Vec<u8> {
         AdminOpcode::GET_FEATURES,
         AdminOpcode::ASYNC_EVENT_REQUEST,
         AdminOpcode::KEEP_ALIVE,
+        AdminOpcode::CROSS_CONTROLLER_RESET,
         AdminOpcode::FABRICS,
     ];
     codes.map(|code| code.0).to_vec()
