@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_config::{Log, LogFormat};
 use rustix::fs::fstat;
-use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -112,7 +111,11 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
 }
 
 /// Quotes values that contain white space.
-fn write_field(out: &mut FieldWriter<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+fn write_field(
+    out: &mut FieldWriter<'_>,
+    field: &tracing::field::Field,
+    value: &dyn fmt::Debug,
+) -> fmt::Result {
     let text = format!("{value:?}");
     let (dim, plain) = match out.has_ansi_escapes() {
         true => ("\x1b[2m", "\x1b[0m"),

@@ -68,14 +68,17 @@ fn a_configuration_replaces_no_disk() {
     let disk = target.folder.path().join("disk.img");
     std::fs::write(&disk, [0; 4096]).unwrap();
     let (at, config) = (disk.display(), target.config().display().to_string());
-    for line in [
-        format!("config show --file {at}"),
-        format!("export nvmet --file {at} {config}"),
+    for (line, refusal) in [
+        (format!("config show --file {at}"), "name another file"),
+        (
+            format!("export nvmet --file {at} {config}"),
+            "a partial result replaces no file",
+        ),
     ] {
         let line: Vec<&str> = line.split(' ').collect();
         let output = target.command(&line);
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(stderr.contains("name another file"), "{line:?}: {stderr}");
+        assert!(stderr.contains(refusal), "{line:?}: {stderr}");
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(std::fs::read(&disk).unwrap(), [0; 4096]);
     }
