@@ -67,6 +67,8 @@ pub const METRICS_PORT_DEFAULT: u16 = 9464;
 /// Complete configuration that has passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// File that the configuration was read from.
+    pub file: Option<PathBuf>,
     /// Settings of the process.
     pub target: Target,
     /// Metrics page.

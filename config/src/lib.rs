@@ -98,7 +98,11 @@ impl Config {
     /// Reads the file at `path` and applies `flags`.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;
-        Self::parse(&path.display().to_string(), &text, flags)
+        let config = Self::parse(&path.display().to_string(), &text, flags)?;
+        Ok(Self {
+            file: Some(path.to_owned()),
+            ..config
+        })
     }
 
     /// Parses `text` and applies `flags`; `name` is the file name in errors.

@@ -8,6 +8,7 @@ mod exposition;
 mod files;
 mod health;
 mod logging;
+mod own_files;
 mod placement;
 mod pool;
 mod revision;

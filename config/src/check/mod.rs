@@ -81,6 +81,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut named);
     target::check_discovery_nqn(check, &root.key("target"), &target, &subsystems);
     Config {
+        file: None,
         target,
         metrics,
         audit,

@@ -15,7 +15,7 @@ use cairn_disk::{OpenError, where_to_look};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::error::StartError;
-use super::exports::{Exports, Replaced};
+use super::exports::{DiskRules, Exports, Replaced};
 use super::lookup::at_place;
 use crate::health::Place;
 use crate::panics::{Part, confine_part};
@@ -142,6 +142,7 @@ impl Openings {
         may_fail: impl Fn(&Place) -> bool,
         now: Instant,
     ) {
+        let rules = DiskRules::of(config);
         let mut tasks = VecDeque::new();
         let mut sizes = Vec::new();
         let formers = Arc::new(exports.formers(config, replaced));
@@ -157,12 +158,9 @@ impl Openings {
                     }
                     (Some(_), None) if !measures => continue,
                     (Some(known), None) => Call::Measure(Arc::clone(known)),
-                    (None, _) => Call::Open(Box::new(exports.opener(
-                        &config.control,
-                        place.0,
-                        namespace,
-                        &formers,
-                    ))),
+                    (None, _) => Call::Open(Box::new(
+                        exports.opener(&rules, place.0, namespace, &formers),
+                    )),
                 };
                 tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
             }
@@ -177,11 +175,12 @@ impl Openings {
         places: &[Place],
         now: Instant,
     ) {
+        let rules = DiskRules::of(config);
         let mut tasks = VecDeque::new();
         for place in places {
             if let Some((_, namespace)) = at_place(config, place) {
                 let call = Call::Open(Box::new(exports.opener(
-                    &config.control,
+                    &rules,
                     place.0,
                     namespace,
                     &Arc::default(),
@@ -199,13 +198,14 @@ impl Openings {
         places: &HashSet<Place>,
         now: Instant,
     ) {
+        let rules = DiskRules::of(config);
         let mut tasks = VecDeque::new();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
                 let place = (subsystem.nqn, namespace.nsid);
                 if places.contains(&place) {
                     let call = Call::Open(Box::new(exports.opener(
-                        &config.control,
+                        &rules,
                         place.0,
                         namespace,
                         &Arc::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::error::StartError;
-use super::exports::Replaced;
+use super::exports::{DiskRules, Replaced};
 use super::lookup::missing_pools;
 use super::opening::{Found, Returned};
 use super::runtime;
@@ -27,12 +27,13 @@ pub(super) fn open_all<T>(
     let openings = &mut service.openings;
     openings.begin(exports, &config, false, &replaced, may_fail, now);
     let mut disks = wait_for_disks(service, orders, is_patient)?;
+    let rules = DiskRules::of(&config);
     for subsystem in &config.subsystems {
         let keys = service.keys.of(&subsystem.nqn);
         let (exports, missing) = (&mut service.exports, &mut service.missing);
         let is_missing = |place: &Place| missing.has(place);
         let refused = exports.export(
-            (&config.control, subsystem),
+            (&rules, subsystem),
             keys,
             &mut disks,
             is_missing,

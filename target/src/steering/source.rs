@@ -76,6 +76,7 @@ impl Source {
         if let Some(reactors) = self.reactors {
             config.target.reactors = Reactors::Count(usize::from(reactors));
         }
+        config.file.clone_from(&self.path);
         self.pools.expand(&mut config, true);
         config
     }

@@ -200,3 +200,36 @@ fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     let params = add(11, json!({"nguid": uuid.replace('-', "")}));
     target.done("cairn_namespace_add", params);
 }
+
+#[test]
+fn the_target_exports_none_of_its_own_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("state")).unwrap();
+    for name in ["state/kept", "disk"] {
+        File::create(at(name)).unwrap().set_len(1 << 20).unwrap();
+    }
+    let mut target = Steered::start_with(&format!("[audit]\nfile = {:?}\n", at("audit.json")));
+    let text = target.text();
+    let state = format!("[target]\nstate_directory = {:?}", at("state"));
+    std::fs::write(target.config(), text.replace("[target]", &state)).unwrap();
+    target.crash();
+    std::os::unix::fs::symlink(target.config(), at("link")).unwrap();
+    let add = |path| target.call("cairn_namespace_add", json!({"nqn": NQN, "export": path}));
+    for (path, role) in [
+        (at("audit.json"), "its audit log"),
+        (at("link"), "its configuration file"),
+        (at("state/kept"), "part of its state_directory"),
+    ] {
+        let error = add(path).unwrap_err().to_string();
+        assert!(error.contains(role), "{error}");
+    }
+    add(at("disk")).unwrap();
+
+    let text = target.text();
+    let own = text.replace("\"mem:4MiB\"", &format!("{:?}", at("audit.json")));
+    std::fs::write(target.config(), own).unwrap();
+    let check = target.command(&["check", target.config().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&check.stderr);
+    assert!(said.contains("its audit log"), "{said}");
+}

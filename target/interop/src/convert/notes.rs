@@ -124,6 +124,7 @@ impl Notes {
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {
+            file: _,
             target,
             metrics: Metrics { listen },
             audit:

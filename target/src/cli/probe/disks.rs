@@ -6,13 +6,13 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use cairn_config::{Backing, Config, ControlSettings, Namespace, Nqn, Uuid};
+use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
 use cairn_disk::{Backend, FoundPath, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::{Finding, Severity};
 use crate::files;
-use crate::server::{Identity, tell_apart, try_backend};
+use crate::server::{DiskRules, Identity, tell_apart, try_backend};
 
 pub(super) struct Problem {
     pub(super) text: String,
@@ -49,8 +49,8 @@ impl Probed {
         }
     }
 
-    fn at(control: &ControlSettings, namespace: &Namespace, until: Instant) -> Self {
-        let opened = || try_backend(control, namespace, until).map_err(|error| error.to_string());
+    fn at(rules: &DiskRules, namespace: &Namespace, until: Instant) -> Self {
+        let opened = || try_backend(rules, namespace, until).map_err(|error| error.to_string());
         let Backing::Disk(path) = &namespace.backing else {
             return Self {
                 place: None,
@@ -73,13 +73,13 @@ impl Probed {
 /// Opens the disk of a namespace. If the disk is in use, the open is retried until `until`. `late`
 /// counts disks that do not answer before the deadline of file accesses.
 fn probe_in_time(
-    control: &ControlSettings,
+    rules: &DiskRules,
     namespace: &Namespace,
     until: Instant,
     late: &mut u32,
 ) -> Result<Probed, String> {
     let Backing::Disk(path) = &namespace.backing else {
-        return Ok(Probed::at(control, namespace, until));
+        return Ok(Probed::at(rules, namespace, until));
     };
     let shown = path.display();
     if *late == LATE_MAX {
@@ -87,8 +87,8 @@ fn probe_in_time(
             "{shown} is not checked, because {LATE_MAX} other disks do not answer"
         ));
     }
-    let (control, config) = (control.clone(), namespace.clone());
-    let probed = files::call_here(path, move |_| Probed::at(&control, &config, until));
+    let (rules, config) = (rules.clone(), namespace.clone());
+    let probed = files::call_here(path, move |_| Probed::at(&rules, &config, until));
     probed.map_err(|error| {
         *late += 1;
         format!("{shown}: {error}")
@@ -104,10 +104,11 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut late = 0;
     // All disks share one time limit, because a running target keeps each of them in use.
     let until = Instant::now() + IN_USE_PATIENCE;
+    let rules = DiskRules::of(config);
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let nqn = &subsystem.nqn;
-            let probed = probe_in_time(&config.control, namespace, until, &mut late);
+            let probed = probe_in_time(&rules, namespace, until, &mut late);
             let probed = probed.unwrap_or_else(Probed::failed);
             let is_first = probed.place.is_none_or(|place| places.insert(place));
             let disk = match probed.opened {

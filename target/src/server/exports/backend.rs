@@ -7,6 +7,7 @@ use cairn_disk::{AdmittedPath, Backend, Claim, Formers, FoundPath, OpenError, di
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;
+use crate::own_files::OwnFiles;
 use cairn_data_path::registry::ControlMessage;
 
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
@@ -39,9 +40,31 @@ pub(crate) fn admit(
     })
 }
 
-fn find(control: &ControlSettings, path: &Path) -> Result<AdmittedPath, OpenError> {
-    let found = FoundPath::find(path).map_err(|error| OpenError::lookup(path, &error))?;
-    admit(control, found)
+/// Rules for the disks that a configuration may open.
+#[derive(Clone)]
+pub(crate) struct DiskRules {
+    control: ControlSettings,
+    own: OwnFiles,
+}
+
+impl DiskRules {
+    pub(crate) fn of(config: &cairn_config::Config) -> Self {
+        Self {
+            control: config.control.clone(),
+            own: OwnFiles::of(config),
+        }
+    }
+
+    fn find(&self, path: &Path) -> Result<AdmittedPath, OpenError> {
+        let found = FoundPath::find(path).map_err(|error| OpenError::lookup(path, &error))?;
+        if let Some(role) = self.own.role(&found) {
+            return Err(OpenError::new(format!(
+                "the target does not export {}, {role}: name another file or device",
+                path.display()
+            )));
+        }
+        admit(&self.control, found)
+    }
 }
 
 fn claim_of(config: &cairn_config::Namespace) -> Claim {
@@ -56,7 +79,7 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
 /// Opens a namespace's disk like a running target, but writes nothing, and opens no Ceph image.
 /// While the disk is in use, retries until the time `until`.
 pub(crate) fn try_backend(
-    control: &ControlSettings,
+    rules: &DiskRules,
     config: &cairn_config::Namespace,
     until: Instant,
 ) -> Result<Option<Backend>, OpenError> {
@@ -67,7 +90,7 @@ pub(crate) fn try_backend(
     };
     match &config.backing {
         Backing::Disk(path) => {
-            let disk = find(control, path)?;
+            let disk = rules.find(path)?;
             Backend::open(&disk, block_bytes, claim, &Formers::default()).map(Some)
         }
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes).map(Some),
@@ -76,7 +99,7 @@ pub(crate) fn try_backend(
 }
 
 pub(super) fn open_backend(
-    (control, config): (&ControlSettings, &cairn_config::Namespace),
+    (rules, config): (&DiskRules, &cairn_config::Namespace),
     transfer_bytes: u32,
     messages: UnboundedSender<ControlMessage>,
     formers: &Formers,
@@ -85,7 +108,7 @@ pub(super) fn open_backend(
     let claim = claim_of(config);
     match &config.backing {
         Backing::Disk(path) => {
-            let disk = find(control, path)?;
+            let disk = rules.find(path)?;
             Backend::open(&disk, block_bytes, claim, formers)
         }
         Backing::Rbd(image) => {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cairn_config::{Backing, Config, ControlSettings, Target};
+use cairn_config::{Backing, Config, Target};
 use cairn_disk::{Formers, OpenError};
 use cairn_rdma::Device;
 use nvme_proto::controller::Termination;
@@ -24,7 +24,7 @@ use cairn_data_path::ana::ListenerShared;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{Activity, HostKeys, Registry, SubsystemShared};
 
-pub(crate) use backend::{admit, check_count, try_backend};
+pub(crate) use backend::{DiskRules, admit, check_count, try_backend};
 pub(crate) use export::Export;
 pub(crate) use identities::{Identity, tell_apart};
 pub(crate) use replacing::{Former, FormerNamespace, Replaced, check_images};
@@ -108,7 +108,7 @@ impl Exports {
     /// reasons are returned instead.
     pub(crate) fn export(
         &mut self,
-        (control, config): (&ControlSettings, &cairn_config::Subsystem),
+        (rules, config): (&DiskRules, &cairn_config::Subsystem),
         keys: HostKeys,
         disks: &mut HashMap<Place, Arc<Namespace>>,
         is_missing: impl Fn(&Place) -> bool,
@@ -121,7 +121,7 @@ impl Exports {
                 continue;
             }
             let disk = disks.remove(&place);
-            opened.push((namespace, self.introduce(control, config, namespace, disk)?));
+            opened.push((namespace, self.introduce(rules, config, namespace, disk)?));
         }
         let new = opened.iter().map(|(_, namespace)| (&config.nqn, namespace));
         let checked = check_identities(self.namespaces().chain(new));
@@ -169,12 +169,13 @@ impl Exports {
         let new = opened.iter().map(|((nqn, _), disk)| (nqn, disk));
         let is_checked = check_identities(self.namespaces().chain(new)).is_ok();
         let (mut added, mut refused) = (HashSet::new(), Refused::new());
+        let rules = DiskRules::of(config);
         for subsystem in &config.subsystems {
             let mut disks = Vec::new();
             for namespace in &subsystem.namespaces {
                 let disk = opened.remove(&(subsystem.nqn, namespace.nsid));
-                let introduced = disk
-                    .map(|disk| self.introduce(&config.control, subsystem, namespace, Some(disk)));
+                let introduced =
+                    disk.map(|disk| self.introduce(&rules, subsystem, namespace, Some(disk)));
                 if let Some(Ok(disk)) = introduced {
                     disks.push((namespace, disk));
                 }
@@ -203,23 +204,23 @@ impl Exports {
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Returns a job, for any thread, that opens a namespace if `control` permits its disk. The
+    /// Returns a job, for any thread, that opens a namespace if `rules` permit its disk. The
     /// disk may take over the lock of one of `formers`.
     pub(crate) fn opener(
         &self,
-        control: &ControlSettings,
+        rules: &DiskRules,
         nqn: Nqn,
         config: &cairn_config::Namespace,
         formers: &Arc<Formers>,
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
-        let (control, config) = (control.clone(), config.clone());
+        let (rules, config) = (rules.clone(), config.clone());
         let reactors = self.parts.reactors.len();
         let transfer_bytes = self.parts.limits.transfer_bytes();
         let (messages, formers) = (self.parts.control.clone(), Arc::clone(formers));
         let orders = Arc::clone(self.registry.orders());
         let state_directory = self.state_directory.clone();
         move || {
-            let backend = open_backend((&control, &config), transfer_bytes, messages, &formers)?;
+            let backend = open_backend((&rules, &config), transfer_bytes, messages, &formers)?;
             let backing = describe(&config.backing);
             let kept_in = state_directory.as_deref().map(|folder| (folder, nqn));
             let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in);
@@ -229,13 +230,13 @@ impl Exports {
 
     pub(crate) fn introduce(
         &self,
-        control: &ControlSettings,
+        rules: &DiskRules,
         subsystem: &cairn_config::Subsystem,
         config: &cairn_config::Namespace,
         disk: Option<Arc<Namespace>>,
     ) -> Result<Arc<Namespace>, StartError> {
         let opened = disk.map_or_else(
-            self.opener(control, subsystem.nqn, config, &Arc::default()),
+            self.opener(rules, subsystem.nqn, config, &Arc::default()),
             Ok,
         );
         let namespace = opened.map_err(|source| StartError::Export {

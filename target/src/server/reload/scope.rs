@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cairn_config::Config;
 
 use super::super::error::{ReloadError, StartError};
+use super::super::exports::DiskRules;
 use super::super::lookup::at_place;
 use super::super::service::Service;
 use crate::health::{Place, Thing};
@@ -43,6 +44,7 @@ impl Step {
         };
         let exports = &mut service.exports;
         let mut namespaces = HashMap::new();
+        let rules = DiskRules::of(&config);
         for place in self.added.iter().filter(|place| !is_absent(**place)) {
             let Some((subsystem, namespace)) = at_place(&config, place) else {
                 continue;
@@ -50,7 +52,7 @@ impl Step {
             let disk = opened.remove(place);
             namespaces.insert(
                 *place,
-                exports.introduce(&config.control, subsystem, namespace, disk)?,
+                exports.introduce(&rules, subsystem, namespace, disk)?,
             );
         }
         if !namespaces.is_empty() {

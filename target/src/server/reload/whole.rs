@@ -4,7 +4,7 @@ use std::sync::Arc;
 use cairn_config::Config;
 
 use super::super::error::StartError;
-use super::super::exports::Replaced;
+use super::super::exports::{DiskRules, Replaced};
 use super::super::keys::SubsystemKeys;
 use super::super::listeners::OpenListener;
 use super::super::lookup::missing_pools;
@@ -92,6 +92,7 @@ fn prepare(
     let absent = missing.iter().filter_map(|(thing, _)| thing.place());
     let absent: HashSet<Place> = absent.collect();
     let mut namespaces = HashMap::new();
+    let rules = DiskRules::of(config);
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let place = (subsystem.nqn, namespace.nsid);
@@ -105,7 +106,7 @@ fn prepare(
             {
                 check_loss(&place, former, disk)?;
             }
-            let namespace = exports.introduce(&config.control, subsystem, namespace, disk)?;
+            let namespace = exports.introduce(&rules, subsystem, namespace, disk)?;
             namespaces.insert(place, namespace);
         }
     }
