@@ -152,7 +152,7 @@ impl ChangeQueue {
         let read = elsewhere(move || source.parse(&text).map(|config| (text, config))).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, mut config) = read.map_err(|error| error.to_string())?;
-        look(&before, &config).await;
+        look(&before, &config, &ReloadScope::Whole).await;
         let copies = LastCopy::of(&before).into_iter();
         let kept = copies.filter(|one| one.keep(&mut config, true));
         let kept: BTreeSet<_> = kept.map(|one| one.place()).collect();
@@ -323,7 +323,9 @@ impl ChangeQueue {
                 )
                 .await?;
             if !stage.loses_data {
-                refuse_losses(before, &checked.config, &checked.scope).map_err(Refused::ByOne)?;
+                refuse_losses(before, &checked.config, &checked.scope)
+                    .await
+                    .map_err(Refused::ByOne)?;
             }
             let step = match &checked.scope {
                 ReloadScope::Step(step) => Some(step.clone()),

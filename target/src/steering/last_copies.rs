@@ -80,27 +80,32 @@ pub(super) fn removal(nqn: &str, nsid: u32) -> String {
     format!("cairn-target namespace remove {} {nsid} --force", word(nqn))
 }
 
-/// Refuses a change that closes a deleted file.
-pub(super) fn refuse_losses(
+/// Refuses a change that closes a deleted file. Looks at the files first, because the watch of
+/// deleted files takes seconds.
+pub(super) async fn refuse_losses(
     before: &Snapshot,
     now: &Config,
     scope: &ReloadScope,
 ) -> Result<(), Error> {
-    let lost = match scope {
+    look(before, now, scope).await;
+    let mut leaving = leaving(before, now, scope).into_iter();
+    match leaving.find(is_deleted) {
+        Some(Export { nqn, config, .. }) => Err(refusal(nqn.raw(), config.nsid)),
+        None => Ok(()),
+    }
+}
+
+fn leaving<'s>(before: &'s Snapshot, now: &Config, scope: &ReloadScope) -> Vec<Export<'s>> {
+    match scope {
         ReloadScope::Step(step) => {
             let removed = step.removed.iter();
-            let mut removed = removed.filter_map(|place| before.export(place));
-            removed.find(is_deleted)
+            removed.filter_map(|place| before.export(place)).collect()
         }
         ReloadScope::Text | ReloadScope::Whole => {
-            let mut deleted = before.exports().filter(is_deleted);
-            deleted.find(|one| !stays(one, now))
+            let all = before.exports();
+            all.filter(|one| !stays(one, now)).collect()
         }
-    };
-    let Some(Export { nqn, config, .. }) = lost else {
-        return Ok(());
-    };
-    Err(refusal(nqn.raw(), config.nsid))
+    }
 }
 
 pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
@@ -114,10 +119,13 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Finds deletions of the files that `now` lacks, before the watch does.
-pub(super) async fn look(before: &Snapshot, now: &Config) {
-    let gone = before.exports().filter(|one| !stays(one, now));
-    let gone: Vec<_> = gone.map(|one| one.entry.namespace).collect();
+/// Finds deletions of the files that a change closes, before the watch does.
+pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
+    let gone = leaving(before, now, scope).into_iter();
+    let gone = gone.map(|one| one.entry.namespace);
+    let gone: Vec<_> = gone
+        .filter(|one| one.backend.file_system().is_some())
+        .collect();
     if let Some(first) = gone.first() {
         let path = PathBuf::from(&first.backing);
         let look = move |_: &Path| {

@@ -91,6 +91,11 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
     let (target, path) = start();
     fs::remove_file(&path).unwrap();
     until("the deletion", || disk(&target)["deleted"] == true);
+    let at_path = "serve the file there now";
+    assert!(!problems(&target).contains(at_path));
+    File::create(&path).unwrap().set_len(MIB).unwrap();
+    changes(&target);
+    assert!(problems(&target).contains(at_path));
     let remove = json!({"nqn": NQN, "nsid": 2});
     assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);
     let set = json!({"nqn": NQN, "nsid": 2, "export": "mem:1MiB"});
@@ -102,6 +107,15 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
     target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 1}));
     let removed = target.command(&["namespace", "remove", NQN, "2", "--force"]);
     assert!(removed.status.success(), "{removed:?}");
+}
+
+#[test]
+fn a_file_deleted_just_before_its_removal_is_found() {
+    let (target, path) = start();
+    // The watch is settled: its next report takes longer than the command.
+    fs::remove_file(&path).unwrap();
+    let remove = json!({"nqn": NQN, "nsid": 2});
+    assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);
 }
 
 #[test]
