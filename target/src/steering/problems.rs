@@ -14,7 +14,7 @@ use nvme_proto::wire::Quoted;
 
 use super::last_copies::removal;
 use super::published::Facts;
-use super::views::{DELETED, DISPLACED, FAILED};
+use super::views::{FAILED, deletion};
 use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
@@ -324,15 +324,14 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         );
         let deleted = of(
             backend.is_deleted(),
-            if backend.is_displaced() {
-                DISPLACED
-            } else {
-                DELETED
-            },
+            deletion(backend),
             format!(
-                "copy the data from a host, before the target ends; it was {path}; then: {}, and \
-                 namespace add to serve the file there now",
-                removal(export.nqn.raw(), nsid)
+                "copy the data from a host, before the target ends; it was {path}; then: {}{}",
+                removal(export.nqn.raw(), nsid),
+                match backend.is_displaced() {
+                    true => ", and namespace add to serve the file there now",
+                    false => "",
+                }
             ),
         );
         let moved = of(
@@ -420,12 +419,7 @@ fn of_key(one: &RefusedHost) -> String {
         Some(DHCHAP_CTRL_KEY) => "--key FILE --ctrl-key FILE",
         _ => "--key FILE",
     };
-    let (nqn, host) = (word(&one.nqn), word(&one.host));
-    let add = match one.is_listed {
-        true => String::new(),
-        false => format!("cairn-target host add {nqn} {host}; "),
-    };
-    let set = format!("{add}cairn-target host key set {nqn} {host} {option}");
+    let set = key_commands(&one.nqn, &one.host, one.is_listed, option);
     match (one.lacks_key, one.has_tried) {
         (true, true) => format!("give the target the key of the host: {set}"),
         (true, false) => {
@@ -438,6 +432,17 @@ fn of_key(one: &RefusedHost) -> String {
             one.key.unwrap_or("the keys")
         ),
     }
+}
+
+/// Returns the commands that give the target a host's keys, which must follow the host's entry in
+/// `allowed_hosts`.
+pub(super) fn key_commands(nqn: &str, host: &str, is_listed: bool, options: &str) -> String {
+    let (nqn, host) = (word(nqn), word(host));
+    let add = match is_listed {
+        true => String::new(),
+        false => format!("cairn-target host add {nqn} {host}; "),
+    };
+    format!("{add}cairn-target host key set {nqn} {host} {options}")
 }
 
 fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Vec<Problem> {
