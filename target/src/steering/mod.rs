@@ -6,6 +6,7 @@
 
 mod additions;
 mod changes;
+mod consequences;
 mod dialect;
 mod differences;
 mod doubts;

@@ -223,6 +223,18 @@ pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) 
     sentences.collect()
 }
 
+/// Returns a sentence if no list names the group.
+pub(super) fn unused_group(config: &Config, name: &str) -> Option<String> {
+    let groups = host_groups(config);
+    let is_unused = groups.iter().any(|one| one.name == name && one.lists == 0);
+    is_unused.then(|| {
+        format!(
+            "no list names the host group \"{name}\", so it permits nothing: cairn-target host add \
+             NQN @{name}"
+        )
+    })
+}
+
 pub(super) fn no_subsystem(config: &Config, nqn: &str) -> Error {
     let names = config.subsystems.iter().map(|one| one.nqn.raw());
     let near = nearest_name(nqn, names).map(|near| format!(": did you mean {near}?"));
