@@ -78,7 +78,7 @@ impl Namespace {
             .submit_pair(IoQueue::FIRST, [compare, write])?;
         let [compare, write] = pair.map(|ticket| host.wait(ticket).answer);
         let (compare, write) = (compare?, write?);
-        // The status of the Compare may be that of the pair and hide the cause.
+        // The status of the Compare hides the cause.
         if write.cqe.status().code() == Status::RESERVATION_CONFLICT {
             write.require_success(|| "Write".to_owned())?;
         }

@@ -312,8 +312,8 @@ pub(crate) struct NamespaceAdded {
 /// Result of a removal, of `host any`, and of `namespace set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Sentences about settings and reservations that were removed too, about subsystems that no
-    /// host can reach any more, and about hosts that lost a connection or can still connect.
+    /// Sentences about settings and reservations that were removed too, unreachable subsystems, and
+    /// hosts that lost a connection or can still connect.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -346,7 +346,7 @@ pub(crate) struct HostsAdded {
     pub(crate) added: u64,
     /// Whether the group is new.
     pub(crate) created: bool,
-    /// Sentences about names that are probably mistyped, and about a group that no list names.
+    /// Sentences about mistyped names and a group that no list names.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -43,7 +43,7 @@ pub enum EditError {
     /// The file has the object to add.
     #[error("{0}")]
     Exists(String),
-    /// Another object uses the object to remove.
+    /// Another object uses it.
     #[error("{0}")]
     InUse(String),
     /// No NSID is free.

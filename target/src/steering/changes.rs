@@ -268,7 +268,6 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch. On success, the changes are in force and on disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
         let snapshot = self.handle.snapshot().await.ok_or_else(all_stopped)?;
         // A reload may have made the socket read-only meanwhile.
@@ -355,8 +354,6 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// Applies the checked configuration and replaces the file. Restores `before` if the file
-    /// cannot be replaced.
     async fn change_to(
         &mut self,
         checked: Checked,
@@ -477,7 +474,6 @@ impl ChangeQueue {
     }
 }
 
-/// Maximum changes in a log line; further ones are counted.
 const LOGGED_MAX: usize = 16;
 
 fn summary(changes: &[String]) -> String {

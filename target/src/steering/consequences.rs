@@ -1,5 +1,4 @@
-//! Consequences of a change for hosts, as sentences: disconnected hosts, hosts that can still
-//! connect, and reservations that end.
+//! Sentences about hosts and reservations that a change affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +9,12 @@ use super::reserving::{dropped_reservation, registrants};
 use super::views::{connected_hosts, shut_out};
 use crate::server::Snapshot;
 
-/// Hosts that a removal from lists concerns, by subsystem.
 pub(super) struct Unlisted {
     named: BTreeMap<String, Vec<Nqn>>,
     connected: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Unlisted {
-    /// Finds the hosts before `host`, which may be a group as in a list, is removed from `nqn`.
     pub(super) fn of_list(before: &Snapshot, nqn: &str, host: &str) -> Self {
         let hosts = match host.strip_prefix(GROUP_PREFIX) {
             Some(group) => members(&before.config, group),
@@ -26,7 +23,6 @@ impl Unlisted {
         Self::of(before, BTreeMap::from([(nqn.to_owned(), hosts)]))
     }
 
-    /// Finds the hosts before `hosts` are removed from a group.
     pub(super) fn of_group(before: &Snapshot, group: &str, hosts: &[String]) -> Self {
         let parsed = hosts.iter().filter_map(|host| Nqn::parse(host).ok());
         let hosts: Vec<Nqn> = parsed.collect();
@@ -49,7 +45,6 @@ impl Unlisted {
         Self { named, connected }
     }
 
-    /// Returns a sentence for each host that the removal disconnected or that can still connect.
     pub(super) fn sentences(&self, now: &Snapshot) -> Vec<String> {
         let mut all = Vec::new();
         for (nqn, hosts) in &self.named {
@@ -97,7 +92,6 @@ fn still_admitted(config: &Config, nqn: &str, hosts: &[Nqn]) -> Vec<String> {
     sentences.collect()
 }
 
-/// Returns sentences about reservations that end with a subsystem, and its connected hosts.
 pub(super) fn of_subsystem(before: &Snapshot, nqn: &str) -> Vec<String> {
     let mut subsystems = before.config.subsystems.iter();
     let own = subsystems.find(|one| one.nqn.raw() == nqn);
@@ -109,7 +103,6 @@ pub(super) fn of_subsystem(before: &Snapshot, nqn: &str) -> Vec<String> {
     all
 }
 
-/// State of a namespace before its settings change.
 pub(super) struct Served {
     namespace: Option<(u64, String)>,
     hosts: BTreeSet<String>,
@@ -135,8 +128,6 @@ impl Served {
         }
     }
 
-    /// Returns sentences about connected hosts that lost the namespace or its disk, and about its
-    /// reservation.
     pub(super) fn changes_to(&self, now: &Self, nqn: &str, nsid: u32) -> Vec<String> {
         let of = format!("namespace {nsid} of {nqn}");
         let (Some((id, uuid)), Some((id_now, uuid_now))) = (&self.namespace, &now.namespace) else {

@@ -11,7 +11,6 @@ use super::problems::word;
 use crate::files;
 use crate::server::{Export, ReloadScope, Snapshot};
 
-/// Namespace with a deleted file that a new configuration lacks.
 pub(super) struct LastCopy {
     subsystem: Subsystem,
     namespace: Namespace,
@@ -46,7 +45,6 @@ impl LastCopy {
         copies.collect()
     }
 
-    /// Adds the namespace to `config`. Returns false if it is there.
     pub(super) fn keep(&self, config: &mut Config, adds_subsystem: bool) -> bool {
         let of = |one: &Subsystem| one.nqn == self.subsystem.nqn;
         let at = match config.subsystems.iter().position(of) {
@@ -80,8 +78,6 @@ pub(super) fn removal(nqn: &str, nsid: u32) -> String {
     format!("cairn-target namespace remove {} {nsid} --force", word(nqn))
 }
 
-/// Refuses a change that closes a deleted file. Looks at the files first, because the watch of
-/// deleted files takes seconds.
 pub(super) async fn refuse_losses(
     before: &Snapshot,
     now: &Config,
@@ -119,7 +115,7 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Finds deletions of the files that a change closes, before the watch does.
+/// Finds deletions before the watch does, which takes seconds.
 pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
     let gone = leaving(before, now, scope).into_iter();
     let gone = gone.map(|one| one.entry.namespace);

@@ -479,7 +479,6 @@ impl Methods {
         .await
     }
 
-    /// Adds sentences about hosts to the answer of a removal.
     async fn with_hosts(&self, mut removed: Value, unlisted: &Unlisted) -> Answer {
         let sentences = unlisted.sentences(&self.snapshot().await?);
         if let Some(warnings) = removed["warnings"].as_array_mut() {

@@ -105,7 +105,6 @@ pub(crate) fn companion(
     (steering, companion)
 }
 
-/// Waits until the other target ends.
 async fn take_over(control: &ControlSettings) -> Bound {
     loop {
         tokio::time::sleep(TAKEOVER_INTERVAL).await;

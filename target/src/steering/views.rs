@@ -223,7 +223,6 @@ pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) 
     sentences.collect()
 }
 
-/// Returns a sentence if no list names the group.
 pub(super) fn unused_group(config: &Config, name: &str) -> Option<String> {
     let groups = host_groups(config);
     let is_unused = groups.iter().any(|one| one.name == name && one.lists == 0);
