@@ -162,6 +162,7 @@ impl Openings {
                         place.0,
                         namespace,
                         &formers,
+                        may_fail(&place),
                     ))),
                 };
                 tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
@@ -185,6 +186,7 @@ impl Openings {
                     place.0,
                     namespace,
                     &Arc::default(),
+                    false,
                 )));
                 tasks.extend(Task::new(*place, namespace, call, false));
             }
@@ -209,6 +211,7 @@ impl Openings {
                         place.0,
                         namespace,
                         &Arc::default(),
+                        true,
                     )));
                     tasks.extend(Task::new(place, namespace, call, true));
                 }
