@@ -394,7 +394,7 @@ mod tests {
             let config = cairn_config::Namespace {
                 name: None,
                 nsid: number,
-                backing: cairn_config::Backing::Disk(path),
+                backing: Backing::Disk(path),
                 uuid: None,
                 nguid: None,
                 block_size: None,
