@@ -60,6 +60,7 @@ pub use access::Widened;
 pub use block_size::BlockSize;
 pub use cairn_base::{ImageSpec, Traddr, TraddrError, Trid};
 pub use cairn_rdma::Roce;
+pub use check::MODEL_DEFAULT;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
     Authentication, Backing, Config, ControlSettings, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES,

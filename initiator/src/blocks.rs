@@ -78,6 +78,10 @@ impl Namespace {
             .submit_pair(IoQueue::FIRST, [compare, write])?;
         let [compare, write] = pair.map(|ticket| host.wait(ticket).answer);
         let (compare, write) = (compare?, write?);
+        // The status of the Compare hides the cause.
+        if write.cqe.status().code() == Status::RESERVATION_CONFLICT {
+            write.require_success(|| "Write".to_owned())?;
+        }
         if compare.cqe.status().code() == Status::COMPARE_FAILURE {
             return Ok(false);
         }

@@ -309,11 +309,11 @@ pub(crate) struct NamespaceAdded {
     pub(crate) added: bool,
 }
 
-/// Result of a removal, and of `host any`.
+/// Result of a removal, of `host any`, and of `namespace set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Up to 32 sentences about settings and reservations that were removed too, about subsystems
-    /// that no host can reach any more, and about connected hosts that cannot connect again.
+    /// Sentences about settings and reservations that were removed too, unreachable subsystems, and
+    /// hosts that lost a connection or can still connect.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -344,7 +344,9 @@ pub(crate) struct LimitsSet {
 pub(crate) struct HostsAdded {
     /// Number of new hosts.
     pub(crate) added: u64,
-    /// Sentences about names that are probably mistyped.
+    /// Whether the group is new.
+    pub(crate) created: bool,
+    /// Sentences about mistyped names and a group that no list names.
     pub(crate) warnings: Vec<String>,
 }
 

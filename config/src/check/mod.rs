@@ -35,6 +35,7 @@ use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
 use hosts::Groups;
+pub use subsystem::MODEL_DEFAULT;
 
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,

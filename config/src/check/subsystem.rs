@@ -16,7 +16,8 @@ use crate::limits::Limits;
 /// Maximum lengths of SN and MN of Identify Controller, in bytes (NVMe Base 2.0, figure 275).
 const SERIAL_MAX: usize = 20;
 const MODEL_MAX: usize = 40;
-const MODEL_DEFAULT: &str = "Cairn";
+/// Model of a subsystem whose configuration has none.
+pub const MODEL_DEFAULT: &str = "Cairn";
 
 pub(super) fn check(
     check: &mut Check<'_>,

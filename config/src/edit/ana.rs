@@ -19,7 +19,7 @@ impl Draft {
     ) -> Result<(), EditError> {
         let mut listeners = tables(self.document.as_table_mut(), "listener");
         let Some(listener) = listeners.find(|table| is_listener(table, address, port)) else {
-            let message = format!("the file has no listener {address} port {port}");
+            let message = format!("the configuration has no listener {address} port {port}");
             return Err(EditError::Missing(message));
         };
         let Some(group) = group else {

@@ -80,13 +80,51 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a host group. If a list still names the group, the check of the edited text fails.
+    /// Removes a host group.
+    ///
+    /// # Errors
+    /// A list names the group.
     pub fn remove_host_group(&mut self, name: &str) -> Result<(), EditError> {
+        if let Some(message) = self.first_use(name) {
+            return Err(EditError::InUse(message));
+        }
         let removed = remove(self.document.as_table_mut(), KEY, |table| {
             is_it(table, name)
         });
         self.keep(&removed.ok_or_else(|| missing(name))?);
         Ok(())
+    }
+
+    fn first_use(&mut self, name: &str) -> Option<String> {
+        let names = |table: &Table, key: &str| {
+            let list = table.get(key).and_then(Item::as_array);
+            list.is_some_and(|list| named(list).iter().any(|one| one == name))
+        };
+        for subsystem in tables(self.document.as_table_mut(), "subsystem") {
+            let nqn = text_of(subsystem, "nqn").unwrap_or_default().to_owned();
+            let (what, remedy) = if names(subsystem, "allowed_hosts") {
+                let remedy = format!("cairn-target host remove {nqn} @{name}");
+                (format!("the list of {nqn} names"), remedy)
+            } else {
+                let mut namespaces = tables(subsystem, "namespace");
+                let Some(one) = namespaces.find(|one| names(one, "hosts")) else {
+                    continue;
+                };
+                let nsid = one.get("nsid").and_then(Item::as_integer)?;
+                let remedy = format!(
+                    "give the namespace other hosts: cairn-target namespace set {nqn} {nsid} \
+                     --host HOST"
+                );
+                (
+                    format!("the list of namespace {nsid} of {nqn} names"),
+                    remedy,
+                )
+            };
+            return Some(format!(
+                "{what} the host group \"{name}\", which therefore stays: first, {remedy}"
+            ));
+        }
+        None
     }
 
     pub(super) fn group_with(&mut self, names: &[String], host: &str) -> Option<String> {
@@ -115,5 +153,5 @@ fn is_it(table: &Table, name: &str) -> bool {
 }
 
 fn missing(name: &str) -> EditError {
-    EditError::Missing(format!("the file has no host group \"{name}\""))
+    EditError::Missing(format!("the configuration has no host group \"{name}\""))
 }

@@ -27,6 +27,7 @@ impl Draft {
     /// Removes a host from `allowed_hosts`. With `allow_any_host` the host can still connect.
     pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<Losses, EditError> {
         let subsystem = self.subsystem(nqn)?;
+        let is_open = allows_any(subsystem);
         let list = subsystem.get_mut("allowed_hosts");
         let mut list = list.and_then(Item::as_array_mut);
         let at = list.as_ref().and_then(|hosts| {
@@ -37,8 +38,12 @@ impl Draft {
             let groups = list.map_or_else(Vec::new, |hosts| groups::named(hosts));
             let message = match self.group_with(&groups, host) {
                 Some(group) => format!(
-                    "{nqn} lists the host {host} by the host group \"{group}\": remove it from \
-                     the group"
+                    "{nqn} lists the host {host} by the host group \"{group}\": cairn-target host \
+                     group remove {group} {host}"
+                ),
+                None if is_open => format!(
+                    "{nqn} does not list the host {host}, which may connect like every host: \
+                     cairn-target host any {nqn} off"
                 ),
                 None => format!("{nqn} does not list the host {host}"),
             };

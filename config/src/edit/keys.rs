@@ -35,7 +35,7 @@ impl Draft {
     /// A key in use is only marked as removed: without it, its hosts would connect without
     /// authentication.
     pub fn remove_key(&mut self, name: &str) -> Result<(), EditError> {
-        let missing = || EditError::Missing(format!("the file has no key \"{name}\""));
+        let missing = || EditError::Missing(format!("the configuration has no key \"{name}\""));
         let is_used = self.key_uses(name) > 0;
         let root = self.document.as_table_mut();
         let known = tables(root, KEY).find(|table| is_it(table, name) && !is_removed(table));
@@ -68,7 +68,7 @@ impl Draft {
         {
             if !self.has_key(name) {
                 return Err(EditError::Missing(format!(
-                    "the file has no key \"{}\"",
+                    "the configuration has no key \"{}\"",
                     name.escape_debug()
                 )));
             }

@@ -87,7 +87,7 @@ impl Draft {
     pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<Losses, EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
-            let message = format!("the file has no listener {address} port {port}");
+            let message = format!("the configuration has no listener {address} port {port}");
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);

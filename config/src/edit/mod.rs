@@ -43,6 +43,9 @@ pub enum EditError {
     /// The file has the object to add.
     #[error("{0}")]
     Exists(String),
+    /// Another object uses it.
+    #[error("{0}")]
+    InUse(String),
     /// No NSID is free.
     #[error("{0}")]
     Full(String),
@@ -337,7 +340,7 @@ impl Draft {
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Losses, EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
         let Some((apart, lost)) = self.document.remove_namespace(at, nqn, nsid) else {
-            let message = format!("the file has no namespace {nsid} of {nqn}");
+            let message = format!("the configuration has no namespace {nsid} of {nqn}");
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);
@@ -383,7 +386,7 @@ impl Draft {
     ) -> Result<(), EditError> {
         let is_it = |table: &Table| is_referral(table, address, nqn);
         let Some(apart) = remove(self.document.as_table_mut(), "referral", is_it) else {
-            let message = format!("the file has no referral to {address}");
+            let message = format!("the configuration has no referral to {address}");
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);
@@ -446,7 +449,7 @@ impl Draft {
 fn no_subsystem(nqn: &str, near: Option<&str>) -> EditError {
     let near = near.map(|near| format!(": did you mean {near}?"));
     let near = near.unwrap_or_default();
-    EditError::Missing(format!("the file has no subsystem {nqn}{near}"))
+    EditError::Missing(format!("the configuration has no subsystem {nqn}{near}"))
 }
 
 fn make_tables(table: &mut Table, key: &str) {

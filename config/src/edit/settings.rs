@@ -164,8 +164,11 @@ impl Draft {
     pub(super) fn namespace(&mut self, nqn: &str, nsid: u32) -> Result<&mut Table, EditError> {
         let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
         let found = namespaces.find(|table| has_nsid(table, nsid));
-        found
-            .ok_or_else(|| EditError::Missing(format!("the file has no namespace {nsid} of {nqn}")))
+        found.ok_or_else(|| {
+            EditError::Missing(format!(
+                "the configuration has no namespace {nsid} of {nqn}"
+            ))
+        })
     }
 }
 

@@ -22,7 +22,12 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Result<u8, Failure> {
+pub(super) fn run(
+    args: &DoctorArgs,
+    intent: Intent,
+    printed: &[Severity],
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
     if args.fix && args.machine.output.format == Format::Json {
         return Err("--fix talks with people: leave -o json away".to_owned());
     }
@@ -31,7 +36,9 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
     let caller = intent.caller;
     let examination = Examination::of(&*source, intent, args.peer, interval);
     let findings = examination.findings();
-    let worst = findings.first().map(|finding| finding.severity);
+    let all: Vec<Severity> = findings.iter().map(|one| one.severity).collect();
+    let all = [&all, printed].concat();
+    let worst = all.iter().max().copied();
     match args.machine.output.format {
         Format::Json => {
             let report = Report {
@@ -40,7 +47,7 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
             };
             output::json(&report, out)?;
         }
-        _ => output::text(&describe(&findings), out)?,
+        _ => output::text(&describe(&findings, &all), out)?,
     }
     if args.fix {
         fix(args, caller, &findings, out)?;
@@ -48,7 +55,7 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
     Ok(worst.map_or(0, Severity::exit_code))
 }
 
-fn describe(findings: &[Finding]) -> String {
+fn describe(findings: &[Finding], all: &[Severity]) -> String {
     let mut text = String::new();
     for finding in findings {
         text.push_str(&format!(
@@ -65,10 +72,7 @@ fn describe(findings: &[Finding]) -> String {
         text.push('\n');
     }
     let count = |severity: Severity| {
-        let number = findings
-            .iter()
-            .filter(|one| one.severity == severity)
-            .count();
+        let number = all.iter().filter(|one| **one == severity).count();
         format!("{number} {severity}{}", if number == 1 { "" } else { "s" })
     };
     text.push_str(&format!(

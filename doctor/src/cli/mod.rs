@@ -28,7 +28,7 @@ use cairn_trouble::Caller;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::facts::{Fabric, RoceVersion};
-use crate::rules::{Choice, Intent};
+use crate::rules::{Choice, Intent, Severity};
 use crate::source::{Live, Recorder, Recording, Source};
 
 const FAILED: u8 = 3;
@@ -162,11 +162,11 @@ pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     }
 }
 
-/// Runs the command `doctor` and returns the exit code.
+/// Runs the command `doctor` and returns the exit code. `printed` has the caller's findings.
 #[must_use]
-pub fn doctor(args: &DoctorArgs, intent: Intent) -> u8 {
+pub fn doctor(args: &DoctorArgs, intent: Intent, printed: &[Severity]) -> u8 {
     let mut stdout = std::io::stdout().lock();
-    run_doctor(args, intent, &mut stdout).unwrap_or_else(|failure| {
+    run_doctor(args, intent, printed, &mut stdout).unwrap_or_else(|failure| {
         print_error(error_line(&failure));
         FAILED
     })
@@ -224,6 +224,7 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
 pub fn run_doctor(
     args: &DoctorArgs,
     mut intent: Intent,
+    printed: &[Severity],
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     if !args.address.is_empty() {
@@ -237,7 +238,7 @@ pub fn run_doctor(
         }];
     }
     intent.is_soft |= args.soft;
-    doctor::run(args, intent, out)
+    doctor::run(args, intent, printed, out)
 }
 
 impl MachineArgs {

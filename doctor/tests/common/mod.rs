@@ -112,7 +112,7 @@ pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
     }
     let result = match Cli::try_parse_from(command.split_whitespace()) {
         Ok(Cli::Fabric(args)) => run_fabric(&args, intent.caller, &mut out).map(|()| 0),
-        Ok(Cli::Doctor(args)) => run_doctor(&args, intent, &mut out),
+        Ok(Cli::Doctor(args)) => run_doctor(&args, intent, &[], &mut out),
         Err(error) => panic!("{command}: {error}"),
     };
     (String::from_utf8(out).unwrap(), result)

@@ -9,7 +9,7 @@ use super::Result;
 use super::io::{Blocks, Leave, Target};
 use super::number::number;
 use super::output::print;
-use super::session::text;
+use super::reservations::explain_conflict;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareAndWrite {
@@ -42,7 +42,7 @@ impl CompareAndWrite {
         let is_written = disk
             .namespace
             .compare_and_write(&mut disk.host, slba, &expected, &new)
-            .map_err(text)?;
+            .map_err(|error| explain_conflict(&error))?;
         disk.close()?;
         Ok(if is_written {
             print(&format!("compare-and-write: block {slba}: Success"));

@@ -251,7 +251,11 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Doctor(args) => {
             let intent = cairn_doctor::rules::Intent::of(CALLER);
-            return Ok(ExitCode::from(cairn_doctor::cli::doctor(&args, intent)));
+            return Ok(ExitCode::from(cairn_doctor::cli::doctor(
+                &args,
+                intent,
+                &[],
+            )));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -54,6 +54,15 @@ struct Remedies {
 const NOT_RESERVABLE: &str =
     "the namespace has no reservations (RESCAP is 0), as disks of Cairn with shared = true";
 
+pub(super) fn explain_conflict(error: &HostError) -> String {
+    match error {
+        HostError::Status { status, .. } if status.code() == Status::RESERVATION_CONFLICT => {
+            format!("{error}: another host has reserved the namespace: see resv-report")
+        }
+        _ => error.to_string(),
+    }
+}
+
 impl Remedies {
     fn explain(&self, error: &HostError) -> String {
         let HostError::Status { status, .. } = error else {

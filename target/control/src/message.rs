@@ -64,6 +64,7 @@ impl From<EditError> for Error {
         match error {
             EditError::Missing(_) => Self::errno(Errno::NOENT, message),
             EditError::Exists(_) => Self::errno(Errno::EXIST, message),
+            EditError::InUse(_) => Self::errno(Errno::BUSY, message),
             EditError::Full(_) => Self::errno(Errno::NOSPC, message),
             EditError::Unreadable(_) => Self::invalid(message),
         }

@@ -25,6 +25,7 @@ pub mod registry;
 pub mod request;
 pub mod reservation_file;
 pub mod reservations;
+pub mod size_file;
 pub mod usage;
 pub mod work_id;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use cairn_base::log::{LogLine, Topic};
 use cairn_base::peer_line;
-use cairn_config::Uuid;
+use cairn_config::{Backing, Uuid};
 use cairn_disk::{Backend, OpenError, Scope};
 use cairn_rdma::{Device, FabricError, Region};
 use nvme_proto::io::NamespaceView;
@@ -20,6 +20,7 @@ use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
 use crate::reservation_file::{ReservationFile, UNREADABLE};
 use crate::reservations::Reserving;
+use crate::size_file::{SMALLER, SizeFile};
 
 #[derive(Debug)]
 pub struct Namespace {
@@ -53,6 +54,7 @@ pub struct Namespace {
     reserving: OnceLock<Arc<Reserving>>,
     /// Size in bytes of a disk that lost data, or [`NO_LOSS`].
     remaining: AtomicU64,
+    size_file: Option<SizeFile>,
 }
 
 const NO_LOSS: u64 = u64::MAX;
@@ -95,6 +97,10 @@ impl Namespace {
         let protection = protection_file
             .as_ref()
             .map_or(WriteProtectionState::NONE, read_protection);
+        let has_disk = matches!(config.backing, Backing::Disk(_) | Backing::Rbd(_));
+        let size_file = kept_in.filter(|_| has_disk);
+        let size_file =
+            size_file.map(|(folder, nqn)| SizeFile::new(folder, (nqn, config.nsid), uuid));
         let kept_in = kept_in.filter(|_| !config.shared);
         let reservation_file = kept_in.map(|(folder, nqn)| ReservationFile::new(folder, uuid, nqn));
         let stored = match &reservation_file {
@@ -126,6 +132,7 @@ impl Namespace {
             stored,
             reserving: OnceLock::new(),
             remaining: AtomicU64::new(NO_LOSS),
+            size_file,
         })
     }
 
@@ -245,6 +252,50 @@ impl Namespace {
         (remaining != NO_LOSS).then_some(remaining)
     }
 
+    /// Fails if the disk is smaller than its stored size. Blocks on the file system.
+    pub fn check_size(&self) -> Result<(), OpenError> {
+        let stored = self.size_file.as_ref().map(|file| (file.read(), file));
+        match stored {
+            Some((Ok(Some(before)), _)) => {
+                let now = self.bytes();
+                let block_bytes = u64::from(self.backend.geometry().block_bytes);
+                if now + block_bytes > before {
+                    return Ok(());
+                }
+                Err(OpenError::new(format!(
+                    "{SMALLER}: {} had {before} bytes, and has {now} now",
+                    self.backing
+                )))
+            }
+            Some((Err(error), file)) => {
+                // Cause: the state directory.
+                tracing::warn!(
+                    file = %file.path().display(), %error,
+                    "cannot read the size that a disk had: a loss is not found"
+                );
+                Ok(())
+            }
+            Some((Ok(None), _)) | None => Ok(()),
+        }
+    }
+
+    /// Blocks on the file system.
+    pub fn keep_size(&self) {
+        if let Some(file) = &self.size_file
+            && let Err(error) = file.write(self.bytes())
+        {
+            // Cause: the state directory.
+            tracing::warn!(
+                file = %file.path().display(), %error,
+                "cannot store the size of a disk: the next start does not find a loss"
+            );
+        }
+    }
+
+    pub fn keeps_size(&self) -> bool {
+        self.size_file.is_some()
+    }
+
     pub fn region(&self, device: &Arc<dyn Device>) -> Result<Option<Arc<Region>>, FabricError> {
         let regions = self.regions.as_ref();
         regions.map(|regions| regions.at(device)).transpose()
@@ -343,7 +394,7 @@ mod tests {
             let config = cairn_config::Namespace {
                 name: None,
                 nsid: number,
-                backing: cairn_config::Backing::Disk(path),
+                backing: Backing::Disk(path),
                 uuid: None,
                 nguid: None,
                 block_size: None,

@@ -26,18 +26,20 @@ pub(super) struct Doctor {
 }
 
 pub(super) fn run(doctor: &Doctor) -> u8 {
-    let config = match doctor.config.as_deref().map(read).transpose() {
-        Ok(config) => config,
-        Err(error) => {
-            crate::logging::print_failure(&error.to_string());
-            return Severity::Error.exit_code();
-        }
-    };
+    let config = doctor.config.as_deref().map(read).transpose();
+    let mut printed = Vec::new();
+    if let Err(error) = &config {
+        let text = error.to_string();
+        crate::logging::print_failure(&text);
+        let errors = text.lines().filter(|line| line.starts_with("error: "));
+        printed.resize(errors.count().max(1), Severity::Error);
+    }
+    let config = config.ok().flatten();
     let missing = config.as_ref().map(probe::probe).unwrap_or_default();
     probe::print(&missing);
-    let code = probe::worst(&missing).exit_code();
+    printed.extend(missing.iter().map(|one| one.severity));
     let intent = intent(config.as_ref());
-    code.max(cairn_doctor::cli::doctor(&doctor.args, intent))
+    cairn_doctor::cli::doctor(&doctor.args, intent, &printed)
 }
 
 fn read(file: &Path) -> Result<Config, ConfigError> {

@@ -37,6 +37,7 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("namespace add", of::<NamespaceAdded>),
     ("namespace list", of::<Vec<Namespace>>),
     ("namespace remove", of::<Removed>),
+    ("namespace set", of::<Removed>),
     ("referral list", of::<Vec<Referral>>),
     ("reload", of::<Reload>),
     ("reservation list", of::<Vec<Reservation>>),

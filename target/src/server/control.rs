@@ -383,7 +383,12 @@ impl ControlPlane {
                 None => namespace.reserving().abandon(),
             },
             ControlMessage::Settled { id } => self.flushes.settled(id, true),
-            ControlMessage::DiskChanged => self.service.exports.see_changes(),
+            ControlMessage::DiskChanged => {
+                self.service.exports.see_changes();
+                if let Some(job) = self.service.exports.keep_sizes() {
+                    self.service.jobs.run(job);
+                }
+            }
             ControlMessage::DeviceRemoved { device } => {
                 if let Some(name) = self.service.exports.forget_device(device) {
                     self.lost_devices.note(name, self.clock.now());

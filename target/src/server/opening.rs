@@ -158,9 +158,13 @@ impl Openings {
                     }
                     (Some(_), None) if !measures => continue,
                     (Some(known), None) => Call::Measure(Arc::clone(known)),
-                    (None, _) => Call::Open(Box::new(
-                        exports.opener(&rules, place.0, namespace, &formers),
-                    )),
+                    (None, _) => Call::Open(Box::new(exports.opener(
+                        &rules,
+                        place.0,
+                        namespace,
+                        &formers,
+                        may_fail(&place),
+                    ))),
                 };
                 tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
             }
@@ -184,6 +188,7 @@ impl Openings {
                     place.0,
                     namespace,
                     &Arc::default(),
+                    false,
                 )));
                 tasks.extend(Task::new(*place, namespace, call, false));
             }
@@ -209,6 +214,7 @@ impl Openings {
                         place.0,
                         namespace,
                         &Arc::default(),
+                        true,
                     )));
                     tasks.extend(Task::new(place, namespace, call, true));
                 }

@@ -152,7 +152,7 @@ impl ChangeQueue {
         let read = elsewhere(move || source.parse(&text).map(|config| (text, config))).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, mut config) = read.map_err(|error| error.to_string())?;
-        look(&before, &config).await;
+        look(&before, &config, &ReloadScope::Whole).await;
         let copies = LastCopy::of(&before).into_iter();
         let kept = copies.filter(|one| one.keep(&mut config, true));
         let kept: BTreeSet<_> = kept.map(|one| one.place()).collect();
@@ -268,7 +268,6 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch. On success, the changes are in force and on disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
         let snapshot = self.handle.snapshot().await.ok_or_else(all_stopped)?;
         // A reload may have made the socket read-only meanwhile.
@@ -323,7 +322,9 @@ impl ChangeQueue {
                 )
                 .await?;
             if !stage.loses_data {
-                refuse_losses(before, &checked.config, &checked.scope).map_err(Refused::ByOne)?;
+                refuse_losses(before, &checked.config, &checked.scope)
+                    .await
+                    .map_err(Refused::ByOne)?;
             }
             let step = match &checked.scope {
                 ReloadScope::Step(step) => Some(step.clone()),
@@ -353,8 +354,6 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// Applies the checked configuration and replaces the file. Restores `before` if the file
-    /// cannot be replaced.
     async fn change_to(
         &mut self,
         checked: Checked,
@@ -475,7 +474,6 @@ impl ChangeQueue {
     }
 }
 
-/// Maximum changes in a log line; further ones are counted.
 const LOGGED_MAX: usize = 16;
 
 fn summary(changes: &[String]) -> String {

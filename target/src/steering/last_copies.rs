@@ -11,7 +11,6 @@ use super::problems::word;
 use crate::files;
 use crate::server::{Export, ReloadScope, Snapshot};
 
-/// Namespace with a deleted file that a new configuration lacks.
 pub(super) struct LastCopy {
     subsystem: Subsystem,
     namespace: Namespace,
@@ -46,7 +45,6 @@ impl LastCopy {
         copies.collect()
     }
 
-    /// Adds the namespace to `config`. Returns false if it is there.
     pub(super) fn keep(&self, config: &mut Config, adds_subsystem: bool) -> bool {
         let of = |one: &Subsystem| one.nqn == self.subsystem.nqn;
         let at = match config.subsystems.iter().position(of) {
@@ -80,27 +78,30 @@ pub(super) fn removal(nqn: &str, nsid: u32) -> String {
     format!("cairn-target namespace remove {} {nsid} --force", word(nqn))
 }
 
-/// Refuses a change that closes a deleted file.
-pub(super) fn refuse_losses(
+pub(super) async fn refuse_losses(
     before: &Snapshot,
     now: &Config,
     scope: &ReloadScope,
 ) -> Result<(), Error> {
-    let lost = match scope {
+    look(before, now, scope).await;
+    let mut leaving = leaving(before, now, scope).into_iter();
+    match leaving.find(is_deleted) {
+        Some(Export { nqn, config, .. }) => Err(refusal(nqn.raw(), config.nsid)),
+        None => Ok(()),
+    }
+}
+
+fn leaving<'s>(before: &'s Snapshot, now: &Config, scope: &ReloadScope) -> Vec<Export<'s>> {
+    match scope {
         ReloadScope::Step(step) => {
             let removed = step.removed.iter();
-            let mut removed = removed.filter_map(|place| before.export(place));
-            removed.find(is_deleted)
+            removed.filter_map(|place| before.export(place)).collect()
         }
         ReloadScope::Text | ReloadScope::Whole => {
-            let mut deleted = before.exports().filter(is_deleted);
-            deleted.find(|one| !stays(one, now))
+            let all = before.exports();
+            all.filter(|one| !stays(one, now)).collect()
         }
-    };
-    let Some(Export { nqn, config, .. }) = lost else {
-        return Ok(());
-    };
-    Err(refusal(nqn.raw(), config.nsid))
+    }
 }
 
 pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
@@ -114,10 +115,13 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Finds deletions of the files that `now` lacks, before the watch does.
-pub(super) async fn look(before: &Snapshot, now: &Config) {
-    let gone = before.exports().filter(|one| !stays(one, now));
-    let gone: Vec<_> = gone.map(|one| one.entry.namespace).collect();
+/// Finds deletions before the watch does, which takes seconds.
+pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
+    let gone = leaving(before, now, scope).into_iter();
+    let gone = gone.map(|one| one.entry.namespace);
+    let gone: Vec<_> = gone
+        .filter(|one| one.backend.file_system().is_some())
+        .collect();
     if let Some(first) = gone.first() {
         let path = PathBuf::from(&first.backing);
         let look = move |_: &Path| {

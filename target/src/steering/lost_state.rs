@@ -8,7 +8,6 @@ use tokio::time::timeout;
 use crate::files;
 use crate::server::Snapshot;
 
-/// Maximum wait for the directory.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Returns the directory, and the reason why reservations stored there are lost.

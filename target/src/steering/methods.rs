@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Job, Pending};
+use super::consequences::{self, Unlisted};
 use super::doubts::doubts;
 use super::last_copies::refusal;
 use super::lost_state;
@@ -231,7 +232,13 @@ impl Methods {
             "cairn_subsystem_add" => self.subsystem_add(params).await,
             "cairn_subsystem_remove" => {
                 let Named { nqn } = read(params)?;
-                self.remove(move |draft| draft.remove_subsystem(&nqn)).await
+                let lost = consequences::of_subsystem(&self.snapshot().await?, &nqn);
+                self.remove(move |draft| {
+                    let mut all = lost.clone();
+                    all.extend(draft.remove_subsystem(&nqn)?);
+                    Ok(all)
+                })
+                .await
             }
             "cairn_namespace_list" => {
                 read::<Nothing>(params)?;
@@ -313,8 +320,9 @@ impl Methods {
             }
             "cairn_host_remove" => {
                 let HostOf { nqn, host } = read(params)?;
-                self.remove(move |draft| draft.remove_host(&nqn, &host))
-                    .await
+                let unlisted = Unlisted::of_list(&self.snapshot().await?, &nqn, &host);
+                let removed = self.remove(move |draft| draft.remove_host(&nqn, &host));
+                self.with_hosts(removed.await?, &unlisted).await
             }
             "cairn_host_any" => {
                 let AnyHost { nqn, allow } = read(params)?;
@@ -350,21 +358,33 @@ impl Methods {
                 let HostGroup { name, hosts } = read(params)?;
                 let hosts = hosts.unwrap_or_default();
                 let named = hosts.clone();
+                let group = name.clone();
+                let before = self.snapshot().await?;
                 let added = self.change(Kind::Grows, move |stage| {
                     let added = stage.draft.add_to_host_group(&name, &hosts);
                     Ok(json!(added?))
                 });
                 let added = added.await?.as_u64().unwrap_or(0);
-                let warnings = self.doubts(&named).await?;
-                answer(&HostsAdded { added, warnings })
+                let mut warnings = self.doubts(&named).await?;
+                let now = self.snapshot().await?;
+                warnings.extend(views::unused_group(&now.config, &group));
+                let mut groups = before.config.host_groups.iter();
+                let created = !groups.any(|one| *one.name == *group);
+                answer(&HostsAdded {
+                    added,
+                    created,
+                    warnings,
+                })
             }
             "cairn_host_group_remove" => {
                 let HostGroup { name, hosts } = read(params)?;
-                self.remove(move |draft| match &hosts {
+                let gone = hosts.as_deref().unwrap_or_default();
+                let unlisted = Unlisted::of_group(&self.snapshot().await?, &name, gone);
+                let removed = self.remove(move |draft| match &hosts {
                     Some(hosts) => draft.remove_from_host_group(&name, hosts),
                     None => draft.remove_host_group(&name).map(|()| Losses::new()),
-                })
-                .await
+                });
+                self.with_hosts(removed.await?, &unlisted).await
             }
             _ if method.starts_with("cairn_host_key_") => self.key_methods(method, params).await,
             _ => self.setting_methods(method, params).await,
@@ -457,6 +477,14 @@ impl Methods {
             answer(&Removed::of(edit(&mut stage.draft)?))
         })
         .await
+    }
+
+    async fn with_hosts(&self, mut removed: Value, unlisted: &Unlisted) -> Answer {
+        let sentences = unlisted.sentences(&self.snapshot().await?);
+        if let Some(warnings) = removed["warnings"].as_array_mut() {
+            warnings.extend(Removed::of(sentences).warnings.into_iter().map(Value::from));
+        }
+        Ok(removed)
     }
 
     async fn reload(&self, params: Params) -> Answer {

@@ -6,6 +6,7 @@
 
 mod additions;
 mod changes;
+mod consequences;
 mod dialect;
 mod differences;
 mod doubts;
@@ -32,8 +33,9 @@ mod warnings;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cairn_config::ControlSocket;
+use cairn_config::{ControlSettings, ControlSocket};
 use cairn_control::{BindError, Bound, Handler, Patience, Plan};
 use tokio::sync::{mpsc, oneshot};
 
@@ -46,6 +48,15 @@ use crate::server::Companion;
 use changes::{ChangeQueue, JOBS_MAX, Job};
 use methods::Methods;
 use panic_isolation::PanicIsolated;
+
+const TAKEOVER_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) enum Socket {
+    Off,
+    Bound(Bound),
+    /// Another target has the path.
+    Taken(ControlSettings),
+}
 
 /// Changes of a reload, one sentence for each object, or the reason of its failure.
 pub(crate) type Reloaded = Result<Vec<String>, String>;
@@ -69,7 +80,7 @@ impl Steering {
 pub(crate) fn companion(
     source: Source,
     text: String,
-    socket: Option<Bound>,
+    socket: Socket,
     log: LogFilter,
 ) -> (Steering, Companion) {
     let (jobs, waiting) = mpsc::channel(JOBS_MAX);
@@ -80,18 +91,31 @@ pub(crate) fn companion(
         let (changes, published) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
         let methods = Methods::new(handle, jobs, published, source, log);
         Box::pin(async move {
-            let changes = changes.run(waiting);
-            match socket {
-                Some(socket) => {
-                    tokio::join!(changes, serve(socket, methods), looks);
-                }
-                None => {
-                    tokio::join!(changes, looks);
-                }
-            }
+            let served = async {
+                let socket = match socket {
+                    Socket::Off => return,
+                    Socket::Bound(socket) => socket,
+                    Socket::Taken(control) => take_over(&control).await,
+                };
+                serve(socket, methods).await;
+            };
+            tokio::join!(changes.run(waiting), served, looks);
         })
     });
     (steering, companion)
+}
+
+async fn take_over(control: &ControlSettings) -> Bound {
+    loop {
+        tokio::time::sleep(TAKEOVER_INTERVAL).await;
+        let control = control.clone();
+        let tried = tokio::task::spawn_blocking(move || try_bind(&control)).await;
+        if let Ok(Ok(Some(bound))) = tried {
+            // Cause: the end of another target.
+            tracing::info!(path = %bound.path().display(), "control socket taken over");
+            return bound;
+        }
+    }
 }
 
 async fn serve(socket: Bound, methods: impl Handler) {
@@ -114,26 +138,32 @@ async fn serve(socket: Bound, methods: impl Handler) {
 
 /// Opens the configured control socket. A failure is fatal only if the configuration sets the path,
 /// or if the group is missing.
-pub(crate) fn bind(control: &cairn_config::ControlSettings) -> Result<Option<Bound>, BindError> {
-    let Some(path) = path_of(control) else {
-        return Ok(None);
-    };
-    match Bound::bind(&path, control.group.as_deref()) {
-        Ok(bound) => Ok(Some(bound)),
+pub(crate) fn bind(control: &ControlSettings) -> Result<Socket, BindError> {
+    match try_bind(control) {
+        Ok(bound) => Ok(bound.map_or(Socket::Off, Socket::Bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
+        Err(error @ BindError::InUse(_)) => {
+            // Cause: the start.
+            tracing::info!("no control socket until that target ends: {error}");
+            Ok(Socket::Taken(control.clone()))
+        }
         Err(error) => {
             // Cause: the start.
             tracing::info!("no control socket: {error}");
-            Ok(None)
+            Ok(Socket::Off)
         }
     }
 }
 
+fn try_bind(control: &ControlSettings) -> Result<Option<Bound>, BindError> {
+    let path = path_of(control);
+    let bound = path.map(|path| Bound::bind(&path, control.group.as_deref()));
+    bound.transpose()
+}
+
 /// Checks, without side effects, whether [`bind`] would succeed. The error says whether it prevents
 /// the start.
-pub(crate) fn check_socket(
-    control: &cairn_config::ControlSettings,
-) -> Result<(), (BindError, bool)> {
+pub(crate) fn check_socket(control: &ControlSettings) -> Result<(), (BindError, bool)> {
     let Some(path) = path_of(control) else {
         return Ok(());
     };
@@ -145,7 +175,7 @@ pub(crate) fn check_socket(
     })
 }
 
-pub(crate) fn path_of(control: &cairn_config::ControlSettings) -> Option<PathBuf> {
+pub(crate) fn path_of(control: &ControlSettings) -> Option<PathBuf> {
     match &control.socket {
         ControlSocket::Off => None,
         ControlSocket::At(path) => Some(path.clone()),
@@ -153,6 +183,6 @@ pub(crate) fn path_of(control: &cairn_config::ControlSettings) -> Option<PathBuf
     }
 }
 
-fn is_fatal(control: &cairn_config::ControlSettings, error: &BindError) -> bool {
+fn is_fatal(control: &ControlSettings, error: &BindError) -> bool {
     matches!(error, BindError::NoGroup(_)) || matches!(control.socket, ControlSocket::At(_))
 }

@@ -9,12 +9,13 @@ use cairn_base::shell::shell_word;
 use cairn_config::{Config, Nqn, Trid, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
 use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
+use cairn_data_path::size_file::SMALLER;
 use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
 use super::last_copies::removal;
 use super::published::Facts;
-use super::views::{DELETED, DISPLACED, FAILED};
+use super::views::{FAILED, deletion};
 use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
@@ -25,7 +26,6 @@ const RECENT: Duration = Duration::from_secs(600);
 /// Age of the oldest command at which a disk counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// Options that give a host its secret.
 const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --dhchap-secret if \
                            the host has an RDMA device or rdma_rxe";
 
@@ -43,7 +43,6 @@ pub(super) struct Observations<'a> {
     pub(super) lost_state: Option<(PathBuf, String)>,
 }
 
-/// Probably mistyped host in a list of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct OddHost {
     list: String,
@@ -201,6 +200,12 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             Thing::Namespace(_) if one.reason.contains(UNREADABLE) => format!(
                 "restore state_directory from a backup, which needs no reload; {RESERVATIONS_END}"
             ),
+            Thing::Namespace(place) if one.reason.contains(SMALLER) => {
+                let config = snapshot.configured(&place);
+                let is_pooled = config.is_some_and(|one| one.pooled.is_some());
+                let accept = acceptance(is_pooled, place.0.raw(), place.1);
+                format!("restore it from a backup, which needs no reload; to use it as it is: {accept}")
+            }
             Thing::Namespace((nqn, nsid)) => format!(
                 "make the disk available, which needs no reload; if it never returns: \
                  cairn-target namespace remove {nqn} {nsid}"
@@ -213,6 +218,16 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         let what = one.thing.to_string();
         problem("missing", what, Some(*lasting), one.reason.clone(), remedy)
     })
+}
+
+fn acceptance(is_pooled: bool, nqn: &str, nsid: u32) -> String {
+    match is_pooled {
+        true => "move it out of the directory and back".to_owned(),
+        false => format!(
+            "cairn-target namespace remove {} {nsid}, then namespace add",
+            word(nqn)
+        ),
+    }
 }
 
 fn listener_remedy(obstacle: Obstacle, at: Trid) -> String {
@@ -277,7 +292,6 @@ fn state_directory(seen: &Observations<'_>) -> Option<Problem> {
     Some(problem("state", what, None, why, remedy))
 }
 
-/// Returns the first error of a reload, and the number of others.
 fn first_of(error: &str) -> String {
     let problems = error.lines().filter(|line| line.starts_with("error: "));
     let more = problems.count().saturating_sub(1);
@@ -309,10 +323,7 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             let before = namespace.bytes();
             let now = remaining.map_or(String::new(), |bytes| format!(", and has {bytes} now"));
             let why = format!("the disk lost data: it had {before} bytes{now}");
-            let accept = match export.config.pooled {
-                Some(_) => "move it out of the directory and back".to_owned(),
-                None => format!("cairn-target namespace remove {nqn} {nsid}, then namespace add"),
-            };
+            let accept = acceptance(export.config.pooled.is_some(), export.nqn.raw(), nsid);
             let remedy =
                 format!("restore {path} from a backup; then, or to use it as it is: {accept}");
             problem("disk", what.clone(), None, why, remedy)
@@ -324,15 +335,14 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         );
         let deleted = of(
             backend.is_deleted(),
-            if backend.is_displaced() {
-                DISPLACED
-            } else {
-                DELETED
-            },
+            deletion(backend),
             format!(
-                "copy the data from a host, before the target ends; it was {path}; then: {}, and \
-                 namespace add to serve the file there now",
-                removal(export.nqn.raw(), nsid)
+                "copy the data from a host, before the target ends; it was {path}; then: {}{}",
+                removal(export.nqn.raw(), nsid),
+                match backend.is_displaced() {
+                    true => ", and namespace add to serve the file there now",
+                    false => "",
+                }
             ),
         );
         let moved = of(
@@ -420,12 +430,7 @@ fn of_key(one: &RefusedHost) -> String {
         Some(DHCHAP_CTRL_KEY) => "--key FILE --ctrl-key FILE",
         _ => "--key FILE",
     };
-    let (nqn, host) = (word(&one.nqn), word(&one.host));
-    let add = match one.is_listed {
-        true => String::new(),
-        false => format!("cairn-target host add {nqn} {host}; "),
-    };
-    let set = format!("{add}cairn-target host key set {nqn} {host} {option}");
+    let set = key_commands(&one.nqn, &one.host, one.is_listed, option);
     match (one.lacks_key, one.has_tried) {
         (true, true) => format!("give the target the key of the host: {set}"),
         (true, false) => {
@@ -438,6 +443,15 @@ fn of_key(one: &RefusedHost) -> String {
             one.key.unwrap_or("the keys")
         ),
     }
+}
+
+pub(super) fn key_commands(nqn: &str, host: &str, is_listed: bool, options: &str) -> String {
+    let (nqn, host) = (word(nqn), word(host));
+    let add = match is_listed {
+        true => String::new(),
+        false => format!("cairn-target host add {nqn} {host}; "),
+    };
+    format!("{add}cairn-target host key set {nqn} {host} {options}")
 }
 
 fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Vec<Problem> {
@@ -482,7 +496,6 @@ pub(super) fn word(name: &str) -> String {
     }
 }
 
-/// Escapes a name that a stranger may have chosen.
 fn shown(name: &str) -> String {
     nvme_proto::wire::Escaped(name).to_string()
 }

@@ -53,6 +53,11 @@ pub(super) fn dropped_reservation(snapshot: &Snapshot, nqn: &str, nsid: u32) -> 
     ))
 }
 
+pub(super) fn registrants(export: &Export<'_>) -> usize {
+    let state = export.entry.namespace.reserving().answered();
+    state.registrants().len()
+}
+
 fn names_of(export: &Export<'_>) -> Names {
     let controllers = export.shared.view().controllers.into_iter();
     controllers.map(|one| (one.hostid, one.host_nqn)).collect()

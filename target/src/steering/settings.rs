@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use cairn_config::{NamespaceSettings, Only, PORT_DEFAULT, SubsystemSettings};
+use cairn_config::{Draft, NamespaceSettings, Only, PORT_DEFAULT, SubsystemSettings};
 use cairn_control::{Error, Kind, Nothing, read};
 use serde_json::{Map, Value, json};
 
+use super::consequences::Served;
 use super::methods::{Methods, answer};
 use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
 use super::policy;
@@ -121,10 +122,12 @@ impl Methods {
             let snapshot = self.snapshot().await?;
             policy::refuse_displaced(&snapshot, &set.nqn, Some(set.nsid), export).await?;
         }
-        self.edit(Kind::Alone, move |draft| {
-            draft.set_namespace(&set.nqn, set.nsid, &new)
-        })
-        .await
+        let (nqn, nsid) = (set.nqn.clone(), set.nsid);
+        let before = Served::of(&self.snapshot().await?, &nqn, nsid);
+        let edit = move |draft: &mut Draft| draft.set_namespace(&set.nqn, set.nsid, &new);
+        self.edit(Kind::Alone, edit).await?;
+        let now = Served::of(&self.snapshot().await?, &nqn, nsid);
+        answer(&Removed::of(before.changes_to(&now, &nqn, nsid)))
     }
 }
 

@@ -7,9 +7,10 @@ use cairn_config::{
     Backing, Config, HostList, Nqn, Roce, ana_summary, ana_word, format_size, nearest_name,
 };
 use cairn_control::Error;
+use cairn_disk::Backend;
 use rustix::io::Errno;
 
-use super::problems::{Observations, health, problems, refused_hosts, word};
+use super::problems::{Observations, health, key_commands, problems, refused_hosts, word};
 use super::reserving::reservations;
 use super::source::Source;
 use crate::answers::{
@@ -199,30 +200,38 @@ pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) 
     let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
         return Vec::new();
     };
-    let of = word(nqn);
     let sentences = connected.iter().filter_map(|host| {
         let parsed = Nqn::parse(host).ok()?;
         let (why, command) = if !own.allows(&parsed) {
             (
                 "it is not permitted",
-                format!("host add {of} {}", word(host)),
+                format!("cairn-target host add {} {}", word(nqn), word(host)),
             )
         } else if own.authentication.lacks_key_of(&parsed) {
-            let host = word(host);
-            let set = format!("host key set {of} {host} --key FILE");
-            let command = match own.allowed_hosts.hosts.contains(&parsed) {
-                true => set,
-                false => format!("host add {of} {host}; cairn-target {set}"),
-            };
-            ("it has no key", command)
+            let is_listed = own.allowed_hosts.hosts.contains(&parsed);
+            (
+                "it has no key",
+                key_commands(nqn, host, is_listed, "--key FILE"),
+            )
         } else {
             return None;
         };
         Some(format!(
-            "{host} was connected, and cannot connect again, because {why}: cairn-target {command}"
+            "{host} was connected, and cannot connect again, because {why}: {command}"
         ))
     });
     sentences.collect()
+}
+
+pub(super) fn unused_group(config: &Config, name: &str) -> Option<String> {
+    let groups = host_groups(config);
+    let is_unused = groups.iter().any(|one| one.name == name && one.lists == 0);
+    is_unused.then(|| {
+        format!(
+            "no list names the host group \"{name}\", so it permits nothing: cairn-target host add \
+             NQN @{name}"
+        )
+    })
 }
 
 pub(super) fn no_subsystem(config: &Config, nqn: &str) -> Error {
@@ -329,14 +338,7 @@ fn namespace(config: &Config, export: &Export<'_>) -> Namespace {
     let (failed, deleted) = (backend.is_failed(), backend.is_deleted());
     let (state, reason) = match (failed, deleted) {
         (true, _) => (NamespaceState::Failed, Some(FAILED)),
-        (false, true) => {
-            let why = if backend.is_displaced() {
-                DISPLACED
-            } else {
-                DELETED
-            };
-            (NamespaceState::Deleted, Some(why))
-        }
+        (false, true) => (NamespaceState::Deleted, Some(deletion(backend))),
         (false, false) => (NamespaceState::Ok, None),
     };
     Namespace {
@@ -353,9 +355,14 @@ fn namespace(config: &Config, export: &Export<'_>) -> Namespace {
 }
 
 pub(super) const FAILED: &str = "the disk lost data, or is smaller than its namespace";
-pub(super) const DELETED: &str = "the file was deleted: its data exists until the target ends";
-pub(super) const DISPLACED: &str = "another file is at its path: the deleted file is served until \
-                                    the target ends";
+
+pub(super) fn deletion(backend: &Backend) -> &'static str {
+    if backend.is_displaced() {
+        "another file is at its path: the deleted file is served until the target ends"
+    } else {
+        "the file was deleted: its data exists until the target ends"
+    }
+}
 
 pub(super) fn connections(snapshot: &Snapshot) -> Vec<Connection> {
     let mut all = Vec::new();

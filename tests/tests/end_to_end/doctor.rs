@@ -65,3 +65,32 @@ fn a_no_changes_nothing_and_a_yes_does_what_was_said() {
     assert!(said.contains(&format!("{question}running: ")), "{said}");
     assert_eq!(mode.trim(), "RoCE v2", "{said}");
 }
+
+#[test]
+fn a_refused_file_counts_as_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    machine(folder.path());
+    let file = folder.path().join("target.toml");
+    let root = folder.path().to_str().unwrap();
+    let doctor = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_cairn-target-process"))
+            .args(["doctor", "--interval", "0", "--root", root, "--config"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let number = said
+            .rsplit_once(" error")
+            .unwrap()
+            .0
+            .rsplit_once(' ')
+            .unwrap()
+            .1;
+        (output.status.code(), number.parse::<u32>().unwrap())
+    };
+    let (code, one) = doctor("listener = 7\n");
+    assert_eq!(code, Some(2));
+    let (_, three) = doctor("listener = 7\nsubsystem = 7\nmetrics = 7\n");
+    assert_eq!(three, one + 2);
+}

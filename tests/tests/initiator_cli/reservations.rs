@@ -27,6 +27,19 @@ fn is_refused(bench: &Bench, hostid: &str, command: &str, parts: &[&str]) {
     }
 }
 
+fn names_the_conflict(bench: &Bench) {
+    for byte in ["0", "1"] {
+        let line = format!(
+            "cairn-initiator compare-and-write -a {EXAMPLE_ADDRESS} --provider soft -n {NQN} -q {NQN} \
+             -I {WINNER} --expected <(head -c 512 /dev/zero | tr '\\0' '\\{byte}') \
+             -d <(head -c 512 /dev/zero) --destroy-data"
+        );
+        let (stdout, stderr) = texts(&bench.run(&line));
+        let names = stderr.contains("Reservation Conflict") && stderr.contains("resv-report");
+        assert!(names, "{stdout}{stderr}");
+    }
+}
+
 pub(crate) fn fence() -> Result<(), Failed> {
     let bench = Bench::new();
     let run = |hostid: &str, command: &str| bench.succeed(&line(hostid, command));
@@ -40,6 +53,7 @@ pub(crate) fn fence() -> Result<(), Failed> {
             {"cntlid": 0xffff, "rcsts": 1, "rkey": 0xb2, "hostid": LOSER.replace('-', "")},
         ]})
     );
+    names_the_conflict(&bench);
     let acquire = "acquire --crkey 0xa1 --rtype 1";
     is_refused(
         &bench,

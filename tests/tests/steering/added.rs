@@ -28,6 +28,8 @@ fn the_same_again_changes_nothing_and_a_difference_is_named() {
     }
     run(&target, &["key", "generate", "--file", &key]).unwrap();
     let place = format!("{}:4421", own_loopback_address());
+    run(&target, &["host", "group", "add", "cluster"]).unwrap();
+    run(&target, &["host", "add", NQN, "@cluster"]).unwrap();
     let cases: &[(&[&str], &[&str], &str)] = &[
         (
             &["subsystem", "add", OTHER, "--serial", "A", "--host", HOST],

@@ -244,7 +244,7 @@ fn commands_have_tables_json_and_exit_codes() {
     assert_eq!(refused.status.code(), Some(1));
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(
-        error.starts_with("error: the file has no namespace 2"),
+        error.starts_with("error: the configuration has no namespace 2"),
         "{error}"
     );
 }
@@ -293,7 +293,9 @@ fn groups_of_hosts_are_shown_and_changed() {
 
     let used = target.command(&["host", "group", "remove", "team"]);
     let why = String::from_utf8_lossy(&used.stderr).into_owned();
-    assert!(why.contains("no host group has the name \"team\""), "{why}");
+    let namer = format!("the list of namespace 2 of {NQN} names the host group \"team\"");
+    let remedy = format!("cairn-target namespace set {NQN} 2 --host");
+    assert!(why.contains(&namer) && why.contains(&remedy), "{why}");
     let unknown = json!({"name": "none"});
     assert_eq!(target.refused("cairn_host_group_remove", unknown), ENOENT);
     target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));

@@ -22,7 +22,7 @@ fn spdk(more: &[Value]) -> Value {
         ),
         request(
             "nvmf_create_subsystem",
-            &json!({"nqn": NQN, "allow_any_host": false}),
+            &json!({"nqn": NQN, "allow_any_host": false, "model_number": "M"}),
         ),
         request(
             "nvmf_subsystem_add_listener",

@@ -73,6 +73,61 @@ fn a_reload_accepts_growth_and_no_loss() {
 }
 
 #[test]
+fn a_start_accepts_growth_and_no_loss() {
+    let mut target = Steered::start_logged_after(|folder, _| {
+        let path = folder.join("disk.img");
+        File::create(&path).unwrap().set_len(MIB).unwrap();
+        let export = path.display();
+        format!("[[subsystem.namespace]]\nnsid = 2\nexport = \"{export}\"\n")
+    });
+    let (path, state) = ["disk.img", "state"]
+        .map(|one| target.folder.path().join(one))
+        .into();
+    fs::create_dir(&state).unwrap();
+    let with = format!("[target]\nstate_directory = \"{}\"\n", state.display());
+    fs::write(target.config(), target.text().replace("[target]\n", &with)).unwrap();
+    target.crash();
+    let stored = |bytes: u64| {
+        let mut files = fs::read_dir(&state).unwrap();
+        files.any(|one| {
+            let text = fs::read_to_string(one.unwrap().path()).unwrap_or_default();
+            text.starts_with(&format!("{bytes} "))
+        })
+    };
+    assert!(stored(MIB));
+    resize(&path, 2 * MIB);
+    changes(&target);
+    until("the new size", || stored(2 * MIB));
+    resize(&path, 4 * MIB);
+    target.crash();
+    assert!(stored(4 * MIB));
+    resize(&path, MIB);
+    target.crash();
+    let lost = "had 4194304 bytes, and has 1048576 now";
+    let accept = format!("cairn-target namespace remove {NQN} 2, then namespace add");
+    for _ in 0..2 {
+        let shown = problems(&target);
+        assert!(shown.contains(lost) && shown.contains(&accept), "{shown}");
+        assert_eq!(disk(&target)["state"], "missing");
+        changes(&target);
+    }
+    let set = json!({"nqn": NQN, "nsid": 2, "read_only": true});
+    target.done("cairn_namespace_set", set);
+    assert!(problems(&target).contains(lost), "{}", problems(&target));
+    target.crash();
+    assert!(problems(&target).contains(lost), "{}", problems(&target));
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
+    let add = json!({"nqn": NQN, "nsid": 2, "export": path});
+    target.done("cairn_namespace_add", add);
+    assert_eq!(disk(&target)["state"], "ok");
+    target.crash();
+    assert_eq!(
+        (disk(&target)["state"].as_str(), problems(&target)),
+        (Some("ok"), "[]".into())
+    );
+}
+
+#[test]
 fn another_file_at_the_path_of_a_disk_is_not_taken() {
     let (target, path) = start();
     let other = path.with_extension("new");
@@ -91,6 +146,11 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
     let (target, path) = start();
     fs::remove_file(&path).unwrap();
     until("the deletion", || disk(&target)["deleted"] == true);
+    let at_path = "serve the file there now";
+    assert!(!problems(&target).contains(at_path));
+    File::create(&path).unwrap().set_len(MIB).unwrap();
+    changes(&target);
+    assert!(problems(&target).contains(at_path));
     let remove = json!({"nqn": NQN, "nsid": 2});
     assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);
     let set = json!({"nqn": NQN, "nsid": 2, "export": "mem:1MiB"});
@@ -102,6 +162,15 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
     target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 1}));
     let removed = target.command(&["namespace", "remove", NQN, "2", "--force"]);
     assert!(removed.status.success(), "{removed:?}");
+}
+
+#[test]
+fn a_file_deleted_just_before_its_removal_is_found() {
+    let (target, path) = start();
+    // The watch is settled: its next report takes longer than the command.
+    fs::remove_file(&path).unwrap();
+    let remove = json!({"nqn": NQN, "nsid": 2});
+    assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);
 }
 
 #[test]

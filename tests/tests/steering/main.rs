@@ -36,6 +36,7 @@ mod spdk_saved;
 mod spdk_shown;
 mod strangers;
 mod swapped_links;
+mod takeover;
 mod target;
 mod thousands;
 mod verdicts;

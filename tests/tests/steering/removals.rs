@@ -12,6 +12,7 @@ use crate::target::Steered;
 
 const KEYED: &str = "nqn.2024-01.com.example:keyed";
 const OPEN: &str = "nqn.2024-01.com.example:open";
+const UUID: &str = "0d9f2f4e-6d1c-4b7e-9a57-5a4f3b2c1d0e";
 const EPERM: i64 = -1;
 
 fn secret() -> Secret {
@@ -130,7 +131,13 @@ fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
     let host = host();
     let key = target.folder.path().join("a.key").display().to_string();
     let set = format!("cairn-target host key set {KEYED} {host} --key {key}");
-    assert_eq!(said(&["host", "remove", KEYED, &host]), "");
+    let removed = said(&["host", "remove", KEYED, &host]);
+    let other =
+        format!("by the host group \"db\": to end that: cairn-target host group remove db {host}");
+    assert!(
+        removed.contains("can still connect") && removed.contains(&other),
+        "{removed}"
+    );
     let removed = said(&["host", "group", "remove", "db", &host]);
     assert!(removed.contains(&set), "{removed}");
     said(&["host", "add", KEYED, &host]);
@@ -149,6 +156,60 @@ fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
     assert_eq!(said(&["namespace", "remove", KEYED, "5"]), "");
     let removed = said(&["subsystem", "remove", OPEN]);
     assert!(removed.contains("loses its key"), "{removed}");
+}
+
+#[test]
+fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
+    let target = start();
+    let said = |args: &[&str]| {
+        let output = target.command(args);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{args:?}: {error}");
+        error
+    };
+    let host = host();
+    let _connected = connect(&target, KEYED, true).unwrap();
+    said(&["host", "remove", KEYED, &host]);
+    let removed = said(&["host", "group", "remove", "db", &host]);
+    assert!(
+        removed.contains("was connected, and cannot connect again"),
+        "{removed}"
+    );
+    let added = said(&["host", "group", "add", "new", &host]);
+    let unused = "cairn-target host add NQN @new";
+    assert!(
+        added.contains(unused) && added.contains("no list names"),
+        "{added}"
+    );
+    assert!(!said(&["host", "group", "add", "empty"]).contains("unchanged"));
+    assert!(said(&["host", "group", "add", "empty"]).contains("unchanged"));
+    let refused = target.command(&["host", "group", "remove", "db"]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    let remedy = format!("cairn-target host remove {KEYED} @db");
+    assert!(refused.contains(&remedy), "{refused}");
+    let removed = said(&["host", "remove", KEYED, "@db"]);
+    assert!(!removed.contains("still"), "{removed}");
+    let refused = target.command(&["host", "remove", OPEN, "nqn.2024-01.com.example:b"]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    let remedy = format!("cairn-target host any {OPEN} off");
+    assert!(refused.contains(&remedy), "{refused}");
+    let _connected = connect(&target, OPEN, true).unwrap();
+    let set = said(&["namespace", "set", OPEN, "1", "--uuid", UUID]);
+    assert!(
+        set.contains("finds another disk behind namespace 1"),
+        "{set}"
+    );
+    let set = said(&["namespace", "set", OPEN, "1", "--no-host"]);
+    assert!(
+        set.contains(&host) && set.contains("no longer sees namespace 1"),
+        "{set}"
+    );
+    assert_eq!(said(&["namespace", "set", OPEN, "1", "--name", "a"]), "");
+    let removed = said(&["subsystem", "remove", OPEN]);
+    assert!(
+        removed.contains("was connected to") && removed.contains(&host),
+        "{removed}"
+    );
 }
 
 #[test]

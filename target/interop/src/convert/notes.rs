@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use cairn_config::{
     Audit, Config, ControlSettings, ControlSocket, DhchapPolicy, EditError, Flags, HostGroup,
-    Limits, Listener, Log, Metrics, Nqn, Pool, Reactors, Roce, Subsystem, Target,
+    Limits, Listener, Log, MODEL_DEFAULT, Metrics, NewSubsystem, Nqn, Pool, Reactors, Roce,
+    Subsystem, Target,
 };
 use cairn_rdma::marking::Rules;
 use serde_json::Value;
@@ -62,6 +63,14 @@ impl Notes {
     pub(super) fn lacks(&self, note: impl Into<String>) {
         self.add(note);
         self.is_partial.set(true);
+    }
+
+    pub(super) fn lacks_model(&self, what: &str, new: &NewSubsystem, before: &str) {
+        if new.model.is_none() {
+            self.add(format!(
+                "{what}: it has no model: hosts see \"{MODEL_DEFAULT}\" instead of \"{before}\""
+            ));
+        }
     }
 
     pub(super) fn made<T>(&self, made: Result<T, EditError>) {

@@ -270,6 +270,7 @@ fn add_subsystem(
         hosts: admitted(notes, fields.texts("allowed_hosts"), keys),
         listeners: (own.len() < ports.len()).then_some(own),
     };
+    notes.lacks_model(fields.what(), &new, "Linux");
     if attr
         .number("qid_max")
         .is_some_and(|queues| queues != QUEUES_OF_NVMET)

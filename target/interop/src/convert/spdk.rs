@@ -402,6 +402,8 @@ impl Import {
             hosts: Vec::new(),
             listeners: None,
         };
+        self.notes
+            .lacks_model(params.what(), &new, "SPDK bdev Controller");
         params.ignore(&["max_namespaces", "ana_reporting", "tgt_name"]);
         if params.are_readable(&[]) {
             self.listeners_of.insert(name, Vec::new());

@@ -331,7 +331,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
 fn is_unchanged(answer: &Value) -> bool {
     let added = answer.get("added").or(answer.get("changed"));
     let added = added.unwrap_or(answer);
-    *added == false || *added == 0
+    (*added == false || *added == 0) && answer["created"] != true
 }
 
 fn waiting(answer: &Value) -> Option<String> {

@@ -205,13 +205,15 @@ impl Exports {
     }
 
     /// Returns a job, for any thread, that opens a namespace if `rules` permit its disk. The
-    /// disk may take over the lock of one of `formers`.
+    /// disk may take over the lock of one of `formers`. If `is_known`, the disk must have its
+    /// stored size.
     pub(crate) fn opener(
         &self,
         rules: &DiskRules,
         nqn: Nqn,
         config: &cairn_config::Namespace,
         formers: &Arc<Formers>,
+        is_known: bool,
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
         let (rules, config) = (rules.clone(), config.clone());
         let reactors = self.parts.reactors.len();
@@ -219,12 +221,20 @@ impl Exports {
         let (messages, formers) = (self.parts.control.clone(), Arc::clone(formers));
         let orders = Arc::clone(self.registry.orders());
         let state_directory = self.state_directory.clone();
+        let is_served = self.namespace(&(nqn, config.nsid)).is_some();
         move || {
             let backend = open_backend((&rules, &config), transfer_bytes, messages, &formers)?;
             let backing = describe(&config.backing);
             let kept_in = state_directory.as_deref().map(|folder| (folder, nqn));
-            let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in);
-            opened.map(Arc::new)
+            let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in)?;
+            // A reload compares a replaced disk with its former size.
+            if !is_served {
+                if is_known {
+                    opened.check_size()?;
+                }
+                opened.keep_size();
+            }
+            Ok(Arc::new(opened))
         }
     }
 
@@ -236,7 +246,7 @@ impl Exports {
         disk: Option<Arc<Namespace>>,
     ) -> Result<Arc<Namespace>, StartError> {
         let opened = disk.map_or_else(
-            self.opener(rules, subsystem.nqn, config, &Arc::default()),
+            self.opener(rules, subsystem.nqn, config, &Arc::default(), false),
             Ok,
         );
         let namespace = opened.map_err(|source| StartError::Export {
@@ -454,6 +464,13 @@ impl Exports {
 
     pub(crate) fn recover(&self) -> impl Iterator<Item = Job> {
         self.all.values().filter_map(Export::recover)
+    }
+
+    pub(crate) fn keep_sizes(&self) -> Option<Job> {
+        let all = self.namespaces().map(|(_, namespace)| namespace);
+        let all: Vec<_> = all.filter(|one| one.keeps_size()).cloned().collect();
+        (!all.is_empty())
+            .then(|| -> Job { Box::new(move || all.iter().for_each(|one| one.keep_size())) })
     }
 
     pub(crate) fn set_keys(&self, keys: &HashMap<Nqn, HostKeys>) {

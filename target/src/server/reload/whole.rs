@@ -57,7 +57,8 @@ pub(super) fn apply(
         }
     }
     service.exports.resize_null_disks(&config);
-    for job in service.exports.recover() {
+    let exports = &service.exports;
+    for job in exports.recover().chain(exports.keep_sizes()) {
         service.jobs.run(job);
     }
     let listeners = &mut service.listeners;

@@ -1,0 +1,90 @@
+//! File that keeps the size of a namespace's disk across restarts: one line with bytes and disk
+//! UUID.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "called by threads that open disks and by workers"
+)]
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use cairn_config::{Nqn, Uuid};
+
+use crate::durable;
+
+/// Start of the error for a disk that became smaller.
+pub const SMALLER: &str = "the disk lost data while it was not served";
+
+#[derive(Debug)]
+pub(crate) struct SizeFile {
+    path: PathBuf,
+    uuid: Uuid,
+    written: Mutex<Option<u64>>,
+}
+
+impl SizeFile {
+    pub(crate) fn new(folder: &Path, (nqn, nsid): (Nqn, u32), uuid: Uuid) -> Self {
+        let place = format!("{nsid} of {}", nqn.raw());
+        let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, place.as_bytes());
+        Self {
+            path: folder.join(format!("{name}.size")),
+            uuid,
+            written: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn read(&self) -> io::Result<Option<u64>> {
+        let text = match fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        let parsed = text.trim_end().split_once(' ').and_then(|(bytes, uuid)| {
+            let uuid: Uuid = uuid.parse().ok()?;
+            Some((bytes.parse().ok()?, uuid))
+        });
+        let (bytes, uuid) = parsed.ok_or_else(|| io::Error::other("the file is damaged"))?;
+        Ok((uuid == self.uuid).then_some(bytes))
+    }
+
+    pub(crate) fn write(&self, bytes: u64) -> io::Result<()> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if *written != Some(bytes) {
+            let line = format!("{bytes} {}\n", self.uuid);
+            if !matches!(self.read(), Ok(Some(stored)) if stored == bytes) {
+                durable::replace(&self.path, line.as_bytes(), 0o600)?;
+            }
+            *written = Some(bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_belongs_to_one_disk_at_one_nsid() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |nsid, uuid| {
+            let place = ("nqn.a".parse().unwrap(), nsid);
+            SizeFile::new(folder.path(), place, Uuid::from_u128(uuid))
+        };
+        assert_eq!(of(1, 1).read().unwrap(), None);
+        for bytes in [4096, 512, 512] {
+            of(1, 1).write(bytes).unwrap();
+            assert_eq!(of(1, 1).read().unwrap(), Some(bytes));
+        }
+        assert_eq!(of(1, 2).read().unwrap(), None);
+        assert_eq!(of(2, 1).read().unwrap(), None);
+        fs::write(of(1, 1).path(), "4096").unwrap();
+        assert!(of(1, 1).read().is_err());
+    }
+}
