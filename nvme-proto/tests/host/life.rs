@@ -48,6 +48,7 @@ fn the_way_up_is_that_of_linux() {
             "get 1c",
             "get 8",
             "identify 1",
+            "Get Log Page",
             "feature 7 10001",
             "connect 1",
             "connect 2",
@@ -64,6 +65,7 @@ fn the_way_up_is_that_of_linux() {
     assert_eq!(rig.requests[0].cntlid.get(), 0);
     assert_eq!(rig.requests[1].cntlid.get(), rig.host.cntlid());
     assert_eq!(rig.host.io_queues(), 2);
+    assert!(rig.host.cancels());
 }
 
 #[test]
