@@ -1,7 +1,5 @@
-//! Time from the loss of a path until the other path has acknowledged its writes.
-//!
-//! Samples alternate between two paths to one target, which resets the lost controller, and paths
-//! to two targets, where the writes wait for KATO and CQT.
+//! Time from the loss of a path until the other path has acknowledged its writes. Samples alternate
+//! between paths to one target, which resets the lost controller, and to two, where writes wait.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,7 +21,7 @@ const LOCAL: [[u8; 4]; 2] = [[192, 0, 2, 11], [192, 0, 2, 12]];
 const BLOCK: u32 = 4096;
 const BOOTSTRAPS: usize = 2000;
 
-/// Measures how long writes of a lost path wait, with and without Cross-Controller Reset.
+/// Measures how long writes of a lost path wait.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
@@ -52,7 +50,6 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns milliseconds from the loss of one path until all of its writes are acknowledged.
 fn sample(args: &Args, targets: usize) -> Result<f64> {
     let loopback = Arc::<Loopback>::default();
     let provider: Arc<dyn Provider> = Arc::clone(&loopback) as _;
@@ -113,7 +110,7 @@ fn config(number: usize) -> Result<Config> {
     Config::parse("the configuration", &text, &Flags::default()).map_err(anyhow::Error::msg)
 }
 
-/// Prints the median and its 95 % interval by bootstrap.
+/// Prints the median and its 95 % interval.
 fn row(name: &str, unit: &str, samples: &[f64]) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut resampled: Vec<f64> = (0..BOOTSTRAPS)

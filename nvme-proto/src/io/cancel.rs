@@ -1,4 +1,4 @@
-//! Cancel (TP 4097): aborts commands of the submission queue that it is on.
+//! Cancel (TP 4097), as in Linux's RFC patches: aborts commands of the same submission queue.
 
 use crate::transfer::DataTransfer;
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
@@ -12,7 +12,7 @@ const MULTIPLE: u32 = 1;
 /// Valid Cancel command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancel {
-    /// CID of the command to abort, or `None` for all other commands of the queue.
+    /// CID of the command to abort; `None` for all others.
     pub cid: Option<u16>,
     nsid: u32,
 }
@@ -24,8 +24,7 @@ impl Cancel {
         sqe.opc == NvmOpcode::CANCEL.0
     }
 
-    /// Creates the SQE of a command that aborts command `cid` of queue `sqid`, or with `None` all
-    /// others.
+    /// Creates the SQE.
     #[must_use]
     pub fn sqe(nsid: u32, sqid: u16, cid: Option<u16>) -> Sqe {
         let mut sqe = Sqe::new(0, NvmOpcode::CANCEL.0, nsid);
@@ -56,15 +55,14 @@ impl Cancel {
         Ok(Self { cid, nsid })
     }
 
-    /// True if the command aborts a command with this CID and NSID. A Cancel of one command with
-    /// another NSID fails with Invalid Field.
+    /// True if the command aborts a command with this CID and NSID.
     #[must_use]
     pub fn aborts(&self, cid: u16, nsid: u32) -> bool {
         let is_named = self.cid.is_none_or(|own| own == cid);
         is_named && (self.nsid == NSID_ALL || self.nsid == nsid)
     }
 
-    /// Returns DW0: commands that were aborted, and commands at a disk whose abort is requested.
+    /// Returns DW0: numbers of aborted commands, and of commands still at a disk.
     #[must_use]
     pub fn result(immediate: usize, deferred: usize) -> u64 {
         let count = |number: usize| u64::from(u16::try_from(number).unwrap_or(u16::MAX));

@@ -1,4 +1,4 @@
-//! Cancel of commands that wait, are at a disk, or belong to another queue or namespace.
+//! Cancel of commands that wait or are at a disk.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::isolation::{BLOCK, Bed, status_of};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Bed {
-    /// Returns the status and the numbers of immediate and deferred aborts.
+    /// Returns the status and the immediate and deferred aborts.
     fn cancels(&mut self, host: usize, sqe: Sqe) -> (Status, [u32; 2]) {
         let ticket = self.submit(host, sqe, Data::None);
         let mut ended = None;
@@ -100,5 +100,60 @@ fn commands_at_a_disk_are_deferred_and_end_when_the_disk_lets_go() {
     for read in reads {
         assert_eq!(bed.end_of(host, read), Some(Status::ABORT_REQUESTED));
     }
+    bed.quiet();
+}
+
+#[test]
+fn commands_of_every_kind_are_aborted() {
+    let mut bed = Bed::new("cancel-kinds", "");
+    let host = bed.connect("one", 1, 32);
+    bed.check_io(host, 1);
+    let kinds = [
+        Operation::Read,
+        Operation::Write,
+        Operation::Flush,
+        Operation::Zero,
+    ];
+    for operation in kinds {
+        bed.disks[0].hold(operation);
+    }
+    bed.disks[0].allow_cancel(true);
+    let mut held: Vec<Ticket> = [
+        command::read(1, 0, 1),
+        command::write(1, 1, 1),
+        command::compare(1, 2, 1),
+    ]
+    .map(|sqe| {
+        let data = bed.block(host);
+        bed.submit(host, sqe, data)
+    })
+    .into();
+    let without_data = [
+        command::flush(1),
+        command::flush(1),
+        command::write_zeroes(1, 3, 1, false),
+        command::verify(1, 4, 1),
+    ];
+    held.extend(without_data.map(|sqe| bed.submit(host, sqe, Data::None)));
+    let mut range = [0; 16];
+    range[4..][..4].copy_from_slice(&1_u32.to_le_bytes());
+    range[8] = 5;
+    held.push(bed.submit(host, command::deallocate(1, 1), Data::InCapsule(&range)));
+    let mut range = [0; 32];
+    range[8] = 6;
+    held.push(bed.submit(host, command::copy(1, 40, 1), Data::InCapsule(&range)));
+    bed.pass(SECOND / 10);
+    let (status, [immediate, deferred]) = bed.cancels(host, Cancel::sqe(1, 1, None));
+    assert_eq!(status, Status::SUCCESS);
+    assert_eq!((immediate + deferred) as usize, held.len());
+    bed.pass(SECOND);
+    for ticket in held {
+        let end = bed.end_of(host, ticket);
+        assert_eq!(end, Some(Status::ABORT_REQUESTED), "{ticket:?}");
+    }
+    for operation in kinds {
+        bed.disks[0].hold_no_more(operation);
+    }
+    bed.check_io(host, 1);
     bed.quiet();
 }

@@ -435,8 +435,7 @@ fn a_target_with_a_full_queue_is_asked_to_abort() {
     asks_a_hanging_target(2, 1, [1, 1]);
 }
 
-/// `expected` has the Aborts on the admin queue, and the commands of the I/O queue.
-fn asks_a_hanging_target(queue_entries: u16, reads: usize, expected: [usize; 2]) {
+fn asks_a_hanging_target(queue_entries: u16, reads: usize, aborts_and_outstanding: [usize; 2]) {
     let mut bed = Bed::new("hangs", |options| options.queue_entries = queue_entries);
     let queue = bed.host.io_queue(0);
     let read = |_| {
@@ -451,7 +450,8 @@ fn asks_a_hanging_target(queue_entries: u16, reads: usize, expected: [usize; 2])
     assert_eq!(bed.host.admin_outstanding(), before);
     bed.pass(Duration::from_secs(10));
     let aborts = bed.host.admin_outstanding() - before;
-    assert_eq!([aborts, bed.host.outstanding(queue)], expected);
+    let outstanding = bed.host.outstanding(queue);
+    assert_eq!([aborts, outstanding], aborts_and_outstanding);
     assert!(bed.host.is_live());
     bed.target = hung;
     for read in reads {

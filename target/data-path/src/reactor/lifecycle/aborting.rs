@@ -59,7 +59,6 @@ pub(in crate::reactor) fn abort(
 }
 
 impl Reactor {
-    /// Executes a Cancel command.
     pub(in crate::reactor) fn cancel(&mut self, id: RequestId) {
         let Self {
             queues, io, time, ..
@@ -128,7 +127,6 @@ impl<F: Fn(&Request) -> bool> Victims<F> {
             return false;
         }
         match request.fused.partner() {
-            // The partner of a fetching command fetches as well.
             Some(partner) if self.fetching.contains(&partner) => false,
             Some(partner) => (self.is_one)(request) || self.fused.contains(&partner),
             None => (self.is_one)(request),
@@ -177,7 +175,6 @@ pub(super) fn take_from_backend(
     found
 }
 
-/// Ends waiting commands with Command Abort Requested. Returns their number.
 fn end<F: Fn(&Request) -> bool>(
     queues: &mut Queues,
     io: &mut Io,
