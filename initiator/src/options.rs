@@ -56,8 +56,9 @@ pub struct HostOptions {
     pub events: AsyncEventConfig,
     /// Timeout of each connection step, and of blocking [`Host`](crate::Host) methods.
     pub timeout: Duration,
-    /// Time after which a command is aborted. If the command does not end within the same time
-    /// again, its controller counts as lost. Each wait may be up to 25 % longer.
+    /// Time after which a command is aborted, by Cancel if possible. If the command does not end
+    /// within the same time again, its controller counts as lost. Each wait may be up to 25 %
+    /// longer.
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,

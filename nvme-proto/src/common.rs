@@ -1,5 +1,6 @@
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use crate::access::HostAccess;
@@ -121,17 +122,25 @@ impl Common {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Departed(VecDeque<Instance>);
+pub(crate) struct Departed {
+    last: VecDeque<Instance>,
+    unreported: Vec<Instance>,
+}
 
 impl Departed {
     const MAX: usize = 1024;
 
     pub(crate) fn add(&mut self, instance: Instance) {
-        self.0.truncate(Self::MAX - 1);
-        self.0.push_front(instance);
+        self.last.truncate(Self::MAX - 1);
+        self.last.push_front(instance);
+        self.unreported.push(instance);
     }
 
     pub(crate) fn has(&self, instance: &Instance) -> bool {
-        self.0.contains(instance)
+        self.last.contains(instance)
+    }
+
+    pub(crate) fn take_unreported(&mut self) -> Vec<Instance> {
+        core::mem::take(&mut self.unreported)
     }
 }

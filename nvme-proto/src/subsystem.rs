@@ -395,6 +395,12 @@ impl Subsystem {
         };
         if let Some(instance) = departed {
             self.common.departed.add(instance);
+        }
+        self.report_departed(actions);
+    }
+
+    fn report_departed(&mut self, actions: &mut Vec<Action>) {
+        for instance in self.common.departed.take_unreported() {
             for controller in self.controllers.values_mut() {
                 controller.instance_departed(&instance, actions);
             }
@@ -437,12 +443,12 @@ impl Subsystem {
         if let AdminCommand::CrossControllerReset(instance) = command {
             return self.cross_reset(cntlid, cid, *instance, exchange.now, actions);
         }
-        match self.controllers.get_mut(&cntlid) {
-            Some(controller) => {
-                controller.execute(&mut self.common, cid, command, exchange, actions)
-            }
-            None => ended(cid),
-        }
+        let Some(controller) = self.controllers.get_mut(&cntlid) else {
+            return ended(cid);
+        };
+        let outcome = controller.execute(&mut self.common, cid, command, exchange, actions);
+        self.report_departed(actions);
+        outcome
     }
 
     fn cross_reset(

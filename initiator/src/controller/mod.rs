@@ -14,15 +14,16 @@ use cairn_rdma::{
 };
 use nvme_auth::Secrets;
 use nvme_proto::host::{ADMIN_ENTRIES, Association, AssociationState};
-use nvme_proto::wire::Sgl;
+use nvme_proto::io::Cancel;
 use nvme_proto::wire::identify::{IDENTIFY_BYTES, IdentifyController};
 use nvme_proto::wire::property::{Cap, Vs};
+use nvme_proto::wire::{NSID_ALL, Sgl};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Data};
 use crate::error::{HostError, Loss};
 use crate::event::{Event, Events};
 use crate::options::HostOptions;
-use crate::queue::{IoQueue, Link, Queue};
+use crate::queue::{IoQueue, Link, Owner, Queue};
 
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
@@ -482,17 +483,38 @@ impl Controller {
     fn sweep(&mut self) {
         self.sweep_at = self.now + self.options.command_timeout / SWEEPS.into();
         let now = self.time();
+        let mut overdue = Vec::new();
         for queue in &mut self.queues {
             let qid = queue.qid;
-            let mut aborted = Vec::new();
-            for (cid, in_vain) in queue.sweep(SWEEPS) {
-                if self.association.command_timed_out(qid, cid, in_vain, now) {
-                    aborted.push(cid);
-                }
-            }
-            for cid in aborted {
-                queue.note_abort(cid);
+            overdue.extend(
+                queue
+                    .sweep(SWEEPS)
+                    .map(|(cid, in_vain)| (qid, cid, in_vain)),
+            );
+        }
+        for (qid, cid, in_vain) in overdue {
+            let aborts = !in_vain && self.cancel(qid, cid)
+                || self.association.command_timed_out(qid, cid, in_vain, now);
+            if aborts {
+                self.queues[usize::from(qid)].note_abort(cid);
             }
         }
+    }
+
+    /// Cancels a command, if the controller supports this and its queue has room.
+    fn cancel(&mut self, qid: u16, cid: u16) -> bool {
+        if qid == 0 || !self.association.cancels() {
+            return false;
+        }
+        let queue = &mut self.queues[usize::from(qid)];
+        if !queue.is_up() {
+            return false;
+        }
+        let cancel = Cancel::sqe(NSID_ALL, qid, Some(cid));
+        let Ok(ticket) = queue.prepare(cancel, Data::None, Owner::Abandoned) else {
+            return false;
+        };
+        self.send(qid, ticket.cid());
+        true
     }
 }

@@ -187,7 +187,6 @@ impl Multipath {
         controller.submit_admin(sqe, Data::whole(buffer)).ok()
     }
 
-    /// Updates the resets of path `by` from the log.
     fn read_states(&mut self, by: usize, page: &[u8]) {
         let look_at = self.time() + LOOK_AGAIN;
         let mut at = 0;

@@ -424,7 +424,7 @@ impl Queue {
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.is_full() => None,
-            (0, _) | (_, Owner::Caller) => self.free.pop(),
+            (0, _) | (_, Owner::Caller | Owner::Abandoned) => self.free.pop(),
             _ => Some(self.slots.len() as u16 - 1),
         }
     }

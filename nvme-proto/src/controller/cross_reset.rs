@@ -19,7 +19,6 @@ use crate::wire::cross_reset::{
 
 use super::{Action, Completion, Controller, Outcome, Refusal, refusal};
 
-/// State of the instance to reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Present,
@@ -33,7 +32,6 @@ struct Unanswered {
     until: Duration,
 }
 
-/// Resets requested by a controller.
 #[derive(Debug, Default)]
 pub(super) struct CrossResets {
     unanswered: Vec<Unanswered>,

@@ -12,10 +12,11 @@ use crate::wire::fabrics::{
     PropertySetCommand, PropertySize,
 };
 use crate::wire::feature::{AsyncEventConfig, Feature, NumberOfQueues, SetFeaturesCdw10};
-use crate::wire::identify::{Cns, IDENTIFY_BYTES, IdentifyCdw10, IdentifyController, Sgls};
+use crate::wire::identify::{Cns, IDENTIFY_BYTES, IdentifyCdw10, IdentifyController, Lpa, Sgls};
+use crate::wire::log::{CommandEffects, CommandEffectsLog, GetLogCdw10, LogPage};
 use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
 use crate::wire::sqe::SQE_BYTES;
-use crate::wire::{AdminOpcode, Cqe, Sqe};
+use crate::wire::{AdminOpcode, Cqe, NvmOpcode, Sqe};
 
 use super::teardown::Teardown;
 use super::{Action, Association, AssociationState, Cause, Payload, Phase, QueueSpec, Report};
@@ -31,6 +32,7 @@ const CAPSULE_UNIT: usize = 16;
 const READY_UNIT_MS: u64 = 500;
 /// Interval between reads of CSTS.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+const COMMAND_EFFECTS_BYTES: usize = size_of::<CommandEffectsLog>();
 const REAUTHENTICATION: &str = "reauthentication";
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
@@ -53,6 +55,7 @@ pub(super) enum Step {
     Ready,
     Version,
     Identify,
+    Effects,
     QueueCount,
     Events,
 }
@@ -76,6 +79,7 @@ impl Step {
             Self::Ready => "Property Get (CSTS)",
             Self::Version => "Property Get (VS)",
             Self::Identify => "Identify Controller",
+            Self::Effects => "Get Log Page (05h)",
             Self::QueueCount => "Set Features (Number of Queues)",
             Self::Events => "Set Features (Asynchronous Event Configuration)",
         }
@@ -117,6 +121,13 @@ impl Association {
                     .set(IdentifyCdw10(0).with_cns(Cns::CONTROLLER.0).0);
                 self.send_step(0, sqe, Payload::ToHost(IDENTIFY_BYTES as u32), now);
             }
+            Step::Effects => {
+                let numd = COMMAND_EFFECTS_BYTES as u32 / 4 - 1;
+                let cdw10 = GetLogCdw10(0).with_lid(LogPage::COMMAND_EFFECTS.0);
+                let mut sqe = command(AdminOpcode::GET_LOG_PAGE);
+                sqe.cdw10.set(cdw10.with_numdl(numd as u16).0);
+                self.send_step(0, sqe, Payload::ToHost(COMMAND_EFFECTS_BYTES as u32), now);
+            }
             Step::QueueCount => {
                 let count = self.settings.io_queues - 1;
                 let asked = NumberOfQueues(0).with_nsq(count).with_ncq(count);
@@ -131,7 +142,8 @@ impl Association {
 
     pub(super) fn step_answered(&mut self, cqe: &Cqe, data: &[u8], now: Duration) {
         let status = cqe.status();
-        if !status.is_success() {
+        let is_optional = self.phase == Phase::BringUp(Step::Effects);
+        if !status.is_success() && !is_optional {
             let command = match self.phase {
                 Phase::BringUp(step) => step.name(),
                 Phase::Live => REAUTHENTICATION,
@@ -210,12 +222,21 @@ impl Association {
                     .map_err(|_| Cause::Unusable("its Identify data are not 4096 bytes long"))?;
                 self.check_usable(&identity)?;
                 self.io_queues = self.shape(&identity);
+                let has_effects = Lpa(identity.lpa).command_effects();
                 self.identity = Some(Box::new(identity));
-                if self.settings.io_queues > 0 {
-                    Step::QueueCount
-                } else {
-                    return Ok(self.after_queue(0));
+                self.cancels = false;
+                match self.settings.io_queues {
+                    0 => return Ok(self.after_queue(0)),
+                    _ if has_effects => Step::Effects,
+                    _ => Step::QueueCount,
                 }
+            }
+            Step::Effects => {
+                let log = CommandEffectsLog::ref_from_bytes(data).ok();
+                let log = log.filter(|_| cqe.status().is_success());
+                let effects = log.map(|log| log.iocs[usize::from(NvmOpcode::CANCEL.0)]);
+                self.cancels = effects.is_some_and(|of| CommandEffects(of.get()).csupp());
+                Step::QueueCount
             }
             Step::QueueCount => {
                 let granted = NumberOfQueues(cqe.dw0.get());

@@ -232,6 +232,7 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
+    cancels: bool,
     /// True if the controller required authentication of the admin queue.
     authenticated: bool,
     renewal: Renewal,
@@ -280,6 +281,7 @@ impl Association {
             io_queues: IoQueues::default(),
             keep_alive: KeepAlive::default(),
             aborts: Aborts::default(),
+            cancels: false,
             authenticated: false,
             renewal: Renewal::default(),
             loss: None,
@@ -459,6 +461,12 @@ impl Association {
     #[must_use]
     pub fn identity(&self) -> Option<&IdentifyController> {
         self.identity.as_deref()
+    }
+
+    /// True if the live controller supports Cancel.
+    #[must_use]
+    pub fn cancels(&self) -> bool {
+        self.cancels && self.phase == Phase::Live
     }
 
     /// I/O queues granted by the controller; QIDs start at 1.

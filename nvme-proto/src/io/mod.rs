@@ -16,9 +16,11 @@
 //! hints (CDW13). A command fails with Invalid Namespace or Format if its NSID has no namespace, or
 //! the namespace was removed.
 
+mod cancel;
 mod copy;
 mod dataset;
 
+pub use cancel::Cancel;
 pub use copy::{BlockCopy, COPY_BYTES_MAX, COPY_RANGES_MAX, CopyFormat, CopyRange, CopyRanges};
 pub use dataset::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRange, DatasetRanges};
 

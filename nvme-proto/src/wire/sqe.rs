@@ -53,6 +53,7 @@ codes! {
     0x0e RESERVATION_REPORT "Reservation Report";
     0x11 RESERVATION_ACQUIRE "Reservation Acquire";
     0x15 RESERVATION_RELEASE "Reservation Release";
+    0x18 CANCEL "Cancel";
     0x19 COPY "Copy";
     0x7f FABRICS "Fabrics Command";
 }

@@ -142,7 +142,7 @@ status_codes! {
             "Connect Invalid Parameters, or Attempted Write to Read Only Range" or WRITE_TO_READ_ONLY_RANGE;
         0x83 CONNECT_RESTART_DISCOVERY
             "Connect Restart Discovery, or Command Size Limit Exceeded" or COMMAND_SIZE_LIMIT_EXCEEDED;
-        0x84 CONNECT_INVALID_HOST "Connect Invalid Host";
+        0x84 CONNECT_INVALID_HOST "Connect Invalid Host" or INVALID_COMMAND_ID;
         0x85 INVALID_QUEUE_TYPE "Invalid Queue Type";
         0x87 OVERLAPPING_IO_RANGE "Overlapping I/O Range";
         0x90 DISCOVER_RESTART "Discover Restart";

@@ -169,6 +169,66 @@ fn a_former_instance_is_not_its_successor() {
 }
 
 #[test]
+fn a_controller_that_is_enabled_again_ends_the_resets_of_its_former_instance() {
+    let mut rig = Rig::ready();
+    rig.succeed(set_features(0x0b, COMPLETED_NOTICES));
+    let event = rig.park_aer();
+    let (late, early) = (rig.other(7, &[]), rig.other(7, &[1]));
+    rig.begin_reset(&late);
+    rig.now = rig.subsystem.next_deadline().unwrap();
+    rig.poll();
+    let cid = rig.begin_reset(&early);
+    rig.end(&early, 1);
+    rig.take_actions();
+    let own = std::mem::replace(&mut rig.cntlid, late.cntlid);
+    rig.enable();
+    rig.cntlid = early.cntlid;
+    rig.enable();
+    rig.cntlid = own;
+    let notice = AsyncEvent::NOTICE_CROSS_CONTROLLER_RESET.0;
+    assert_eq!(rig.completions(), [(event, notice.into()), (cid, 1)]);
+    let done = [(late.cntlid, CrossResetState::SUCCESS.0)];
+    assert_eq!(rig.states(REMOVES), done);
+    for _ in 0..4 {
+        let other = rig.other(7, &[]);
+        rig.begin_reset(&other);
+    }
+}
+
+#[test]
+fn a_reset_is_answered_however_its_controller_ends() {
+    type End = fn(&mut Rig, u16);
+    let ends: [End; 4] = [
+        |rig, cntlid| rig.subsystem.disconnect(cntlid, &mut rig.actions),
+        |rig, cntlid| rig.subsystem.terminate_faulty(cntlid, &mut rig.actions),
+        |rig, cntlid| {
+            let (hour, last) = (Duration::from_secs(3600), || Duration::ZERO);
+            let actions = &mut rig.actions;
+            rig.subsystem.poll_one(cntlid, hour, last, actions);
+        },
+        |rig, cntlid| {
+            let own = std::mem::replace(&mut rig.cntlid, cntlid);
+            rig.set_cc(CC_SHUT_DOWN);
+            rig.cntlid = own;
+        },
+    ];
+    for (end, is_first) in ends.iter().flat_map(|end| [(end, true), (end, false)]) {
+        let mut rig = Rig::ready();
+        let other = rig.other(7, &[1]);
+        if is_first {
+            end(&mut rig, other.cntlid);
+        }
+        let cid = rig.begin_reset(&other);
+        if !is_first {
+            end(&mut rig, other.cntlid);
+        }
+        rig.end(&other, 0);
+        rig.end(&other, 1);
+        assert_eq!(rig.completions(), [(cid, 1)]);
+    }
+}
+
+#[test]
 fn the_fifth_reset_in_progress_is_one_too_many() {
     let mut rig = Rig::ready();
     let others: Vec<Instance> = (0..5).map(|_| rig.other(7, &[])).collect();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nvme_proto::controller::{AuthenticationRequest, Outcome};
-use nvme_proto::io::IoCommand;
+use nvme_proto::io::{Cancel, IoCommand};
 use nvme_proto::namespace::{Atomic, Namespace, Preferred};
 use nvme_proto::reservation;
 use nvme_proto::subsystem::Subsystem;
@@ -222,7 +222,7 @@ fn commands_of_io_queues_are_those_of_the_page() {
         let sqe = Sqe::new(1, opcode, 1);
         let parsed = IoCommand::parse(&sqe, 0, Some(&view), &limits);
         let refused = parsed.is_err_and(|status| status.code() == Status::INVALID_OPCODE);
-        reservation::Request::is_one(&sqe) || !refused
+        reservation::Request::is_one(&sqe) || Cancel::is_one(&sqe) || !refused
     };
     compare("## I/O commands", 2, works);
     let effects: CommandEffectsLog = read(&rig.log(0x05, 4096));

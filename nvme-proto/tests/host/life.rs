@@ -1,10 +1,11 @@
 use std::time::Duration;
 
+use nvme_proto::controller::Completion;
 use nvme_proto::host::{AssociationState, Notice, Report, Settings};
 use nvme_proto::limits::Limits;
 use nvme_proto::wire::fabrics::{ConnectCommand, PropertySetCommand};
 use nvme_proto::wire::feature::AsyncEventConfig;
-use nvme_proto::wire::{AdminOpcode, FabricsType, Sqe};
+use nvme_proto::wire::{AdminOpcode, FabricsType, Sqe, Status};
 
 use crate::rig::{Rig, namespace, settings, subsystem_with};
 
@@ -48,6 +49,7 @@ fn the_way_up_is_that_of_linux() {
             "get 1c",
             "get 8",
             "identify 1",
+            "Get Log Page",
             "feature 7 10001",
             "connect 1",
             "connect 2",
@@ -64,6 +66,32 @@ fn the_way_up_is_that_of_linux() {
     assert_eq!(rig.requests[0].cntlid.get(), 0);
     assert_eq!(rig.requests[1].cntlid.get(), rig.host.cntlid());
     assert_eq!(rig.host.io_queues(), 2);
+    assert!(rig.host.cancels());
+}
+
+#[test]
+fn a_controller_without_cancel_or_without_the_log_is_live_all_the_same() {
+    type Forge = fn(&Sqe, &mut Completion, &mut [u8]);
+    let forges: [Forge; 2] = [
+        |sqe, completion, _| {
+            if AdminOpcode(sqe.opc) == AdminOpcode::GET_LOG_PAGE {
+                completion.status = Status::INVALID_LOG_PAGE;
+            }
+        },
+        |sqe, _, data| {
+            if AdminOpcode(sqe.opc) == AdminOpcode::GET_LOG_PAGE {
+                data[1024 + 4 * 0x18] = 0;
+            }
+        },
+    ];
+    for forge in forges {
+        let mut rig = Rig::new(settings());
+        rig.forge = forge;
+        rig.host.begin(rig.now);
+        rig.settle();
+        assert_eq!(rig.state(), AssociationState::Live);
+        assert!(!rig.host.cancels());
+    }
 }
 
 #[test]

@@ -91,6 +91,7 @@ pub(crate) struct Rig {
     pub(crate) unreachable: bool,
     pub(crate) mute: bool,
     pub(crate) flush_fails: bool,
+    pub(crate) forge: fn(&Sqe, &mut Completion, &mut [u8]),
     pub(crate) sent: Vec<(u16, Sqe)>,
     pub(crate) requests: Vec<RequestData>,
     pub(crate) reports: Vec<Report>,
@@ -113,6 +114,7 @@ impl Rig {
             unreachable: false,
             mute: false,
             flush_fails: false,
+            forge: |_, _, _| (),
             sent: Vec::new(),
             requests: Vec::new(),
             reports: Vec::new(),
@@ -229,7 +231,7 @@ impl Rig {
             return;
         }
         let is_connect = sqe.is_fabrics() && sqe.fctype() == FabricsType::CONNECT;
-        let (completion, data) = if is_connect {
+        let (mut completion, mut data) = if is_connect {
             (self.connect(command.qid, &sqe, &command.payload), vec![])
         } else {
             // The command is recorded first, because an action of `execute` may complete it.
@@ -247,6 +249,7 @@ impl Rig {
             _ => 0,
         };
         assert_eq!(data.len(), wanted);
+        (self.forge)(&sqe, &mut completion, &mut data);
         self.answer(command.duty, &completion, &data);
     }
 

@@ -278,6 +278,7 @@ fn known_io() -> Vec<u8> {
         NvmOpcode::WRITE_UNCORRECTABLE,
         NvmOpcode::DATASET_MANAGEMENT,
         NvmOpcode::VERIFY,
+        NvmOpcode::CANCEL,
         NvmOpcode::RESERVATION_REGISTER,
         NvmOpcode::RESERVATION_REPORT,
         NvmOpcode::RESERVATION_ACQUIRE,

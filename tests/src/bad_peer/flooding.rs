@@ -1,6 +1,7 @@
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
 use cairn_rdma::QpId;
+use nvme_proto::io::Cancel;
 use nvme_proto::wire::{Cqe, IntoBytes, Sqe, Status, U16};
 
 use super::capsules::plain;
@@ -17,6 +18,8 @@ suite! {
     more_than_the_queue_holds: "more commands outstanding than the queue has entries close it",
     abort_of_duplicates: "an Abort of a CID that several commands have leaves none of them behind",
     abort_of_duplicate_pairs: "an Abort of a CID that several pairs have leaves none of them behind",
+    cancel_of_full_queues: "a Cancel in a full queue of reads and pairs leaves none of them behind",
+    cancels_of_nothing: "a Cancel of itself, another queue or no command aborts nothing",
     abort_storm: "more Aborts than ACL allows are answered, none twice",
     event_request_flood: "more event requests than AERL allows fail with Asynchronous Event Request Limit Exceeded",
     error_flood: "a thousand failing commands are a thousand answers",
@@ -123,6 +126,56 @@ fn abort_of_duplicate_pairs(setting: &Setting) -> Result<()> {
                 Answer::Response(_) => ended += 1,
             }
         }
+    }
+    Ok(())
+}
+
+fn cancel_of_full_queues(setting: &Setting) -> Result<()> {
+    const READS: u16 = ENTRIES / 2 - 2;
+    let (mut peer, queues) = deaf_peer(setting, LARGE_QUEUES)?;
+    let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
+    read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
+    let compare = plain(&mut peer, command::compare(setting.nsid, 0, 1));
+    let write = plain(&mut peer, command::write(setting.nsid, 0, 1));
+    let mut pair = command::fused(compare, write);
+    for sqe in &mut pair {
+        sqe.dptr = peer.keyed(BLOCK_BYTES);
+    }
+    let mut said = Vec::new();
+    for (qid, &io) in (1..).zip(&queues) {
+        let mut capsules = vec![read; usize::from(READS)];
+        capsules.extend([pair; ENTRIES as usize / 4].iter().flatten());
+        let victim = [None, Some(read.cid.get()), Some(pair[0].cid.get())];
+        let victim = victim[usize::from(qid) % 3];
+        let cancel = Cancel::sqe(setting.nsid, qid, victim);
+        capsules.push(plain(&mut peer, cancel));
+        say_all(&mut peer, io, &capsules)?;
+        said.push(capsules);
+    }
+    peer.read_again()?;
+    for (capsules, &io) in said.iter().zip(&queues) {
+        answers(&mut peer, io, capsules)?;
+    }
+    Ok(())
+}
+
+fn cancels_of_nothing(setting: &Setting) -> Result<()> {
+    let (mut peer, _, io) = Peer::with_io_queue(setting)?;
+    let mut own = plain(&mut peer, Cancel::sqe(setting.nsid, 1, Some(0)));
+    own.cdw10.set(1 | u32::from(own.cid.get()) << 16);
+    peer.expect(io, own, Status::INVALID_COMMAND_ID)?;
+    for sqid in [0, 2, u16::MAX] {
+        for victim in [None, Some(own.cid.get())] {
+            let other = plain(&mut peer, Cancel::sqe(setting.nsid, sqid, victim));
+            peer.expect(io, other, Status::INVALID_FIELD)?;
+        }
+    }
+    for victim in [None, Some(own.cid.get())] {
+        let nothing = plain(&mut peer, Cancel::sqe(setting.nsid, 1, victim));
+        peer.say(io, nothing.as_bytes())?;
+        let cqe = answers(&mut peer, io, &[nothing])?[0];
+        let ended = (cqe.status().code(), cqe.dw0.get());
+        ensure!(ended == (Status::SUCCESS, 0), "it ended in {ended:?}");
     }
     Ok(())
 }

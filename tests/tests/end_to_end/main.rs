@@ -3,6 +3,7 @@
 mod access;
 mod ana;
 mod authentication;
+mod cancel;
 mod copy;
 mod dashboard;
 mod data;

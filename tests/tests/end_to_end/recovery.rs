@@ -426,27 +426,45 @@ fn commands_wait_no_longer_than_fast_io_fail_tmo() {
 }
 
 #[test]
-fn a_target_that_hangs_for_a_while_is_asked_to_abort() {
-    let mut bed = Bed::new("hangs", |_| {});
-    let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
-    let read = bed.host.submit(command::read(1, 0, 1), data).unwrap();
+fn a_target_that_hangs_for_a_while_is_asked_to_cancel() {
+    asks_a_hanging_target(128, 3, [0, 6]);
+}
+
+#[test]
+fn a_target_with_a_full_queue_is_asked_to_abort() {
+    asks_a_hanging_target(2, 1, [1, 1]);
+}
+
+fn asks_a_hanging_target(queue_entries: u16, reads: usize, aborts_and_outstanding: [usize; 2]) {
+    let mut bed = Bed::new("hangs", |options| options.queue_entries = queue_entries);
+    let queue = bed.host.io_queue(0);
+    let read = |_| {
+        let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
+        let read = command::read(1, 0, 1);
+        bed.host.submit_on(queue, read, data).unwrap()
+    };
+    let reads: Vec<_> = (0..reads).map(read).collect();
     let hung = bed.target.take();
     let before = bed.host.admin_outstanding();
     bed.pass(Duration::from_secs(29));
     assert_eq!(bed.host.admin_outstanding(), before);
     bed.pass(Duration::from_secs(10));
-    assert_eq!(bed.host.admin_outstanding(), before + 1, "an Abort");
-    assert!(bed.host.take(read).is_none() && bed.host.is_live());
+    let aborts = bed.host.admin_outstanding() - before;
+    let outstanding = bed.host.outstanding(queue);
+    assert_eq!([aborts, outstanding], aborts_and_outstanding);
+    assert!(bed.host.is_live());
     bed.target = hung;
-    let mut answer = None;
-    bed.until("an answer", |host| {
-        answer = host.take(read);
-        answer.is_some()
-    });
-    let status = answer.unwrap().answer.unwrap().cqe.status();
-    assert!(status.is_success() || status.code() == Status::ABORT_REQUESTED);
+    for read in reads {
+        let mut answer = None;
+        bed.until("an answer", |host| {
+            answer = host.take(read);
+            answer.is_some()
+        });
+        let status = answer.unwrap().answer.unwrap().cqe.status();
+        assert!(status.is_success() || status.code() == Status::ABORT_REQUESTED);
+    }
     bed.until("the end of the Abort", |host| {
-        host.admin_outstanding() == before
+        host.admin_outstanding() == before && host.outstanding(queue) == 0
     });
     bed.pass(Duration::from_secs(300));
     assert!(bed.host.is_live());

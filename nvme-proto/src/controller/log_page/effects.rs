@@ -22,7 +22,7 @@ const ADMIN: [AdminOpcode; 9] = [
 ];
 
 /// I/O commands of all namespaces; true if the command changes data.
-const NVM: [(NvmOpcode, bool); 12] = [
+const NVM: [(NvmOpcode, bool); 13] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),
     (NvmOpcode::READ, false),
@@ -30,6 +30,7 @@ const NVM: [(NvmOpcode, bool); 12] = [
     (NvmOpcode::WRITE_ZEROES, true),
     (NvmOpcode::DATASET_MANAGEMENT, true),
     (NvmOpcode::VERIFY, false),
+    (NvmOpcode::CANCEL, false),
     (NvmOpcode::COPY, true),
     (NvmOpcode::RESERVATION_REGISTER, false),
     (NvmOpcode::RESERVATION_REPORT, false),

@@ -40,6 +40,7 @@ fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
         | NvmOpcode::READ
         | NvmOpcode::COMPARE
         | NvmOpcode::VERIFY
+        | NvmOpcode::CANCEL
         | NvmOpcode::RESERVATION_REGISTER
         | NvmOpcode::RESERVATION_REPORT
         | NvmOpcode::RESERVATION_ACQUIRE

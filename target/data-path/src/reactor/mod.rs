@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use cairn_disk::{Contention, Finished, Pause};
 use cairn_rdma::{AckTimeout, Completion};
 use nvme_proto::controller::AuthenticationRequest;
+use nvme_proto::io::Cancel;
 
 use crate::ids::QpairId;
 use crate::metrics::Doing;
@@ -46,7 +47,7 @@ use crate::work_id::{WorkId, WorkKind};
 
 use control::ControlLink;
 use io::Io;
-use lifecycle::{late_round, overdue, slot_release};
+use lifecycle::{aborting, late_round, slot_release};
 use port::Port;
 use queues::Queues;
 use stages::admission::STUCK_AFTER;
@@ -318,10 +319,9 @@ impl Reactor {
                 Task::Unparsed if AuthenticationRequest::is_one(&request.sqe) => {
                     self.begin_reauthenticate(id);
                 }
-                Task::Unparsed if self.queues.association(id).qid != 0 => {
-                    self.begin_reservation(id);
-                }
-                Task::Unparsed => self.begin_admin(id),
+                Task::Unparsed if self.queues.association(id).qid == 0 => self.begin_admin(id),
+                Task::Unparsed if Cancel::is_one(&request.sqe) => self.cancel(id),
+                Task::Unparsed => self.begin_reservation(id),
                 Task::Connect => self.execute_connect(id),
                 Task::Authenticate(step) => self.execute_authenticate(id, step),
                 Task::Reauthenticate(step) => self.execute_reauthenticate(id, step),
@@ -403,7 +403,7 @@ impl Reactor {
                 let Self {
                     queues, io, time, ..
                 } = self;
-                overdue::abort(queues, io, &time.now, qpair, cid, abort_cid);
+                aborting::abort(queues, io, &time.now, qpair, cid, abort_cid);
             }
             Message::Order { qpair, arming } => self.begin_census(qpair, arming),
             Message::Armed => self.serve_connects(),

@@ -281,7 +281,7 @@ impl BlockFile {
     ) -> Progress {
         let (offset, rest) = io.rest();
         let size = rest.min(ENTRY_MAX) as u32;
-        if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
+        if io.is_stopped() && (rest > 0 || io.op == BlockOp::Flush) {
             return Progress::Done(Err(Errno(libc::ECANCELED)));
         }
         if self.must_look(io, file) {
@@ -374,7 +374,7 @@ impl BlockFile {
                 io.may_wait = true;
                 0
             }
-            Err(errno) if (several || io.stopped) && self.may_try_again(io, errno) => 0,
+            Err(errno) if (several || io.is_stopped()) && self.may_try_again(io, errno) => 0,
             Err(errno) if io.tries < TRIES_MAX && self.may_try_again(io, errno) => {
                 io.tries += 1;
                 return Progress::Later;
@@ -414,7 +414,7 @@ impl BlockFile {
         if !self.syncs_apart(io.op) {
             return Progress::Done(Ok(()));
         }
-        if io.stopped {
+        if io.is_stopped() {
             return Progress::Done(Err(Errno(libc::ECANCELED)));
         }
         io.syncing = true;

@@ -68,6 +68,12 @@ impl fmt::Display for BlockOp {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    OfTarget,
+    OfHost,
+}
+
 /// Operation on a backend, with its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
@@ -84,7 +90,7 @@ pub struct BlockIo {
     pub(super) done: u64,
     pub(super) pieces: Pieces,
     pub(super) syncing: bool,
-    pub(super) stopped: bool,
+    stop: Option<Stop>,
     pub(super) tries: u8,
     pub(super) may_wait: bool,
     pub(super) method: u8,
@@ -107,7 +113,7 @@ impl BlockIo {
             done: 0,
             pieces: Pieces::default(),
             syncing: false,
-            stopped: false,
+            stop: None,
             tries: 0,
             may_wait: false,
             method: 0,
@@ -124,13 +130,25 @@ impl BlockIo {
     /// Stops the operation. The next step ends it, with `ECANCELED` unless it is complete.
     #[inline]
     pub fn stop(&mut self) {
-        self.stopped = true;
+        self.stop.get_or_insert(Stop::OfTarget);
     }
 
-    /// Returns true after [`Self::stop`].
+    /// Stops the operation for the host.
+    #[inline]
+    pub fn cancel(&mut self) {
+        self.stop = Some(Stop::OfHost);
+    }
+
+    /// Returns true after [`Self::stop`] or [`Self::cancel`].
     #[inline]
     pub fn is_stopped(&self) -> bool {
-        self.stopped
+        self.stop.is_some()
+    }
+
+    /// Returns true after [`Self::cancel`].
+    #[inline]
+    pub fn is_cancelled(&self) -> bool {
+        self.stop == Some(Stop::OfHost)
     }
 
     /// Returns the pause before the next retry, doubled each time up to a limit.

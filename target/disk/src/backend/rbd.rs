@@ -139,7 +139,7 @@ impl RbdDisk {
 
     pub(super) fn step(&self, io: &mut BlockIo, ring: &mut Ring, tag: u64) -> Progress {
         let (offset, rest) = io.rest();
-        if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
+        if io.is_stopped() && (rest > 0 || io.op == BlockOp::Flush) {
             return Progress::Done(Err(Errno(libc::ECANCELED)));
         }
         if let Err(errno) = self.check(io) {
@@ -184,7 +184,7 @@ impl RbdDisk {
     ) -> Progress {
         let piece = piece(io);
         match result {
-            Err(libc::EAGAIN | libc::EINTR) if io.tries < TRIES_MAX && !io.stopped => {
+            Err(libc::EAGAIN | libc::EINTR) if io.tries < TRIES_MAX && !io.is_stopped() => {
                 io.tries += 1;
                 return Progress::Later;
             }

@@ -1,6 +1,7 @@
 //! Fused Compare and Write commands while the disk hangs, a host is lost, or a command is aborted.
 
 use cairn_initiator::IoQueue;
+use nvme_proto::io::Cancel;
 
 use super::*;
 
@@ -172,6 +173,35 @@ fn aborting_one_of_a_waiting_pair_ends_both() {
         if !aborts_first {
             expected.reverse();
         }
+        assert_eq!(bed.pair_ends(&mut host, waiting), expected);
+        bed.disk.release_all();
+        bed.swaps(&mut host, 3, 1, 6);
+        bed.until_unused([writer, host]);
+    }
+}
+
+#[test]
+fn a_cancel_ends_both_of_a_waiting_pair() {
+    let (aborted, failed) = (Status::ABORT_REQUESTED, Status::ABORTED_FAILED_FUSED);
+    for (victim, count, expected) in [
+        (Some(0), 1, [aborted, failed]),
+        (Some(1), 1, [failed, aborted]),
+        (None, 2, [failed, aborted]),
+    ] {
+        let mut bed = Bed::new("fused-cancel");
+        let [mut writer, mut host] = ["writer", "cancels"].map(|name| bed.live_host(name, 0));
+        bed.holds_a_write(&mut writer);
+        let waiting = pair(&mut host, 3, 0, 5);
+        bed.waits(&mut host, waiting[0]);
+        let victim = victim.map(|at: usize| waiting[at].cid());
+        let cancel = Cancel::sqe(1, waiting[0].qid(), victim);
+        let cancel = host.submit(cancel, Data::None).unwrap();
+        let mut ended = None;
+        while ended.is_none() {
+            bed.turn(&mut host);
+            ended = host.take(cancel);
+        }
+        assert_eq!(ended.unwrap().answer.unwrap().cqe.dw0.get(), count);
         assert_eq!(bed.pair_ends(&mut host, waiting), expected);
         bed.disk.release_all();
         bed.swaps(&mut host, 3, 1, 6);

@@ -1,3 +1,4 @@
+pub(super) mod aborting;
 mod accepting;
 pub(super) mod late_round;
 pub(super) mod overdue;

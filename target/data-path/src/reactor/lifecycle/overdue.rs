@@ -10,14 +10,13 @@ use cairn_disk::BlockOp;
 use nvme_proto::wire::Status;
 
 use crate::ids::QpairId;
-use crate::reactor::aborts::Abort;
 use crate::reactor::io::Io;
+use crate::reactor::lifecycle::aborting;
 use crate::reactor::ordering;
 use crate::reactor::queues::Queues;
-use crate::reactor::stages::{respond, throttle};
+use crate::reactor::stages::respond;
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage};
-use crate::work_id::WorkKind;
 
 /// Time limit for a host's data, from the time at which its READ can be posted.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,9 +25,6 @@ const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 /// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow
 /// link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Time limit for a disk to end an aborted command; its Abort then completes as not aborted.
-const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(in crate::reactor) fn check_ages(
     queues: &mut Queues,
@@ -85,19 +81,16 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     let request = &mut queues.requests[id];
     let (qpair, cid) = (request.qpair, request.cid());
     if request.stage() == Stage::InBackend {
-        return io.stop_block(request, id);
+        io.stop_block(request, id);
+        return;
     }
     // Both statuses make the host retry: another path may reach the disk.
     let status = match request.stage() {
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,
     };
-    let victims = Victims {
-        qpair,
-        cid,
-        fused: Vec::new(),
-    };
-    for id in take_from_backend(queues, io, &victims) {
+    let of_it = |request: &Request| request.qpair == qpair && request.cid() == cid;
+    for id in aborting::take_from_backend(queues, io, of_it) {
         ordering::leave_at(queues, io, id);
         respond::fail(queues, io, now, id, status);
     }
@@ -120,119 +113,4 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
         op = %op, offset, length, age_s = age.as_secs(), waits_for_older = waits,
         "the disk has not answered a command in time: cancelling it"
     );
-}
-
-/// Completes the command, or cancels it at its disk. Several commands may match: a non-compliant
-/// host may reuse a CID.
-pub(in crate::reactor) fn abort(
-    queues: &mut Queues,
-    io: &mut Io,
-    now: &Now,
-    qpair: QpairId,
-    cid: u16,
-    abort_cid: u16,
-) {
-    let Some(queue) = queues.qpairs.get(qpair) else {
-        return;
-    };
-    let Some(association) = queue.association.clone() else {
-        return;
-    };
-    let victims = Victims::with_partners(queues, qpair, cid);
-    let victim = |request: &Request| victims.has(request);
-    let fetches =
-        |request: &Request| matches!(request.stage(), Stage::AwaitingRead | Stage::Reading);
-    let is_fetching = |&id: &RequestId| {
-        let request = &queues.requests[id];
-        let partner = request.fused.partner();
-        fetches(request) || partner.is_some_and(|partner| fetches(&queues.requests[partner]))
-    };
-    // The device uses the buffer of the pair, or is about to.
-    if victims.fused.iter().any(is_fetching) {
-        let (cntlid, subsystem) = (association.controller.cntlid(), association.subsystem);
-        return subsystem.abort_done(cntlid, abort_cid, false);
-    }
-    let mut found = Vec::new();
-    let mut take = |id| found.push(id);
-    throttle::take_out(queues, io, victim, &mut take);
-    let requests = &mut queues.requests;
-    requests.take_out(&mut io.awaiting_buffer, victim, &mut take);
-    io.shares.take_out(requests, victim, &mut take);
-    let reads = &mut queues.qpairs[qpair].awaiting_read;
-    requests.take_out(reads, victim, &mut take);
-    take_from_backend(queues, io, &victims)
-        .into_iter()
-        .for_each(take);
-    let aborted = !found.is_empty();
-    let abort = Abort {
-        tag: 0,
-        subsystem: association.subsystem,
-        cntlid: association.controller.cntlid(),
-        abort_cid,
-        until: now.at + ABORT_TIMEOUT,
-    };
-    if !aborted && let Some(tag) = stop_in_backend(queues, io, &victims) {
-        return io.aborts.add(Abort { tag, ..abort });
-    }
-    for id in found {
-        ordering::leave_at(queues, io, id);
-        let partner = queues.requests[id].fused.partner();
-        let named = partner.filter(|partner| victims.fused.contains(partner));
-        let id = named.unwrap_or(id);
-        respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
-    }
-    abort.answer(aborted);
-}
-
-struct Victims {
-    qpair: QpairId,
-    cid: u16,
-    /// Fused commands with the CID.
-    fused: Vec<RequestId>,
-}
-
-impl Victims {
-    fn with_partners(queues: &Queues, qpair: QpairId, cid: u16) -> Self {
-        let requests = &queues.requests;
-        let is_one = |&id: &RequestId| requests[id].cid() == cid && requests[id].is_fused();
-        let fused = requests.of_qpair(qpair).filter(is_one).collect();
-        Self { qpair, cid, fused }
-    }
-
-    fn has(&self, request: &Request) -> bool {
-        let is_partner = |partner| self.fused.contains(&partner);
-        request.qpair == self.qpair
-            && (request.cid() == self.cid || request.fused.partner().is_some_and(is_partner))
-    }
-}
-
-fn take_from_backend(queues: &mut Queues, io: &mut Io, victims: &Victims) -> Vec<RequestId> {
-    let victim = |request: &Request| victims.has(request);
-    let mut found = Vec::new();
-    io.retries
-        .take_out(&mut queues.requests, victim, |id| found.push(id));
-    io.older
-        .take_out(&mut queues.requests, victim, |id| found.push(id));
-    io.disks
-        .take_waiting(&mut queues.requests, victim, |id| found.push(id));
-    found
-}
-
-fn stop_in_backend(queues: &mut Queues, io: &mut Io, victims: &Victims) -> Option<u64> {
-    let requests = &mut queues.requests;
-    let id = requests.of_qpair(victims.qpair).find(|&id| {
-        let request = &requests[id];
-        request.stage() == Stage::InBackend && victims.has(request)
-    })?;
-    io.stop_block(&mut requests[id], id);
-    Some(requests.work_id(id, WorkKind::Block))
-}
-
-impl Io {
-    fn stop_block(&mut self, request: &mut Request, id: RequestId) {
-        let tag = request.work_id(id, WorkKind::Block);
-        let block = request.block.as_mut();
-        block.expect("block I/O is planned").stop();
-        self.ring.cancel(tag);
-    }
 }

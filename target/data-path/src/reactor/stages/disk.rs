@@ -256,7 +256,7 @@ pub(in crate::reactor) fn step_ended(
     }
     let (backend, file) = (io.disks[disk].backend(), io.disks[disk].file);
     let progress = backend.resume(block, result, &mut io.ring, file, tag);
-    let stopped = block.is_stopped();
+    let (stopped, by_cancel) = (block.is_stopped(), block.is_cancelled());
     let result = match progress {
         // An abort also ends a Copy between its steps.
         Progress::Done(Ok(())) if stopped && copying::is_unfinished(request) => {
@@ -277,7 +277,7 @@ pub(in crate::reactor) fn step_ended(
     let cancelled = stopped && result == Err(Errno(libc::ECANCELED));
     if !is_open {
         sent::abandon(queues, io, id);
-    } else if cancelled && io.aborts.has(tag) {
+    } else if cancelled && (by_cancel || io.aborts.has(tag)) {
         ordering::leave_at(queues, io, id);
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
     } else {

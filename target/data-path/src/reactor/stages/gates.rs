@@ -16,6 +16,7 @@
 //! the token buckets of rate limits ([`crate::limits`]), but not those of payers.
 
 use nvme_proto::controller::AuthenticationRequest;
+use nvme_proto::io::Cancel;
 use nvme_proto::reservation;
 
 use super::{budget, buffers, disk, fetch, respond, throttle};
@@ -40,8 +41,9 @@ pub(in crate::reactor) fn resume(
             Stop::NotIo => return budget::enter(queues, io, now, id),
             Stop::Refused(status) => {
                 let sqe = &queues.requests[id].sqe;
-                let is_later =
-                    AuthenticationRequest::is_one(sqe) || reservation::Request::is_one(sqe);
+                let is_later = AuthenticationRequest::is_one(sqe)
+                    || reservation::Request::is_one(sqe)
+                    || Cancel::is_one(sqe);
                 return match is_later {
                     true => budget::enter(queues, io, now, id),
                     false => respond::fail(queues, io, now, id, status),

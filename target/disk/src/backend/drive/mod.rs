@@ -218,7 +218,7 @@ impl Drive {
         tag: u64,
     ) -> Progress {
         let (_, rest) = io.rest();
-        if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
+        if io.is_stopped() && (rest > 0 || io.op == BlockOp::Flush) {
             return Progress::Done(Err(Errno(libc::ECANCELED)));
         }
         if rest == 0 && io.op != BlockOp::Flush {
@@ -303,7 +303,7 @@ impl Drive {
         };
         match result {
             // The kernel cancels commands when it resets the drive.
-            Err(libc::EINTR | libc::EAGAIN) if io.stopped => {}
+            Err(libc::EINTR | libc::EAGAIN) if io.is_stopped() => {}
             Err(libc::EINTR | libc::EAGAIN) if io.tries < TRIES_MAX => {
                 io.tries += 1;
                 return Progress::Later;
