@@ -7,6 +7,7 @@ mod bindings;
 mod cache;
 mod compiled;
 mod fuzz;
+mod hardware;
 mod loom;
 mod miri;
 mod msrv;
@@ -50,6 +51,8 @@ enum Chore {
     Dependencies,
     /// Search for input that breaks a parser or a state machine, with libFuzzer
     Fuzz(fuzz::Args),
+    /// Measure Cairn and nvmet between two ports of RDMA adapters, and write a report
+    Hardware(hardware::Args),
     /// Try every interleaving of threads at a mailbox and at the loopback provider
     Loom,
     /// Run tests of memory, packets and capsules under Miri, which finds undefined behaviour
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Chore::Compiled(args) => compiled::run(&args),
         Chore::Dependencies => test::check_dependencies(),
         Chore::Fuzz(args) => fuzz::run(&args),
+        Chore::Hardware(args) => hardware::run(&args),
         Chore::Loom => loom::run(),
         Chore::Miri => miri::run(),
         Chore::Msrv => msrv::run(),
