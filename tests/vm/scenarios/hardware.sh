@@ -14,18 +14,16 @@ wait_for 10 "both links" both_links_active
 state() {
     ip rule show
     ip -4 addr show
-    ip route show table all
+    ip -4 route show table all
     sysctl -a 2> /dev/null | grep -E '^net.ipv4.conf.(all|near|far)\.(rp_filter|accept_local|arp_ignore)'
 }
 state > "$OUT/before"
 
-hardware() {
-    xtask hardware --ports near,far --programs /cairn/bin --seconds 1 --rounds 1 --reconnects 3 \
-        --sizes 4k --depths 4 --out "$OUT/report" "$@"
-}
+HARDWARE=(xtask hardware --ports near,far --programs /cairn/bin --seconds 1 --rounds 1 --reconnects 3
+    --sizes 4k --depths 4)
 
 step "Every row of the report has numbers"
-hardware
+"${HARDWARE[@]}" --out "$OUT/report"
 report=$(cat "$OUT/report/report.json")
 for target in cairn nvmet; do
     for way in read write; do
@@ -46,9 +44,11 @@ restored() {
 NQN=nqn.2026-11.io.cairn:hardware
 step "The machine is as before, also after SIGKILL in the middle of a row"
 restored || { diff "$OUT/before" "$OUT/after"; fail "the machine differs"; }
-hardware --targets cairn > "$OUT/killed.log" 2>&1 &
+"${HARDWARE[@]}" --targets cairn --out "$OUT/killed" > "$OUT/killed.log" 2>&1 &
 victim=$!
 wait_for 60 "the connection" live_controllers 1
 kill -KILL "$victim"
+! restored || fail "nothing was left to restore"
 wait_for 60 "the restoration" restored
-say "ok: rules, addresses, routes and settings are those of before"
+[ ! -e "$OUT/killed/report.json" ] || fail "the command ended before it was killed"
+say "ok: restored"

@@ -1,5 +1,3 @@
-//! Faults: repeated connections, and a target killed under verified I/O.
-
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -33,7 +31,6 @@ impl Run<'_> {
         let device = connect()?;
         let mut fio = fio::command_on(&device);
         fio.args(["--rw=randwrite", "--bs=4k", "--iodepth=8", "--io_size=32m"]);
-        // The rate keeps fio running for four seconds or more.
         fio.args(["--rate_iops=2000", "--verify=crc32c", "--verify_fatal=1"]);
         fio.args(["--verify_state_save=0"]);
         let mut writer = fio

@@ -1,5 +1,3 @@
-//! Runs of fio, and the processor time that they cost.
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +22,6 @@ impl Row {
     }
 }
 
-/// Prepares fio on the part of the disk that all runs use.
 pub(super) fn command_on(device: &Path) -> Command {
     let mut fio = command("fio");
     fio.args([
@@ -43,7 +40,6 @@ pub(super) fn fill(device: &Path) -> Result<()> {
     output(fio.args(["--rw=write", "--bs=128k", "--iodepth=8"])).map(drop)
 }
 
-/// Runs a row, and returns its metrics and the bytes moved.
 pub(super) fn measure(
     row: &Row,
     seconds: u64,
@@ -83,7 +79,6 @@ struct Sample {
 
 impl Sample {
     fn parse(json: &str) -> Result<Self> {
-        // fio may print warnings before its report.
         let start = json.find('{').context("no report")?;
         let report: Value = serde_json::from_str(&json[start..])?;
         let job = &report["jobs"][0];
@@ -121,7 +116,7 @@ fn machine_ticks() -> Result<u64> {
     parse_machine(&fs::read_to_string("/proc/stat")?)
 }
 
-/// Adds the ticks of all processors in user, nice, system, irq and softirq (proc_stat(5)).
+/// Adds user, nice, system, irq and softirq (proc_stat(5)).
 fn parse_machine(stat: &str) -> Result<u64> {
     let line = stat.lines().next().context("/proc/stat is empty")?;
     let ticks: Vec<u64> = line
@@ -141,7 +136,6 @@ fn process_ticks(pid: u32) -> Result<u64> {
 
 /// Adds utime and stime, fields 14 and 15 (proc_pid_stat(5)).
 fn parse_process(stat: &str) -> Result<u64> {
-    // The name in field 2 may contain blanks and parentheses.
     let (_, fields) = stat.rsplit_once(") ").context("no name of the process")?;
     let times = fields.split(' ').skip(11).take(2);
     Ok(times.map(str::parse::<u64>).sum::<Result<u64, _>>()?)

@@ -1,5 +1,4 @@
-//! `cargo xtask hardware`: measures Cairn and nvmet over a cable between two RDMA ports of one
-//! machine, and writes a report (docs/roce/adapters.md).
+//! `cargo xtask hardware`: measurements of Cairn and nvmet (docs/roce/adapters.md).
 
 mod faults;
 mod fio;
@@ -25,13 +24,13 @@ use undo::Undo;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Network interfaces of the host's and of the target's RDMA port, joined by a cable
+    /// Network interfaces of the host's and the target's RDMA port
     #[arg(long, value_name = "A,B", value_delimiter = ',', required = true)]
     ports: Vec<String>,
     /// Block device to export, whose first 64 MiB are overwritten [default: memory, by null_blk]
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
-    /// Targets, in the order of their turns
+    /// Targets
     #[arg(long, value_delimiter = ',', default_value = "cairn,nvmet")]
     targets: Vec<Kind>,
     /// Bytes of an I/O

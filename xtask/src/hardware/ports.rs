@@ -1,6 +1,5 @@
-//! Two ports in one network namespace, with rules that send local traffic over the cable.
-//!
-//! nvme-rdma and nvmet-rdma work only in the initial network namespace, thus both ports stay there.
+//! Both ports stay in the initial network namespace, because nvme-rdma and nvmet-rdma use no other.
+//! Rules send local traffic over the cable.
 
 use std::fs;
 use std::path::Path;
@@ -83,7 +82,6 @@ impl Ports {
         )
     }
 
-    /// Returns the output of doctor, and shows it if doctor found a problem.
     pub(super) fn doctor(&self, program: &Path) -> Result<String> {
         let output = command(&program.to_string_lossy())
             .args(["doctor", "--address", HOST, "--address", TARGET])
@@ -108,7 +106,7 @@ impl Ports {
         };
         let counters = format!("/sys/class/infiniband/{}/ports/1/counters", self.far_device);
         let statistics = format!("/sys/class/net/{}/statistics", self.far);
-        // RDMA devices count words of four bytes.
+        // Words of four bytes.
         4 * sum(&counters, ["port_xmit_data", "port_rcv_data"])
             + sum(&statistics, ["tx_bytes", "rx_bytes"])
     }
@@ -117,7 +115,6 @@ impl Ports {
 fn loosen_filters(netdevs: &[&str], undo: &mut Undo) -> Result<()> {
     let mut keys = vec![("net.ipv4.conf.all.rp_filter".to_owned(), 0)];
     for netdev in netdevs {
-        // A dot in a name separates folders for sysctl, unless it is written as a slash.
         let netdev = netdev.replace('.', "/");
         for (name, value) in [("accept_local", 1), ("rp_filter", 0), ("arp_ignore", 1)] {
             keys.push((format!("net.ipv4.conf.{netdev}.{name}"), value));
@@ -131,7 +128,7 @@ fn loosen_filters(netdevs: &[&str], undo: &mut Undo) -> Result<()> {
     Ok(())
 }
 
-/// Commands that send packets between both addresses over the cable, and commands that undo them.
+/// Pairs of commands: a step and its reversal.
 fn steps(near: &str, far: &str) -> Vec<(String, String)> {
     let mut steps = Vec::new();
     for (address, netdev) in [(TARGET, far), (HOST, near)] {
@@ -147,8 +144,8 @@ fn steps(near: &str, far: &str) -> Vec<(String, String)> {
             format!("ip route flush table {table}"),
         ));
     }
-    // Rules 1 and 2 are for sent packets. The connection manager accepts a request only if it
-    // arrived on the interface of the route back, which rules 3 and 4 give.
+    // Rules 3 and 4 are for the connection manager, which compares the interface of a request with
+    // that of the route back.
     for (preference, rule) in [
         format!("iif lo to {TARGET} lookup {HOST_TABLE}"),
         format!("iif lo to {HOST} lookup {TARGET_TABLE}"),
@@ -173,7 +170,6 @@ fn steps(near: &str, far: &str) -> Vec<(String, String)> {
     steps
 }
 
-/// Parses the output of `rdma link show`.
 fn device_of(links: &str, netdev: &str) -> Option<String> {
     let line = links
         .lines()

@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 
 use crate::results::{Metric, Results, bars, markdown};
 
-/// Writes report.json, report.md and report.svg.
 pub(super) fn write(results: &Results, folder: &Path) -> Result<()> {
     let json = serde_json::to_string_pretty(results)? + "\n";
     for (name, text) in [("report.json", json), ("report.md", markdown(results))] {

@@ -1,5 +1,3 @@
-//! Targets and their disk: one target at a time serves the disk.
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -55,7 +53,6 @@ impl Disk {
              cat index"
         ))
         .context("cannot make a disk of memory by null_blk: name another by --disk")?;
-        // Newer kernels name the device after its folder.
         let named = PathBuf::from("/dev/cairn_hardware");
         let numbered = PathBuf::from(format!("/dev/nullb{}", index.trim()));
         wait_until(START, "the disk of null_blk", || {
@@ -65,7 +62,6 @@ impl Disk {
     }
 }
 
-/// A running target. nvmet has no process.
 pub(super) struct Target {
     kind: Kind,
     process: Option<Child>,
@@ -115,7 +111,6 @@ impl Target {
     }
 }
 
-/// Starts cairn-target, which the kernel kills when this process ends.
 fn start_cairn(program: &Path, disk: &Disk, out: &Path) -> Result<Child> {
     let log = out.join("cairn-target.log");
     let stdout = out.join("cairn-target.stdout");
@@ -165,7 +160,6 @@ fn close_nvmet() -> String {
     )
 }
 
-/// Connects the kernel's host, and returns the block device of the namespace.
 pub(super) fn connect() -> Result<PathBuf> {
     sh(&format!(
         "modprobe nvme-rdma; nvme connect -t rdma -a {TARGET} -s {PORT} -n {NQN} --reconnect-delay=1 --ctrl-loss-tmo=120"
@@ -189,7 +183,6 @@ fn device() -> Option<PathBuf> {
         let name = disk.file_name().into_string().ok()?;
         let nqn = fs::read_to_string(disk.path().join("device/subsysnqn")).ok()?;
         let device = Path::new("/dev").join(&name);
-        // Names such as nvme0c1n1 are single paths to nvme0n1.
         let is_path = name.strip_prefix("nvme")?.contains('c');
         (nqn.trim() == NQN && !is_path && device.exists()).then_some(device)
     })

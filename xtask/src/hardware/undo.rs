@@ -1,5 +1,3 @@
-//! Restoration of the machine, by a shell that outlives this process.
-
 use std::io::Write;
 use std::process::{Child, Stdio};
 
@@ -7,8 +5,7 @@ use anyhow::{Context, Result};
 
 use crate::vm::process::{command, output};
 
-/// Executes the lines of its input in reverse order at the end of the input, thus also after
-/// SIGKILL of this process.
+/// Executes its input in reverse order when the input ends, also by SIGKILL of this process.
 const RESTORER: &str = r#"script=
 while IFS= read -r line; do script="( $line ) > /dev/null 2>&1
 $script"; done
@@ -26,7 +23,7 @@ impl Undo {
         Ok(Self(restorer))
     }
 
-    /// Adds a shell command on one line. It must also be safe if the step that follows never ran.
+    /// Adds a line of shell, called before the step that it reverts.
     pub(super) fn by(&mut self, line: &str) -> Result<()> {
         let pipe = self
             .0
