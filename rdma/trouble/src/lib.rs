@@ -95,6 +95,22 @@ impl Next {
 }
 
 impl Trouble {
+    const fn new(
+        code: u16,
+        name: &'static str,
+        what: &'static str,
+        causes: &'static [&'static str],
+        next: Next,
+    ) -> Self {
+        Self {
+            code,
+            name,
+            what,
+            causes,
+            next,
+        }
+    }
+
     /// Returns one log line: meaning, causes and next command.
     #[must_use]
     pub fn line(&self, caller: Caller, peer: impl fmt::Display) -> String {

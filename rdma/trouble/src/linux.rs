@@ -29,25 +29,9 @@ const NOTHING: Next = Next::Own {
     target: "nothing, if the host writes next: Successfully reconnected",
 };
 
-const fn line(
-    code: u16,
-    name: &'static str,
-    what: &'static str,
-    causes: &'static [&'static str],
-    next: Next,
-) -> Trouble {
-    Trouble {
-        code,
-        name,
-        what,
-        causes,
-        next,
-    }
-}
-
 /// Explanations of log lines. The name is the fixed part of the line.
 pub const LINUX_LINES: [Trouble; 41] = [
-    line(
+    Trouble::new(
         1,
         "rdma connection establishment failed",
         "the RDMA connection of a queue did not come about; the number in parentheses says why",
@@ -57,7 +41,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
         ],
         PATH,
     ),
-    line(
+    Trouble::new(
         2,
         "failed to connect socket",
         "NVMe/TCP could not connect; this is not RDMA",
@@ -67,14 +51,14 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "at the host: nvme connect -t rdma",
         },
     ),
-    line(
+    Trouble::new(
         3,
         "Connect rejected",
         "the target's machine refused the RDMA connection, with a reason",
         &["the status in the line, which is explained beside this entry"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         4,
         "Connect Invalid Data Parameter",
         "the target does not accept a name or ID in Connect; the name is in the same line",
@@ -88,7 +72,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET subsystem list",
         },
     ),
-    line(
+    Trouble::new(
         5,
         "Connect Invalid SQE Parameter",
         "the target does not accept a number in Connect; qid means a queue that it does not have",
@@ -98,7 +82,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "io_queues and queue_depth of [target]",
         },
     ),
-    line(
+    Trouble::new(
         6,
         "is not allowed, hostnqn",
         "the subsystem does not permit this host (Connect Invalid Host)",
@@ -108,7 +92,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET status: it has the command that admits the host",
         },
     ),
-    line(
+    Trouble::new(
         7,
         "controller is busy or not available",
         "the target has no controller for the host now (Connect Controller Busy)",
@@ -121,63 +105,63 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET connection list",
         },
     ),
-    line(
+    Trouble::new(
         8,
         "Connect incompatible format",
         "the target does not know this format of Connect",
         &["another generation of NVMe over Fabrics"],
         Next::OtherLog,
     ),
-    line(
+    Trouble::new(
         9,
         "Connect command failed: host path error",
         "the host gave up the queue before the target answered",
         &["the connection broke during Connect"],
         PATH,
     ),
-    line(
+    Trouble::new(
         10,
         "Connect command failed: authentication required",
         "the subsystem requires a key, and the host uses none",
         &["--dhchap-secret is missing"],
         KEYS,
     ),
-    line(
+    Trouble::new(
         11,
         "Connect command failed, error wo/DNR bit",
         "the target refused Connect with a status, in decimal, which is explained beside this entry",
         &["the status"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         12,
         "Connect command failed, errno",
         "Connect did not reach the target, or its answer did not arrive",
         &["the connection broke, or the target did not answer"],
         PATH,
     ),
-    line(
+    Trouble::new(
         13,
         "Failed reconnect attempt",
         "the host tried to connect again, in vain; it goes on until ctrl_loss_tmo",
         &["the target or the way to it is down"],
         PATH,
     ),
-    line(
+    Trouble::new(
         14,
         "Reconnecting in",
         "the connection was lost, and the host pauses for reconnect_delay",
         &["the target was restarted, or the network failed: earlier lines say which"],
         NOTHING,
     ),
-    line(
+    Trouble::new(
         15,
         "Successfully reconnected",
         "the host is connected again, and repeats its commands",
         &["the fault is over"],
         NOTHING,
     ),
-    line(
+    Trouble::new(
         16,
         "starting error recovery",
         "the host drops its connection and begins to connect again",
@@ -186,7 +170,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
         ],
         TARGET,
     ),
-    line(
+    Trouble::new(
         17,
         "Removing controller",
         "ctrl_loss_tmo is over: the host gave up this controller, and its disk goes if no path is left",
@@ -196,7 +180,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "at the host: nvme connect ... --ctrl-loss-tmo=-1",
         },
     ),
-    line(
+    Trouble::new(
         18,
         "QID %d timeout",
         "a command was not answered within nvme_core.io_timeout (30 s)",
@@ -210,56 +194,56 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET status, and TARGET limit list",
         },
     ),
-    line(
+    Trouble::new(
         19,
         "keep-alive failed",
         "Keep Alive was not answered, or not sent",
         &["the target stopped, or the network failed"],
         PATH,
     ),
-    line(
+    Trouble::new(
         20,
         "failed nvme_keep_alive_end_io error",
         "Keep Alive was not answered",
         &["the target stopped, or the network failed"],
         PATH,
     ),
-    line(
+    Trouble::new(
         21,
         "disconnect received - connection closed",
         "the target ended the connection",
         &["the target was restarted or drained, the host was removed, or KATO was over there"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         22,
         "CM error event",
         "connection management could not resolve or reach the target",
         &["the address is wrong, no interface leads there, or the target does not answer"],
         PATH,
     ),
-    line(
+    Trouble::new(
         23,
         "Unexpected RDMA CM event",
         "connection management reported an event out of order",
         &["the adapter or the connection changed while connecting"],
         PATH,
     ),
-    line(
+    Trouble::new(
         24,
         "QP event",
         "the adapter reported an error of the queue pair",
         &["the peer broke the connection, or the adapter failed"],
         Next::KernelLog,
     ),
-    line(
+    Trouble::new(
         25,
         "for CQE 0x",
         "an RDMA operation failed, with a status that is explained beside this entry",
         &["the status"],
         PATH,
     ),
-    line(
+    Trouble::new(
         26,
         "Bogus remote invalidation",
         "the target invalidated a memory key that the host did not give",
@@ -272,14 +256,14 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "send_with_invalidate = \"never\" in [target], then a restart",
         },
     ),
-    line(
+    Trouble::new(
         27,
         "no handler found for transport",
         "the module of the transport is not loaded",
         &["nvme-rdma is missing"],
         MODULE,
     ),
-    line(
+    Trouble::new(
         28,
         "no usable path",
         "every path to the namespace is down: I/O waits",
@@ -289,7 +273,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET listener list: column ANA, and DRAINED",
         },
     ),
-    line(
+    Trouble::new(
         29,
         "ANATT timeout",
         "a path was in ANA state change for longer than ANATT",
@@ -299,7 +283,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET listener set ADDR --ana optimized",
         },
     ),
-    line(
+    Trouble::new(
         30,
         "identifiers changed for nsid",
         "the namespace has another UUID or NGUID than before: Linux drops it",
@@ -309,7 +293,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET namespace list",
         },
     ),
-    line(
+    Trouble::new(
         31,
         "duplicate IDs in subsystem for nsid",
         "two namespaces have one UUID or NGUID",
@@ -319,7 +303,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET namespace list: give one of them another uuid",
         },
     ),
-    line(
+    Trouble::new(
         32,
         "authentication failed",
         "DH-HMAC-CHAP failed",
@@ -329,35 +313,35 @@ pub const LINUX_LINES: [Trouble; 41] = [
         ],
         KEYS,
     ),
-    line(
+    Trouble::new(
         33,
         "controller authentication failed",
         "the target could not prove who it is",
         &["the controller's key (dhchap_ctrl_key, --dhchap-ctrl-secret) differs"],
         KEYS,
     ),
-    line(
+    Trouble::new(
         34,
         "failed to connect queue",
         "Connect of a queue failed; ret is a status in decimal, or a negative error number",
         &["the status or the number, which is explained beside this entry"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         35,
         "rdma_resolve_addr failed",
         "the host found no RDMA device for the target's address",
         &["no route leads there, or none over an interface with an RDMA device"],
         PATH,
     ),
-    line(
+    Trouble::new(
         36,
         "rdma_resolve_route failed",
         "the host found no RDMA route to the target",
         &["the RDMA device went away, or its port is down"],
         PATH,
     ),
-    line(
+    Trouble::new(
         37,
         "no available path - failing I/O",
         "no path to the namespace is left or comes back: I/O fails",
@@ -367,14 +351,14 @@ pub const LINUX_LINES: [Trouble; 41] = [
             target: "TARGET status, and TARGET listener list",
         },
     ),
-    line(
+    Trouble::new(
         38,
         "Device not ready; aborting",
         "the controller did not become ready, or did not shut down, within CAP.TO",
         &["CSTS=0x1: it is still enabled or ready; the target was busy, or its answers were lost"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         39,
         "I/O error, dev nvme",
         "the block layer failed a command for good; file systems and programs see EIO",
@@ -384,7 +368,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
         ],
         TARGET,
     ),
-    line(
+    Trouble::new(
         40,
         "failed to write to nvme-fabrics device",
         "nvme connect could not add a controller; the kernel's log has the reason",
@@ -394,7 +378,7 @@ pub const LINUX_LINES: [Trouble; 41] = [
         ],
         KERNEL_LOG,
     ),
-    line(
+    Trouble::new(
         41,
         "Failed to write to /dev/nvme-fabrics",
         "the kernel refused what nvme connect wrote; its log has the reason",
@@ -408,42 +392,42 @@ pub const LINUX_LINES: [Trouble; 41] = [
 
 /// Explanations of Linux's error numbers in log lines.
 pub const LINUX_ERRORS: [Trouble; 20] = [
-    line(
+    Trouble::new(
         5,
         "EIO",
         "input or output failed",
         &["the connection or the disk failed"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         11,
         "EAGAIN",
         "a resource is missing for a moment",
         &["try again"],
         NOTHING,
     ),
-    line(
+    Trouble::new(
         12,
         "ENOMEM",
         "no memory, or none that may be locked",
         &["the limit on locked memory, or queues too long for the adapter"],
         Next::Here,
     ),
-    line(
+    Trouble::new(
         13,
         "EACCES",
         "not permitted",
         &["an access right, or a key that the target refused"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         16,
         "EBUSY",
         "in use",
         &["another connection or program has it"],
         TARGET,
     ),
-    line(
+    Trouble::new(
         17,
         "EEXIST",
         "it exists already",
@@ -453,49 +437,49 @@ pub const LINUX_ERRORS: [Trouble; 20] = [
             target: "nvme list-subsys at the host",
         },
     ),
-    line(
+    Trouble::new(
         19,
         "ENODEV",
         "no such device",
         &["no RDMA device has the address, or it was removed"],
         Next::Here,
     ),
-    line(
+    Trouble::new(
         22,
         "EINVAL",
         "an argument is wrong",
         &["an option of nvme connect, or a value in the target's answer"],
         OPTIONS,
     ),
-    line(
+    Trouble::new(
         95,
         "EOPNOTSUPP",
         "not supported",
         &["the target lacks something that the host requires"],
         Next::OtherLog,
     ),
-    line(
+    Trouble::new(
         99,
         "EADDRNOTAVAIL",
         "the address is not on this machine",
         &["--host-traddr is not an address of this host"],
         Next::Here,
     ),
-    line(
+    Trouble::new(
         101,
         "ENETUNREACH",
         "no route to the network",
         &["no interface leads to the address"],
         PATH,
     ),
-    line(
+    Trouble::new(
         103,
         "ECONNABORTED",
         "the connection was given up here",
         &["the host was asked to disconnect"],
         NOTHING,
     ),
-    line(
+    Trouble::new(
         104,
         "ECONNRESET",
         "the other end refused or broke the connection",
@@ -505,7 +489,7 @@ pub const LINUX_ERRORS: [Trouble; 20] = [
         ],
         PATH,
     ),
-    line(
+    Trouble::new(
         110,
         "ETIMEDOUT",
         "no answer in time",
@@ -515,7 +499,7 @@ pub const LINUX_ERRORS: [Trouble; 20] = [
         ],
         PATH,
     ),
-    line(
+    Trouble::new(
         111,
         "ECONNREFUSED",
         "nothing listens at the address and port",
@@ -525,14 +509,14 @@ pub const LINUX_ERRORS: [Trouble; 20] = [
         ],
         PATH,
     ),
-    line(
+    Trouble::new(
         113,
         "EHOSTUNREACH",
         "no route to the host",
         &["the machine is down, or a firewall rejects packets"],
         PATH,
     ),
-    line(
+    Trouble::new(
         114,
         "EALREADY",
         "it is under way already",
@@ -542,21 +526,21 @@ pub const LINUX_ERRORS: [Trouble; 20] = [
             target: "nvme list-subsys at the host",
         },
     ),
-    line(
+    Trouble::new(
         125,
         "ECANCELED",
         "cancelled",
         &["the host gave up the controller"],
         NOTHING,
     ),
-    line(
+    Trouble::new(
         126,
         "ENOKEY",
         "the key is missing",
         &["--dhchap-secret is missing, or its text is damaged"],
         KEYS,
     ),
-    line(
+    Trouble::new(
         129,
         "EKEYREJECTED",
         "the key was refused",

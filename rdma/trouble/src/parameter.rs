@@ -12,68 +12,52 @@ const IDENTITY: Next = Next::Own {
     target: "cat /etc/nvme/hostnqn /etc/nvme/hostid at the host",
 };
 
-const fn parameter(
-    code: u16,
-    name: &'static str,
-    what: &'static str,
-    causes: &'static [&'static str],
-    next: Next,
-) -> Trouble {
-    Trouble {
-        code,
-        name,
-        what,
-        causes,
-        next,
-    }
-}
-
 /// Explanations of the parameters that targets refuse, by byte offset. Bit 15 marks an offset in
 /// the Connect data.
 pub const CONNECT_PARAMETERS: [Trouble; 7] = [
-    parameter(
+    Trouble::new(
         42,
         "QID",
         "the target does not have the queue of this Connect",
         &["the host asks for more I/O queues than the target gives (io_queues)"],
         FEWER_QUEUES,
     ),
-    parameter(
+    Trouble::new(
         44,
         "SQSIZE",
         "the target does not accept a queue of this size",
         &["the host asks for more entries a queue than the target gives (queue_depth)"],
         FEWER_ENTRIES,
     ),
-    parameter(
+    Trouble::new(
         48,
         "KATO",
         "the target does not accept this keep alive timeout",
         &["keep_alive_tmo is too short or too long"],
         KATO,
     ),
-    parameter(
+    Trouble::new(
         IN_DATA,
         "HOSTID",
         "the host identifier is not valid",
         &["it is 0, or differs from that of the admin queue"],
         IDENTITY,
     ),
-    parameter(
+    Trouble::new(
         IN_DATA | 16,
         "CNTLID",
         "the controller is gone, or another host's",
         &["the target was restarted, or gave the host up: connect again"],
         Next::OtherLog,
     ),
-    parameter(
+    Trouble::new(
         IN_DATA | 256,
         "SUBNQN",
         "there is no such subsystem",
         &["it is misspelt, or the listener does not lead to it"],
         NAMES,
     ),
-    parameter(
+    Trouble::new(
         IN_DATA | 512,
         "HOSTNQN",
         "the host's NQN is not valid",

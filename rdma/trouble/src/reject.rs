@@ -15,23 +15,17 @@ const INFINIBAND: &[&str] =
     &["one of the ends speaks InfiniBand: RoCE's requests have no such field"];
 
 const fn bug(code: u16, name: &'static str, what: &'static str) -> Trouble {
-    Trouble {
+    Trouble::new(
         code,
         name,
         what,
-        causes: &["a bug in either end's connection manager"],
-        next: Next::Report,
-    }
+        &["a bug in either end's connection manager"],
+        Next::Report,
+    )
 }
 
 const fn alternate(code: u16, name: &'static str, what: &'static str) -> Trouble {
-    Trouble {
-        code,
-        name,
-        what,
-        causes: ALTERNATE,
-        next: Next::Report,
-    }
+    Trouble::new(code, name, what, ALTERNATE, Next::Report)
 }
 
 const fn path(
@@ -40,13 +34,7 @@ const fn path(
     what: &'static str,
     causes: &'static [&'static str],
 ) -> Trouble {
-    Trouble {
-        code,
-        name,
-        what,
-        causes,
-        next: Next::Path,
-    }
+    Trouble::new(code, name, what, causes, Next::Path)
 }
 
 /// Explanations of all specified reject reasons.

@@ -40,13 +40,7 @@ const fn status(
     causes: &'static [&'static str],
     next: Next,
 ) -> Trouble {
-    Trouble {
-        code: sct << 8 | sc,
-        name,
-        what,
-        causes,
-        next,
-    }
+    Trouble::new(sct << 8 | sc, name, what, causes, next)
 }
 
 pub(super) const DO_NOT_RETRY: Trouble = Trouble {

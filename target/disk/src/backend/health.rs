@@ -19,12 +19,13 @@ pub(super) struct Health {
     losses: AtomicU8,
     /// Whether the file was unlinked. Its data exists until the target ends.
     nameless: AtomicBool,
-    moved: AtomicBool,
-    /// Whether another file is at the path.
-    displaced: AtomicBool,
+    /// An [`AtPath`].
+    at_path: AtomicU8,
 }
 
+/// Object at the path of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum AtPath {
     Itself,
     Another,
@@ -51,11 +52,11 @@ impl Health {
     }
 
     pub(super) fn is_moved(&self) -> bool {
-        self.moved.load(Ordering::Relaxed) && !self.is_deleted()
+        self.at_path.load(Ordering::Relaxed) != AtPath::Itself as u8 && !self.is_deleted()
     }
 
     pub(super) fn is_displaced(&self) -> bool {
-        self.displaced.load(Ordering::Relaxed)
+        self.at_path.load(Ordering::Relaxed) == AtPath::Another as u8
     }
 
     pub(super) fn must_verify(&self) -> bool {
@@ -111,11 +112,9 @@ impl Health {
     }
 
     pub(super) fn see_path(&self, path: &Path, at_path: AtPath) {
-        let leads_to_it = at_path == AtPath::Itself;
-        let is_displaced = at_path == AtPath::Another;
-        self.displaced.store(is_displaced, Ordering::Relaxed);
-        let was_moved = self.moved.swap(!leads_to_it, Ordering::Relaxed);
-        if !leads_to_it && !was_moved && !self.is_deleted() {
+        let before = self.at_path.swap(at_path as u8, Ordering::Relaxed);
+        let is_new = before == AtPath::Itself as u8 && at_path != AtPath::Itself;
+        if is_new && !self.is_deleted() {
             // Cause: an administrator, once for each move.
             tracing::warn!(
                 path = %path.display(),
@@ -123,10 +122,6 @@ impl Health {
                  data; move the file back, or export it by its new path"
             );
         }
-    }
-
-    pub(super) fn size_accepted(&self) {
-        self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }
 
     pub(super) fn flushes_again(&self) {

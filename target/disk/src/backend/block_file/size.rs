@@ -65,21 +65,7 @@ impl BlockFile {
         if changed {
             health::warn_of_size(&self.path, self.block_bytes, bytes, before);
         }
-        if self.health.is_cut() {
-            self.health.size_accepted();
-            // Cause: a reload.
-            tracing::warn!(
-                path = %self.path.display(), blocks,
-                "the disk was truncated: the truncated data is lost, and reads as zeroes where \
-                 the disk has grown again"
-            );
-        }
         changed
-    }
-
-    #[cfg(test)]
-    pub(crate) fn refresh(&self) -> io::Result<bool> {
-        Ok(self.accept_size(self.measure()?))
     }
 
     pub(super) fn check_size(&self) {
