@@ -93,6 +93,19 @@ macro_rules! meaning {
     ($number:expr) => { $crate::wire::bits::Meaning::Number($number) };
 }
 
+/// Documentation of a bit with this meaning.
+macro_rules! about {
+    (supports $what:literal) => {
+        concat!("Support of ", $what, ".")
+    };
+    (reports $what:literal) => {
+        concat!("Report of ", $what, ".")
+    };
+    ($clear:literal | $set:literal) => {
+        concat!("0: ", $clear, "; 1: ", $set, ".")
+    };
+}
+
 macro_rules! bit_fields {
     (
         $(#[$meta:meta])*
@@ -117,7 +130,7 @@ macro_rules! bit_fields {
     };
 }
 
-pub(crate) use {bit_fields, meaning, part};
+pub(crate) use {about, bit_fields, meaning, part};
 
 #[cfg(test)]
 mod tests {

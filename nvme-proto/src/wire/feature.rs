@@ -66,11 +66,9 @@ bitfields! {
     /// Capabilities of a feature (DW0 of Get Features; Base, figure 195).
     pub struct SupportedCapabilities(u32);
     flags {
-        /// The value can be saved.
         saveable with_saveable = 0 ("cannot be saved" | "can be saved");
         /// The value belongs to a namespace.
         namespace_specific with_namespace_specific = 1 ("of the controller" | "of a namespace");
-        /// The value can be changed.
         changeable with_changeable = 2 ("cannot be changed" | "can be changed");
     }
 }
@@ -132,7 +130,6 @@ bitfields! {
         });
     }
     flags {
-        /// Reads of deallocated or unwritten blocks fail.
         dulbe with_dulbe = 16 ("reads of deallocated blocks succeed" | "reads of deallocated blocks fail");
     }
 }
@@ -141,7 +138,6 @@ bitfields! {
     /// Volatile Write Cache (FID 06h).
     pub struct VolatileWriteCache(u32);
     flags {
-        /// The cache is enabled.
         wce with_wce = 0 ("write cache: off" | "write cache: on");
     }
 }
@@ -185,7 +181,6 @@ bitfields! {
     /// Write Atomicity Normal (FID 0Ah).
     pub struct WriteAtomicity(u32);
     flags {
-        /// AWUN and NAWUN do not apply.
         dn with_dn = 0 ("writes within AWUN and NAWUN are atomic"
             | "writes within AWUPF and NAWUPF are atomic, larger ones need not be");
     }
@@ -199,13 +194,9 @@ bitfields! {
         smart with_smart: u8 = 0..=7;
     }
     flags {
-        /// NAN: namespace attribute notices.
         namespace_attribute with_namespace_attribute = 8 (reports "events of namespaces");
-        /// FAN: firmware activation notices.
         firmware_activation with_firmware_activation = 9 (reports "events of firmware activation");
-        /// TLN: telemetry log notices.
         telemetry with_telemetry = 10 (reports "events of the telemetry log");
-        /// ANACN: ANA change notices.
         ana_change with_ana_change = 11 (reports "events of ANA");
         /// PLEAN: predictable latency event aggregate log change notices.
         predictable_latency with_predictable_latency = 12 (reports "events of predictable latency");
@@ -213,11 +204,9 @@ bitfields! {
         lba_status with_lba_status = 13 (reports "events of LBA status");
         /// EGEAN: endurance group event aggregate log change notices.
         endurance_group with_endurance_group = 14 (reports "events of endurance groups");
-        /// NNSSN: normal subsystem shutdown.
         subsystem_shutdown with_subsystem_shutdown = 15 (reports "events of a shutdown of the NVM subsystem");
         /// CCRCN: Cross-Controller Reset completed notices (Base 2.3).
         cross_controller_reset with_cross_controller_reset = 20 (reports "events of Cross-Controller Resets");
-        /// DLPCN: discovery log change notices.
         discovery_change with_discovery_change = 31 (reports "events of a changed discovery log");
     }
     bits {

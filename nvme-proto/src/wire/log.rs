@@ -242,17 +242,11 @@ bitfields! {
         ]);
     }
     flags {
-        /// The command is supported.
         csupp with_csupp = 0 (supports "the command");
-        /// Logical blocks may change.
         lbcc with_lbcc = 1 ("logical blocks: stay" | "logical blocks: may change");
-        /// Capabilities of a namespace may change.
         ncc with_ncc = 2 ("namespace capabilities: stay" | "namespace capabilities: may change");
-        /// The set of namespaces may change.
         nic with_nic = 3 ("namespace inventory: stays" | "namespace inventory: may change");
-        /// Capabilities of the controller may change.
         ccc with_ccc = 4 ("controller capabilities: stay" | "controller capabilities: may change");
-        /// UUID selection is supported.
         uuid_selection with_uuid_selection = 19 (supports "UUID selection");
         /// CSP: the command affects one namespace.
         namespace_scope with_namespace_scope = 20 (supports "scope: namespace");

@@ -72,6 +72,7 @@ macro_rules! bitfields {
             )+)?
             $($(
                 $(#[$bmeta])*
+                $(#[doc = $crate::wire::bits::about!($($bmeaning)+)])?
                 #[must_use]
                 pub const fn $flag(self) -> bool {
                     self.0 & (1 << $bit) != 0

@@ -43,11 +43,9 @@ bitfields! {
     flags {
         /// I/O queues are physically contiguous; 1 over Fabrics.
         cqr with_cqr = 16 ("queues may be in pieces of memory" | "queues are in one piece of memory");
-        /// NVM Subsystem Reset is supported.
         nssrs with_nssrs = 36 (supports "NVM subsystem reset");
         /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO valid.
         crwms with_crwms = 59 (supports "ready with media");
-        /// CRMS.CRIMS: Controller Ready Independent of Media is supported.
         crims with_crims = 60 (supports "ready independent of media");
     }
     bits {
@@ -121,7 +119,6 @@ bitfields! {
     flags {
         /// Enables the controller. Clearing the bit resets the controller.
         en with_en = 0 ("disabled" | "enabled");
-        /// Ready independent of media.
         crime with_crime = 24 ("ready with media" | "ready independent of media");
     }
 }
@@ -149,13 +146,9 @@ bitfields! {
         shst with_shst: u8 = 2..=3 ("shutdown" ["none", "under way", "complete"]);
     }
     flags {
-        /// Ready for commands.
         rdy with_rdy = 0 ("not ready" | "ready");
-        /// Fatal error until a reset.
         cfs with_cfs = 1 ("no fatal error" | "fatal error: reset it");
-        /// The NVM subsystem was reset.
         nssro with_nssro = 4 ("no reset of the NVM subsystem" | "the NVM subsystem was reset");
-        /// Processing is paused.
         pp with_pp = 5 ("takes commands" | "processing paused");
     }
     bits {

@@ -267,9 +267,7 @@ bitfields! {
         multi_port with_multi_port = 0 ("one port" | "two or more ports");
         /// Several controllers are possible.
         multi_controller with_multi_controller = 1 ("one controller" | "two or more controllers");
-        /// The controller is an SR-IOV virtual function.
         sriov with_sriov = 2 ("not of an SR-IOV virtual function" | "of an SR-IOV virtual function");
-        /// ANA reporting is supported.
         ana with_ana = 3 (supports "Asymmetric Namespace Access Reporting");
     }
 }
@@ -278,15 +276,11 @@ bitfields! {
     /// CTRATT: controller attributes.
     pub struct Ctratt(u32);
     flags {
-        /// 128-bit host identifiers.
         host_id_128 with_host_id_128 = 0 (supports "128-bit host identifier");
         /// Any command restarts the keep alive timer.
         tbkas with_tbkas = 6 (supports "Traffic Based Keep Alive");
-        /// Namespace granularity is reported.
         namespace_granularity with_namespace_granularity = 7 (supports "namespace granularity");
-        /// UUID list.
         uuid_list with_uuid_list = 9 (supports "UUID list");
-        /// Extended LBA formats.
         elbas with_elbas = 15 (supports "extended LBA formats");
     }
     bits {
@@ -313,15 +307,11 @@ bitfields! {
     /// LPA: supported log pages.
     pub struct Lpa(u8);
     flags {
-        /// The SMART log exists per namespace.
         smart_per_namespace with_smart_per_namespace = 0 (supports "SMART log of each namespace");
-        /// Commands Supported and Effects log.
         command_effects with_command_effects = 1 (supports "Commands Supported and Effects log");
         /// NUMD and offset of Get Log Page have 32 bits.
         extended_data with_extended_data = 2 (supports "extended data of Get Log Page");
-        /// Telemetry logs.
         telemetry with_telemetry = 3 (supports "Telemetry logs");
-        /// Persistent Event log.
         persistent_event with_persistent_event = 4 (supports "Persistent Event log");
         /// Log pages 00h, 12h and 13h.
         supported_pages with_supported_pages = 5 (
@@ -337,20 +327,13 @@ bitfields! {
     /// ANACAP: ANA states reported by the controller.
     pub struct Anacap(u8);
     flags {
-        /// ANA Optimized.
         optimized with_optimized = 0 (supports "ANA Optimized state");
-        /// ANA Non-Optimized.
         non_optimized with_non_optimized = 1 (supports "ANA Non-Optimized state");
-        /// ANA Inaccessible.
         inaccessible with_inaccessible = 2 (supports "ANA Inaccessible state");
-        /// ANA Persistent Loss.
         persistent_loss with_persistent_loss = 3 (supports "ANA Persistent Loss state");
-        /// ANA Change.
         change with_change = 4 (supports "ANA Change state");
-        /// The ANAGRPID of an attached namespace does not change.
         anagrpid_static with_anagrpid_static = 6 ("ANAGRPID may change while the namespace is attached"
             | "ANAGRPID does not change while the namespace is attached");
-        /// Namespace Management may set ANAGRPID.
         anagrpid_nonzero with_anagrpid_nonzero = 7 (supports "ANAGRPID other than 0 in Namespace Management");
     }
 }
@@ -359,23 +342,14 @@ bitfields! {
     /// ONCS: optional NVM commands.
     pub struct Oncs(u16);
     flags {
-        /// Compare.
         compare with_compare = 0 (supports "Compare");
-        /// Write Uncorrectable.
         write_uncorrectable with_write_uncorrectable = 1 (supports "Write Uncorrectable");
-        /// Dataset Management.
         dataset_management with_dataset_management = 2 (supports "Dataset Management");
-        /// Write Zeroes.
         write_zeroes with_write_zeroes = 3 (supports "Write Zeroes");
-        /// Fields Save (Set Features) and Select (Get Features).
         save_select with_save_select = 4 (supports "Save and Select of features");
-        /// Reservations.
         reservations with_reservations = 5 (supports "reservations");
-        /// Timestamp feature.
         timestamp with_timestamp = 6 (supports "Timestamp");
-        /// Verify.
         verify with_verify = 7 (supports "Verify");
-        /// Copy.
         copy with_copy = 8 (supports "Copy");
     }
 }
@@ -390,7 +364,6 @@ bitfields! {
         ]);
     }
     flags {
-        /// A volatile write cache is present.
         present with_present = 0 ("no volatile write cache" | "a volatile write cache");
     }
 }
@@ -410,13 +383,10 @@ bitfields! {
         supported with_supported: u8 = 0..=1 ("SGLs" ["not supported", "supported", "supported, aligned to 4 bytes"]);
     }
     flags {
-        /// Keyed SGL data block descriptors.
         keyed with_keyed = 2 (supports "Keyed SGL Data Block descriptor");
-        /// SGL bit bucket descriptors.
         bit_bucket with_bit_bucket = 16 (supports "SGL Bit Bucket descriptor");
         /// Data block descriptors with an offset, for in-capsule data.
         in_capsule_offset with_in_capsule_offset = 20 (supports "addresses that are offsets (in-capsule data)");
-        /// Transport SGL data block descriptors.
         transport with_transport = 21 (supports "Transport SGL Data Block descriptor");
     }
     bits {

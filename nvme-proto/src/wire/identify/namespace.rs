@@ -144,13 +144,10 @@ bitfields! {
     flags {
         /// Thin provisioning: NCAP may be less than NSZE.
         thinp with_thinp = 0 (supports "thin provisioning");
-        /// NAWUN, NAWUPF and NACWU apply to the namespace.
         nsabp with_nsabp = 1 ("atomicity is the controller's" | "NAWUN, NAWUPF and NACWU are the namespace's");
         /// With DULBE, reads of deallocated blocks fail.
         dae with_dae = 2 (supports "errors for deallocated blocks");
-        /// NGUID and EUI64 are never reused.
         uidreuse with_uidreuse = 3 ("NGUID and EUI64 may be used again" | "NGUID and EUI64 are never used again");
-        /// NPWG, NPWA, NPDG, NPDA and NOWS are valid.
         optperf with_optperf = 4 (supports "NPWG, NPWA, NPDG, NPDA and NOWS");
     }
 }
@@ -163,9 +160,7 @@ bitfields! {
         read with_read: u8 = 0..=2 ("deallocated blocks read as" ["not reported", "00h", "FFh"]);
     }
     flags {
-        /// Write Zeroes can deallocate (DEAC).
         write_zeroes_deallocate with_write_zeroes_deallocate = 3 (supports "the Deallocate bit of Write Zeroes");
-        /// The guard of a deallocated block is the CRC of the value read.
         guard_crc with_guard_crc = 4 ("guard of deallocated blocks: FFFFh"
             | "guard of deallocated blocks: the CRC of their data");
     }
