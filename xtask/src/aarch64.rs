@@ -10,9 +10,10 @@ use crate::test::step::Step;
 use crate::vm::host;
 
 const PLATFORM: &str = "aarch64-unknown-linux-gnu";
-const PROGRAMS: [(&str, &str); 2] = [
+const PROGRAMS: [(&str, &str); 3] = [
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("qemu-aarch64", "qemu-user"),
+    ("/usr/aarch64-linux-gnu/lib/crti.o", "libc6-dev-arm64-cross"),
 ];
 
 pub(crate) fn run() -> Result<ExitCode> {

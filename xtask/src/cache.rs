@@ -1,9 +1,11 @@
 //! Cache of tools that xtask builds, shared by all clones.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
 
 pub(crate) fn folder() -> Result<PathBuf> {
     let user_cache = || {
@@ -38,6 +40,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     } = tool;
     let root = folder()?.join(format!("tools/{name}-{version}"));
     let program = root.join("bin").join(name);
+    let _lock = lock(&root)?;
     if succeeds(Command::new(&program).arg("--version")) {
         return Ok(program);
     }
@@ -63,11 +66,21 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
         // the tool.
         .current_dir(Path::new("/"));
     let installed = cairn_skips::probe(&mut install);
-    let _ = std::fs::remove_dir_all(&building);
+    let _ = fs::remove_dir_all(&building);
     match installed {
         Ok(_) => Ok(program),
         Err(reason) => bail!("{name} cannot be installed: {reason}"),
     }
+}
+
+/// Waits for another run that installs the same tool.
+fn lock(root: &Path) -> Result<File> {
+    fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
+    let path = root.join(".lock");
+    let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    flock(&file, FlockOperation::LockExclusive)
+        .with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
 }
 
 /// Downloads a Debian package and unpacks one path of it below `root`. The package is not
