@@ -267,14 +267,12 @@ impl Namespace {
                     self.backing
                 )))
             }
-            Some((Err(error), file)) => {
-                // Cause: the state directory.
-                tracing::warn!(
-                    file = %file.path().display(), %error,
-                    "cannot read the size that a disk had: a loss is not found"
-                );
-                Ok(())
-            }
+            Some((Err(error), file)) => Err(OpenError::new(format!(
+                "cannot read the size that {} had, {}: {error}: restore the file from a backup, or \
+                 remove it if the disk has its size",
+                self.backing,
+                file.path().display()
+            ))),
             Some((Ok(None), _)) | None => Ok(()),
         }
     }

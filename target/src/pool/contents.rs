@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{BlockSize, ControlSettings, LeftOut, Pool, PooledFile};
+use cairn_config::{BlockSize, LeftOut, Pool, PooledFile};
 use cairn_disk::{AdmittedPath, FoundPath};
 use rustix::fs::{Access, AtFlags, CWD};
 
@@ -16,7 +16,7 @@ use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
 use crate::files;
-use crate::server::admit;
+use crate::server::DiskRules;
 
 const SETTLED_S: i64 = 2;
 
@@ -68,19 +68,15 @@ enum FileState {
 }
 
 impl Memory {
-    pub(super) fn examine(
-        &mut self,
-        control: &ControlSettings,
-        pool: &Pool,
-        keep: bool,
-    ) -> Contents {
+    pub(super) fn examine(&mut self, rules: &DiskRules, pool: &Pool, keep: bool) -> Contents {
         let folder = &pool.folder;
-        let examined = find(control, folder).and_then(|found| {
+        let examined = find(rules, folder).and_then(|found| {
             // This path leads to the same directory in all steps, even if a symbolic link changes.
             let through = found.through();
             let listing = scan(&through);
-            let listing =
+            let mut listing =
                 listing.map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;
+            listing.ignore(&rules.own().places());
             let table = Table::read(&through);
             let table = table.map_err(|error| (false, explain_table(folder, &error)))?;
             Ok(self.take((pool, &through), listing, table, keep))
@@ -245,10 +241,12 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
 }
 
 /// Looks up the directory. The flag of an error is true if the directory must be treated as empty.
-fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
+fn find(rules: &DiskRules, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;
-    admit(control, found).map_err(|error| (true, error.to_string()))
+    rules
+        .admit_folder(found)
+        .map_err(|error| (true, error.to_string()))
 }
 
 fn is_writable(folder: &Path) -> bool {

@@ -14,11 +14,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cairn_config::{Backing, Config, ControlSettings, FileId, LeftOut, Namespace, Pool};
+use cairn_config::{Backing, Config, FileId, LeftOut, Namespace, Pool};
 use cairn_disk::{disks_max, where_to_look};
 use tokio::sync::Notify;
 
 use crate::panics::{Part, confine_part};
+use crate::server::DiskRules;
 pub(crate) use contents::check_folder;
 use contents::{Contents, Memory, Shown};
 
@@ -56,9 +57,10 @@ impl Pools {
         let all = config.subsystems.iter().flat_map(|one| &one.pools);
         let folders: HashSet<&PathBuf> = all.clone().map(|pool| &pool.folder).collect();
         slots.retain(|folder, _| folders.contains(folder));
+        let rules = DiskRules::of(config);
         for pool in all {
             let slot = slots.entry(pool.folder.clone()).or_default();
-            slot.begin(&config.control, pool, keep, &self.0);
+            slot.begin(&rules, pool, keep, &self.0);
         }
         let mut room = room(config);
         for subsystem in &mut config.subsystems {
@@ -107,7 +109,7 @@ fn room(config: &Config) -> usize {
 }
 
 impl Slot {
-    fn begin(&mut self, control: &ControlSettings, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
+    fn begin(&mut self, rules: &DiskRules, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
         if let Some(away) = &self.away {
             match away.back.try_recv() {
                 Err(TryRecvError::Empty) => return,
@@ -118,9 +120,9 @@ impl Slot {
         let (out, back) = sync_channel(1);
         let since = Instant::now();
         let memory = std::mem::take(&mut self.memory);
-        let (control, pool) = (control.clone(), pool.clone());
+        let (rules, pool) = (rules.clone(), pool.clone());
         let shared = Arc::clone(shared);
-        let job = move || run(memory, (&control, &pool), keep, since, &out, &shared);
+        let job = move || run(memory, (&rules, &pool), keep, since, &out, &shared);
         let thread = std::thread::Builder::new().name("directory".into());
         match thread.spawn(job) {
             Ok(_) => self.away = Some(Away { since, back }),
@@ -198,14 +200,14 @@ impl Slot {
 
 fn run(
     mut memory: Memory,
-    (control, pool): (&ControlSettings, &Pool),
+    (rules, pool): (&DiskRules, &Pool),
     keep: bool,
     since: Instant,
     out: &SyncSender<(Memory, Contents)>,
     shared: &Shared,
 ) {
     let result = confine_part(Part::Open, move || {
-        let contents = memory.examine(control, pool, keep);
+        let contents = memory.examine(rules, pool, keep);
         (memory, contents)
     });
     if let Some(result) = result {

@@ -1,5 +1,6 @@
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -34,6 +35,18 @@ pub(super) enum Birth {
 pub(super) struct Listing {
     pub(super) files: Vec<Found>,
     pub(super) ignored: Vec<(String, &'static str)>,
+}
+
+impl Listing {
+    /// Ignores the files at these places, each for its reason.
+    pub(super) fn ignore(&mut self, places: &HashMap<(u64, u64), &'static str>) {
+        let ignored = &mut self.ignored;
+        self.files.retain(|file| {
+            let reason = places.get(&(file.id.device, file.id.inode));
+            ignored.extend(reason.map(|reason| (file.name.clone(), *reason)));
+            reason.is_none()
+        });
+    }
 }
 
 pub(super) fn scan(folder: &Path) -> io::Result<Listing> {

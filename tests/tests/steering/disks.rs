@@ -210,8 +210,15 @@ fn the_target_exports_none_of_its_own_files() {
         File::create(at(name)).unwrap().set_len(1 << 20).unwrap();
     }
     let mut target = Steered::start_with(&format!("[audit]\nfile = {:?}\n", at("audit.json")));
+    let key = target.command(&["key", "generate"]).stdout;
+    let key = format!("{:4096}", String::from_utf8(key).unwrap().trim());
+    std::fs::write(at("key"), key).unwrap();
     let text = target.text();
-    let state = format!("[target]\nstate_directory = {:?}", at("state"));
+    let state = format!(
+        "[[key]]\nname = \"k\"\npath = {:?}\n[target]\nstate_directory = {:?}",
+        at("key"),
+        at("state")
+    );
     std::fs::write(target.config(), text.replace("[target]", &state)).unwrap();
     target.crash();
     std::os::unix::fs::symlink(target.config(), at("link")).unwrap();
@@ -220,6 +227,7 @@ fn the_target_exports_none_of_its_own_files() {
         (at("audit.json"), "its audit log"),
         (at("link"), "its configuration file"),
         (at("state/kept"), "part of its state_directory"),
+        (at("key"), "the file of a key"),
     ] {
         let error = add(path).unwrap_err().to_string();
         assert!(error.contains(role), "{error}");
@@ -227,9 +235,23 @@ fn the_target_exports_none_of_its_own_files() {
     add(at("disk")).unwrap();
 
     let text = target.text();
-    let own = text.replace("\"mem:4MiB\"", &format!("{:?}", at("audit.json")));
-    std::fs::write(target.config(), own).unwrap();
-    let check = target.command(&["check", target.config().to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&check.stderr);
-    assert!(said.contains("its audit log"), "{said}");
+    std::fs::create_dir(at("pool")).unwrap();
+    std::fs::hard_link(at("key"), at("pool/linked")).unwrap();
+    for (export, reason) in [
+        (at("audit.json").display().to_string(), "its audit log"),
+        (
+            format!("dir:{}", at("pool").display()),
+            "linked is left out: the file of a key",
+        ),
+        (
+            format!("dir:{}", at("state").display()),
+            "its state_directory",
+        ),
+    ] {
+        let own = text.replace("mem:4MiB", &export);
+        std::fs::write(target.config(), own).unwrap();
+        let check = target.command(&["check", target.config().to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&check.stderr);
+        assert!(said.contains(reason), "{said}");
+    }
 }

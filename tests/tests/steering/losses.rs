@@ -125,6 +125,15 @@ fn a_start_accepts_growth_and_no_loss() {
         (disk(&target)["state"].as_str(), problems(&target)),
         (Some("ok"), "[]".into())
     );
+    for one in fs::read_dir(&state).unwrap() {
+        let path = one.unwrap().path();
+        if path.extension().is_some_and(|end| end == "size") {
+            fs::write(path, "4194304").unwrap();
+        }
+    }
+    target.crash();
+    let shown = problems(&target);
+    assert!(shown.contains("restore the file from a backup"), "{shown}");
 }
 
 #[test]
@@ -254,4 +263,21 @@ fn hosts_that_cannot_connect_again_are_named() {
     .unwrap();
     target.done("cairn_reload", json!({}));
     assert_eq!(problems(&target), "[]");
+}
+
+#[test]
+fn a_smaller_disk_does_not_take_the_place_of_one_with_its_uuid() {
+    let (target, _) = start();
+    let uuid = disk(&target)["uuid"].clone();
+    let small = target.folder.path().join("small.img");
+    let set = |bytes| {
+        File::create(&small).unwrap().set_len(bytes).unwrap();
+        let set = json!({"nqn": NQN, "nsid": 2, "export": small, "uuid": uuid});
+        target.call("cairn_namespace_set", set)
+    };
+    let refused = set(MIB / 2).unwrap_err().to_string();
+    assert!(refused.contains("lost data"), "{refused}");
+    assert_eq!(disk(&target)["bytes"], MIB);
+    set(2 * MIB).unwrap();
+    assert_eq!(disk(&target)["bytes"], 2 * MIB);
 }

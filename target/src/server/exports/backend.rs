@@ -28,10 +28,7 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 ///
 /// # Errors
 /// The path is listed, and leads to an unlisted object.
-pub(crate) fn admit(
-    control: &ControlSettings,
-    found: FoundPath,
-) -> Result<AdmittedPath, OpenError> {
+fn admit(control: &ControlSettings, found: FoundPath) -> Result<AdmittedPath, OpenError> {
     found.admit(|found| match &control.exports {
         Some(exports) if exports.name_path(found.path()) => {
             Ok(exports.allow_path(found.path(), &found.location()?))
@@ -64,6 +61,21 @@ impl DiskRules {
             )));
         }
         admit(&self.control, found)
+    }
+
+    /// Checks the directory of a pool.
+    pub(crate) fn admit_folder(&self, found: FoundPath) -> Result<AdmittedPath, OpenError> {
+        if self.own.is_state(&found) {
+            return Err(OpenError::new(format!(
+                "the target does not export {}, its state_directory: name another directory",
+                found.path().display()
+            )));
+        }
+        admit(&self.control, found)
+    }
+
+    pub(crate) fn own(&self) -> &OwnFiles {
+        &self.own
     }
 }
 

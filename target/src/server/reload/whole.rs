@@ -132,14 +132,14 @@ fn prepare(
     })
 }
 
-/// Refuses new settings for a disk that lost data or was replaced at its path, because they would
-/// accept the loss.
+/// Refuses new settings for a disk that lost data or was replaced at its path, and a smaller disk
+/// with the same UUID, because they would accept the loss.
 fn check_loss((nqn, nsid): &Place, former: &Namespace, disk: &Namespace) -> Result<(), StartError> {
-    if former.backing != disk.backing {
-        return Ok(());
-    }
     let (before, now) = (former.bytes(), disk.bytes());
     let block_bytes = u64::from(disk.backend.geometry().block_bytes);
+    if former.backing != disk.backing && (former.uuid != disk.uuid || now + block_bytes > before) {
+        return Ok(());
+    }
     let is_file = disk.backend.file_system().is_some();
     let is_another = is_file && former.backend.place() != disk.backend.place();
     if now + block_bytes > before && !former.backend.is_cut() && !is_another {
