@@ -47,6 +47,7 @@ impl<'a> Run<'a> {
         }
         for &kind in &self.args.targets {
             self.reconnect(kind, undo)?;
+            self.kill_host(kind, undo)?;
         }
         if self.args.targets.contains(&Kind::Cairn) {
             self.kill_target(undo)?;
