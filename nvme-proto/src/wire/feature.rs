@@ -198,14 +198,14 @@ bitfields! {
         firmware_activation with_firmware_activation = 9 (reports "events of firmware activation");
         telemetry with_telemetry = 10 (reports "events of the telemetry log");
         ana_change with_ana_change = 11 (reports "events of ANA");
-        /// PLEAN: predictable latency event aggregate log change notices.
+        /// PLEAN.
         predictable_latency with_predictable_latency = 12 (reports "events of predictable latency");
-        /// LBASIN: LBA status information notices.
+        /// LBASIN.
         lba_status with_lba_status = 13 (reports "events of LBA status");
-        /// EGEAN: endurance group event aggregate log change notices.
+        /// EGEAN.
         endurance_group with_endurance_group = 14 (reports "events of endurance groups");
         subsystem_shutdown with_subsystem_shutdown = 15 (reports "events of a shutdown of the NVM subsystem");
-        /// CCRCN: Cross-Controller Reset completed notices (Base 2.3).
+        /// CCRCN (Base 2.3).
         cross_controller_reset with_cross_controller_reset = 20 (reports "events of Cross-Controller Resets");
         discovery_change with_discovery_change = 31 (reports "events of a changed discovery log");
     }

@@ -47,7 +47,6 @@ pub struct Setting {
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
-    /// Number of connection requests so far.
     pub dials: Arc<AtomicU64>,
 }
 

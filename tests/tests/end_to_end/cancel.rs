@@ -12,7 +12,6 @@ use super::isolation::{BLOCK, Bed, status_of};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Bed {
-    /// Returns the status and the immediate and deferred aborts.
     fn cancels(&mut self, host: usize, sqe: Sqe) -> (Status, [u32; 2]) {
         let ticket = self.submit(host, sqe, Data::None);
         let mut ended = None;

@@ -46,7 +46,6 @@ fn each_refusal_of_a_target_is_explained() {
     }
 }
 
-/// Returns the reject reasons of RoCE in user space.
 fn reasons() -> Vec<u16> {
     let code = include_str!("../../../rdma/roce-proto/src/wire/cm/rej.rs");
     let (_, rest) = code.split_once("pub enum RejReason {").unwrap();

@@ -54,7 +54,6 @@ impl Freezer {
         })
     }
 
-    /// Writes back the dirty data of the file system.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }

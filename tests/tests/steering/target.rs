@@ -47,7 +47,6 @@ impl Steered {
         Self::start_as("", &[], last)
     }
 
-    /// Starts a target in a network namespace that has only a loopback interface.
     pub(crate) fn start_apart(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let up = "ip link set lo up && exec \"$0\" \"$@\"";
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)

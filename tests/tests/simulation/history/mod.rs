@@ -66,7 +66,6 @@ struct Operation {
 enum Event {
     Begin(Id),
     End(Id),
-    /// The operation can no longer take effect.
     Dead(Id),
     Crash,
 }
