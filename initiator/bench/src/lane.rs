@@ -88,6 +88,7 @@ pub trait Lanes: Sync {
 
 /// Queue to a namespace with data memory for each slot. Slots have the numbers 0 to depth - 1.
 pub trait Lane {
+    /// Copies bytes to an offset of a slot.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);
 
     /// Copies bytes from offset `at` of a slot's memory into `out`.
