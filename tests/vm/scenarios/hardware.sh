@@ -34,7 +34,6 @@ for target in cairn nvmet; do
 done
 assert_json "the reconnects" '[.notes[] | select(test("^3 connects"))] | length == 2' "$report"
 assert_json "the killed target" '[.notes[] | select(test("killed under I/O"))] | length == 1' "$report"
-assert_json "the killed fio" '[.notes[] | select(test("^fio was killed"))] | length == 2' "$report"
 grep -q 'read 4k depth 4 cairn' "$OUT/report/report.svg"
 grep -qE '^\| nvmet \| [0-9]' "$OUT/report/report.md"
 

@@ -40,24 +40,6 @@ pub(super) fn fill(device: &Path) -> Result<()> {
     output(fio.args(["--rw=write", "--bs=128k", "--iodepth=8"])).map(drop)
 }
 
-/// Checksums each 4 KiB, so that any mixture of old and new blocks passes [`verify`].
-pub(super) fn fill_verified(device: &Path) -> Result<()> {
-    let mut fio = checksummed(device);
-    output(fio.args(["--rw=write", "--do_verify=0"])).map(drop)
-}
-
-pub(super) fn verify(device: &Path) -> Result<()> {
-    let mut fio = checksummed(device);
-    output(fio.args(["--rw=read", "--verify_fatal=1"])).map(drop)
-}
-
-fn checksummed(device: &Path) -> Command {
-    let mut fio = command_on(device);
-    fio.args(["--bs=128k", "--iodepth=8", "--verify=crc32c"]);
-    fio.args(["--verify_interval=4k", "--verify_state_save=0"]);
-    fio
-}
-
 pub(super) fn measure(
     row: &Row,
     seconds: u64,

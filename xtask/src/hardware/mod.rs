@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     fs::write(out.join("doctor.txt"), &doctor)?;
     let disk = Disk::open(args.disk.as_deref(), &mut undo)?;
     let results = Results::begin("Cairn on hardware", Machine::here(tree.workspace()));
-    let mut run = Run::new(args, &ports, &disk, &program, &out, results);
+    let mut run = Run::new(args, &ports, &disk, program, out.clone(), results);
     run.everything(&mut undo)?;
     let mut results = run.results;
     results.notes.insert(0, ports.describe());

@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
@@ -13,8 +13,8 @@ pub(super) struct Run<'a> {
     pub(super) args: &'a Args,
     ports: &'a Ports,
     disk: &'a Disk,
-    program: &'a Path,
-    out: &'a Path,
+    program: PathBuf,
+    out: PathBuf,
     pub(super) results: Results,
 }
 
@@ -23,8 +23,8 @@ impl<'a> Run<'a> {
         args: &'a Args,
         ports: &'a Ports,
         disk: &'a Disk,
-        program: &'a Path,
-        out: &'a Path,
+        program: PathBuf,
+        out: PathBuf,
         results: Results,
     ) -> Self {
         Self {
@@ -47,7 +47,6 @@ impl<'a> Run<'a> {
         }
         for &kind in &self.args.targets {
             self.reconnect(kind, undo)?;
-            self.kill_host(kind, undo)?;
         }
         if self.args.targets.contains(&Kind::Cairn) {
             self.kill_target(undo)?;
@@ -56,7 +55,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn start(&self, kind: Kind, undo: &mut Undo) -> Result<Target> {
-        Target::start(kind, self.program, self.disk, self.out, undo)
+        Target::start(kind, &self.program, self.disk, &self.out, undo)
     }
 
     fn take_turn(&mut self, kind: Kind, undo: &mut Undo) -> Result<()> {
