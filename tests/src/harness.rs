@@ -152,11 +152,13 @@ impl TestTarget {
         })
     }
 
+    /// Returns the provider of the target's network.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn Provider> {
         self.network.provider()
     }
 
+    /// Returns the loopback provider, if selected.
     #[must_use]
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
@@ -171,6 +173,7 @@ impl TestTarget {
         self.target.addresses()[0]
     }
 
+    /// Returns the address of the metrics server.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
@@ -216,6 +219,7 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
     }
 
+    /// Stops the target, and returns its error.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
@@ -264,6 +268,7 @@ impl Scratch {
         Self(path)
     }
 
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

@@ -32,6 +32,7 @@ pub struct Heard {
     pub qpn: u32,
     /// Packet sequence number.
     pub psn: u32,
+    /// Syndrome of the AETH, if present.
     pub syndrome: Option<Syndrome>,
     /// IP type of service (DSCP and ECN).
     pub tos: u8,
@@ -115,6 +116,7 @@ impl Stranger {
         set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, 0);
     }
 
+    /// Waits up to `wait` for a packet to a queue pair.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -149,6 +151,7 @@ impl Stranger {
         self.ask_with(qpn, &RequestData::new(0, 32, 31, 0))
     }
 
+    /// Prepares a connection request (REQ) with private data.
     pub fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
         let mut private_data = [0; 56];
         private_data[..32].copy_from_slice(data.as_bytes());

@@ -47,6 +47,7 @@ pub struct Setting {
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
+    /// Number of connection requests so far.
     pub dials: Arc<AtomicU64>,
 }
 

@@ -146,6 +146,7 @@ impl Renewing {
         self.check()
     }
 
+    /// Executes a command on each queue.
     pub fn check(&mut self) -> Result<()> {
         let [admin, io] = self.queues;
         let keep_alive = plain(&mut self.peer, command::keep_alive());
