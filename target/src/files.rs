@@ -4,6 +4,7 @@
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -91,11 +92,35 @@ pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
+/// Like [`call`], but blocks.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> io::Result<T> {
-    wait_for(call(path, job))?
+    call_here_within(TIMEOUT, path, job)
+}
+
+pub(crate) fn call_here_within<T: Send + 'static>(
+    timeout: Duration,
+    path: &Path,
+    job: impl FnOnce(&Path) -> T + Send + 'static,
+) -> io::Result<T> {
+    let entry = Entry::new(path)?;
+    let mut waiter = Waiter::of(&entry);
+    let (out, result) = sync_channel(1);
+    let place = path.to_owned();
+    start(entry, move || drop(out.send(job(&place))))?;
+    match result.recv_timeout(timeout) {
+        Ok(result) => {
+            waiter.has_result = true;
+            Ok(result)
+        }
+        Err(RecvTimeoutError::Timeout) => Err(unanswered(timeout)),
+        Err(RecvTimeoutError::Disconnected) => {
+            waiter.has_result = true;
+            Err(panicked())
+        }
+    }
 }
 
 /// Runs `job` like [`call`]. If the call is late or its caller is gone, the thread passes the
@@ -113,6 +138,28 @@ struct Waiter {
     has_result: bool,
 }
 
+impl Waiter {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            running: Arc::clone(&entry.0),
+            has_result: false,
+        }
+    }
+}
+
+fn start(entry: Entry, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let run = move || {
+        let _entry = entry;
+        confine_part(Part::Control, job);
+    };
+    std::thread::Builder::new().name("file".into()).spawn(run)?;
+    Ok(())
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a panic, which is an error in the log")
+}
+
 impl Drop for Waiter {
     fn drop(&mut self) {
         lock(&self.running).is_late = !self.has_result;
@@ -126,24 +173,17 @@ async fn call_within<T: Send + 'static>(
     undo: impl FnOnce(T) + Send + 'static,
 ) -> io::Result<T> {
     let entry = Entry::new(path)?;
-    let mut waiter = Waiter {
-        running: Arc::clone(&entry.0),
-        has_result: false,
-    };
+    let mut waiter = Waiter::of(&entry);
     let (out, mut result) = oneshot::channel();
-    let run = move || {
-        let _entry = entry;
-        confine_part(Part::Control, || {
-            if let Err(late) = out.send(job()) {
-                undo(late);
-            }
-        });
-    };
-    std::thread::Builder::new().name("file".into()).spawn(run)?;
+    start(entry, move || {
+        if let Err(late) = out.send(job()) {
+            undo(late);
+        }
+    })?;
     let ended = tokio::time::timeout(timeout, &mut result).await;
     if let Ok(result) = ended {
         waiter.has_result = true;
-        return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
+        return result.map_err(|_| panicked());
     }
     // After this close, the thread cannot send its result, and passes it to `undo`.
     result.close();

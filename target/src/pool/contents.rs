@@ -76,7 +76,7 @@ impl Memory {
             let listing = scan(&through);
             let mut listing =
                 listing.map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;
-            listing.ignore(&rules.own().places());
+            listing.ignore(|place| rules.own().role_at(place));
             let table = Table::read(&through);
             let table = table.map_err(|error| (false, explain_table(folder, &error)))?;
             Ok(self.take((pool, &through), listing, table, keep))

@@ -1,6 +1,5 @@
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -38,12 +37,11 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Ignores the files at these places, each for its reason.
-    pub(super) fn ignore(&mut self, places: &HashMap<(u64, u64), &'static str>) {
+    pub(super) fn ignore(&mut self, reason_at: impl Fn((u64, u64)) -> Option<&'static str>) {
         let ignored = &mut self.ignored;
         self.files.retain(|file| {
-            let reason = places.get(&(file.id.device, file.id.inode));
-            ignored.extend(reason.map(|reason| (file.name.clone(), *reason)));
+            let reason = reason_at((file.id.device, file.id.inode));
+            ignored.extend(reason.map(|reason| (file.name.clone(), reason)));
             reason.is_none()
         });
     }

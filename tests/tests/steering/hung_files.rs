@@ -69,6 +69,27 @@ fn a_client_that_names_a_file_on_a_hung_file_system_stops_no_other() {
 }
 
 #[test]
+fn own_files_on_a_hung_file_system_keep_no_disk_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [hung, disk] = ["hung", "disk"].map(|name| folder.path().join(name));
+    fs::create_dir(&hung).unwrap();
+    fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let audit = format!("[audit]\nfile = {:?}\n", hung.join("audit.json"));
+    let target = Steered::start_with(&audit);
+    let Some(hanging) = HangingFolder::mount(&hung) else {
+        return;
+    };
+    let add = |export: PathBuf| {
+        let params = json!({"nqn": NQN, "export": export});
+        target.call("cairn_namespace_add", params)
+    };
+    let refused = add(target.config()).unwrap_err().to_string();
+    assert!(refused.contains("its configuration file"), "{refused}");
+    add(disk).unwrap();
+    drop(hanging);
+}
+
+#[test]
 fn a_reload_that_needs_a_hung_file_system_ends() {
     let Some((_folder, hung, target, hanging)) = start() else {
         return;

@@ -37,17 +37,16 @@ fn admit(control: &ControlSettings, found: FoundPath) -> Result<AdmittedPath, Op
     })
 }
 
-/// Rules for the disks that a configuration may open.
 #[derive(Clone)]
 pub(crate) struct DiskRules {
-    control: ControlSettings,
+    control: Arc<ControlSettings>,
     own: OwnFiles,
 }
 
 impl DiskRules {
     pub(crate) fn of(config: &cairn_config::Config) -> Self {
         Self {
-            control: config.control.clone(),
+            control: Arc::new(config.control.clone()),
             own: OwnFiles::of(config),
         }
     }
@@ -63,7 +62,6 @@ impl DiskRules {
         admit(&self.control, found)
     }
 
-    /// Checks the directory of a pool.
     pub(crate) fn admit_folder(&self, found: FoundPath) -> Result<AdmittedPath, OpenError> {
         if self.own.is_state(&found) {
             return Err(OpenError::new(format!(
