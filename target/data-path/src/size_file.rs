@@ -9,7 +9,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cairn_config::{Nqn, Uuid};
 
@@ -37,6 +37,12 @@ impl SizeFile {
     }
 
     pub(crate) fn read(&self) -> io::Result<Option<u64>> {
+        let stored = self.load()?;
+        *self.written() = stored;
+        Ok(stored)
+    }
+
+    fn load(&self) -> io::Result<Option<u64>> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text?,
@@ -50,15 +56,20 @@ impl SizeFile {
     }
 
     pub(crate) fn write(&self, bytes: u64) -> io::Result<()> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written();
+        if written.is_none() {
+            *written = self.load().ok().flatten();
+        }
         if *written != Some(bytes) {
             let line = format!("{bytes} {}\n", self.uuid);
-            if !matches!(self.read(), Ok(Some(stored)) if stored == bytes) {
-                durable::replace(&self.path, line.as_bytes(), 0o600)?;
-            }
+            durable::replace(&self.path, line.as_bytes(), 0o600)?;
             *written = Some(bytes);
         }
         Ok(())
+    }
+
+    fn written(&self) -> MutexGuard<'_, Option<u64>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn path(&self) -> &Path {
