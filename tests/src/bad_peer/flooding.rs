@@ -92,17 +92,22 @@ fn abort_of_duplicates(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-fn abort_of_duplicate_pairs(setting: &Setting) -> Result<()> {
-    const READS: u16 = ENTRIES / 2 - 1;
-    let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
-    let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
+fn read_and_pair(peer: &mut Peer, setting: &Setting) -> (Sqe, [Sqe; 2]) {
+    let mut read = plain(peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
     read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
-    let compare = plain(&mut peer, command::compare(setting.nsid, 0, 1));
-    let write = plain(&mut peer, command::write(setting.nsid, 0, 1));
+    let compare = plain(peer, command::compare(setting.nsid, 0, 1));
+    let write = plain(peer, command::write(setting.nsid, 0, 1));
     let mut pair = command::fused(compare, write);
     for sqe in &mut pair {
         sqe.dptr = peer.keyed(BLOCK_BYTES);
     }
+    (read, pair)
+}
+
+fn abort_of_duplicate_pairs(setting: &Setting) -> Result<()> {
+    const READS: u16 = ENTRIES / 2 - 1;
+    let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
+    let (read, mut pair) = read_and_pair(&mut peer, setting);
     for named in [0, 1] {
         pair[named].cid = read.cid;
         pair[1 - named].cid = U16::new(peer.new_cid());
@@ -133,14 +138,7 @@ fn abort_of_duplicate_pairs(setting: &Setting) -> Result<()> {
 fn cancel_of_full_queues(setting: &Setting) -> Result<()> {
     const READS: u16 = ENTRIES / 2 - 2;
     let (mut peer, queues) = deaf_peer(setting, LARGE_QUEUES)?;
-    let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
-    read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
-    let compare = plain(&mut peer, command::compare(setting.nsid, 0, 1));
-    let write = plain(&mut peer, command::write(setting.nsid, 0, 1));
-    let mut pair = command::fused(compare, write);
-    for sqe in &mut pair {
-        sqe.dptr = peer.keyed(BLOCK_BYTES);
-    }
+    let (read, pair) = read_and_pair(&mut peer, setting);
     let mut said = Vec::new();
     for (qid, &io) in (1..).zip(&queues) {
         let mut capsules = vec![read; usize::from(READS)];

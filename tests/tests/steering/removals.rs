@@ -119,15 +119,17 @@ fn a_host_without_a_key_is_refused_where_one_is_required() {
     drop(connect(&target, OPEN, false).unwrap());
 }
 
+fn stderr_of(target: &Steered, args: &[&str]) -> String {
+    let output = target.command(args);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{args:?}: {error}");
+    error
+}
+
 #[test]
 fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
     let target = start();
-    let said = |args: &[&str]| {
-        let output = target.command(args);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{args:?}: {error}");
-        error
-    };
+    let said = |args: &[&str]| stderr_of(&target, args);
     let host = host();
     let key = target.folder.path().join("a.key").display().to_string();
     let set = format!("cairn-target host key set {KEYED} {host} --key {key}");
@@ -161,12 +163,7 @@ fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
 #[test]
 fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
     let target = start();
-    let said = |args: &[&str]| {
-        let output = target.command(args);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{args:?}: {error}");
-        error
-    };
+    let said = |args: &[&str]| stderr_of(&target, args);
     let host = host();
     let _connected = connect(&target, KEYED, true).unwrap();
     said(&["host", "remove", KEYED, &host]);
