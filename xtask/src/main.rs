@@ -6,6 +6,7 @@ mod bench;
 mod bindings;
 mod cache;
 mod compiled;
+mod fio_report;
 mod fuzz;
 mod hardware;
 mod loom;

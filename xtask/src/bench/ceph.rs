@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use cairn_ceph::{Cluster, POOL};
 
 use super::cell::Workload::{self, RandRead, RandWrite};
-use super::report::Report;
 use super::{in_turns, name, now, programs, progress};
+use crate::fio_report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::{Machine, Mark, Metric, Results, terminal};
 use crate::vm::host;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::cell::Workload;
 use super::ends::Stage;
 use super::programs;
-use super::report::Report;
+use crate::fio_report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 

@@ -18,8 +18,8 @@ use super::cpu_time::CpuTime;
 use super::item::Item;
 use super::neighbour::{self, Neighbour};
 use super::programs;
-use super::report::Report;
 use super::sample::Sample;
+use crate::fio_report::Report;
 use crate::vm::tree::create_dir;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);

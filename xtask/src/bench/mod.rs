@@ -19,7 +19,6 @@ mod matrix;
 mod neighbour;
 mod pictures;
 mod programs;
-mod report;
 mod sample;
 mod scale;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cell::Provider;
 use super::item::Item;
-use super::report::Report;
+use crate::fio_report::Report;
 
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::counters::Counters;
 use super::cpu_time::CpuTime;
-use super::report::Report;
+use crate::fio_report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
@@ -54,8 +54,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::REPORT;
     use super::*;
+    use crate::fio_report::tests::REPORT;
 
     #[test]
     fn both_ends_are_counted_per_io() {

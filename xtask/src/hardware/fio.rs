@@ -2,10 +2,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result};
 
 use super::undo::sh;
+use crate::fio_report::Report;
 use crate::results::{Better, Metric};
 use crate::vm::process::{command, output};
 
@@ -55,61 +55,30 @@ pub(super) fn measure(
     let before = (machine_ticks()?, target.map(process_ticks).transpose()?);
     let json = output(&mut fio)?;
     let after = (machine_ticks()?, target.map(process_ticks).transpose()?);
-    let sample =
-        Sample::parse(&json).with_context(|| format!("in fio's report of {}", row.name()))?;
-    let mut metrics = sample.metrics();
+    // fio may print notes first.
+    let json = json.find('{').map_or("", |start| &json[start..]);
+    let report =
+        Report::read(json).with_context(|| format!("in fio's report of {}", row.name()))?;
+    let mut metrics = metrics_of(&report);
     let mut add_cpu = |name, ticks: u64| {
-        let each = ticks as f64 / hertz * 1e6 / sample.ios as f64;
+        let each = ticks as f64 / hertz * 1e6 / report.ios;
         metrics.push(Metric::once(name, "us/IO", Better::Lower, each));
     };
     add_cpu("CPU of the machine", after.0.saturating_sub(before.0));
     if let (Some(before), Some(after)) = (before.1, after.1) {
         add_cpu("CPU of the target", after.saturating_sub(before));
     }
-    Ok((metrics, sample.bytes))
+    let bytes = report.bytes_per_s * report.runtime.as_secs_f64();
+    Ok((metrics, bytes as u64))
 }
 
-struct Sample {
-    ios: u64,
-    bytes: u64,
-    iops: f64,
-    p50_us: f64,
-    p99_9_us: f64,
-}
-
-impl Sample {
-    fn parse(json: &str) -> Result<Self> {
-        let start = json.find('{').context("no report")?;
-        let report: Value = serde_json::from_str(&json[start..])?;
-        let job = &report["jobs"][0];
-        ensure!(job["error"] == 0, "fio's error is {}", job["error"]);
-        let way = ["read", "write"]
-            .map(|way| &job[way])
-            .into_iter()
-            .find(|way| way["total_ios"].as_u64().is_some_and(|ios| ios > 0))
-            .context("no I/O was completed: give more --seconds")?;
-        let number = |value: &Value, name: &str| {
-            value[name]
-                .as_f64()
-                .with_context(|| format!("{name} is missing"))
-        };
-        let percentiles = &way["clat_ns"]["percentile"];
-        Ok(Self {
-            ios: number(way, "total_ios")? as u64,
-            bytes: number(way, "io_bytes")? as u64,
-            iops: number(way, "iops")?,
-            p50_us: number(percentiles, "50.000000")? / 1000.0,
-            p99_9_us: number(percentiles, "99.900000")? / 1000.0,
-        })
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        vec![
-            Metric::once("IOPS", "1/s", Better::Higher, self.iops),
-            Metric::once("p50", "us", Better::Lower, self.p50_us),
-            Metric::once("p99.9", "us", Better::Lower, self.p99_9_us),
-        ]
-    }
+fn metrics_of(report: &Report) -> Vec<Metric> {
+    let percentiles = &report.percentiles;
+    vec![
+        Metric::once("IOPS", "1/s", Better::Higher, report.iops),
+        Metric::once("p50", "us", Better::Lower, percentiles.p50 / 1000.0),
+        Metric::once("p99.9", "us", Better::Lower, percentiles.p999 / 1000.0),
+    ]
 }
 
 fn machine_ticks() -> Result<u64> {
@@ -147,18 +116,17 @@ mod tests {
 
     #[test]
     fn a_report_has_the_numbers_of_the_way_that_moved_data() {
-        let json = r#"note
-            {"jobs": [{"error": 0, "read": {"total_ios": 0}, "write": {"total_ios": 200,
-            "io_bytes": 819200, "iops": 100.5, "clat_ns": {"percentile":
-            {"50.000000": 1500, "99.900000": 9000}}}}]}"#;
-        let sample = Sample::parse(json).unwrap();
-        assert_eq!((sample.ios, sample.bytes), (200, 819_200));
-        let values: Vec<f64> = sample.metrics().iter().map(Metric::median).collect();
+        let json = r#"{"jobs": [{"error": 0, "job_runtime": 2000,
+            "read": {"total_ios": 0, "iops": 0, "bw_bytes": 0, "clat_ns": {"max": 0}},
+            "write": {"total_ios": 200, "iops": 100.5, "bw_bytes": 409600, "clat_ns": {"max": 9500,
+            "percentile": {"50.000000": 1500, "99.000000": 8000, "99.900000": 9000}}}}]}"#;
+        let metrics = metrics_of(&Report::read(json).unwrap());
+        let values: Vec<f64> = metrics.iter().map(Metric::median).collect();
         assert_eq!(values, [100.5, 1.5, 9.0]);
         let error = json.replace("\"error\": 0", "\"error\": 5");
-        assert!(Sample::parse(&error).is_err());
-        assert!(Sample::parse(&json.replace("200", "0")).is_err());
-        assert!(Sample::parse("{}").is_err());
+        assert!(Report::read(&error).is_err());
+        assert!(Report::read(&json.replace("200,", "0,")).is_err());
+        assert!(Report::read("{}").is_err());
     }
 
     #[test]

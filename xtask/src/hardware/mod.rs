@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 
 use crate::results::{Machine, Results};
-use crate::vm::process::{command, output};
+use crate::vm::host::on_path;
+use crate::vm::process::command;
 use crate::vm::tree::{Tree, create_dir};
 use ports::Ports;
 use run::Run;
@@ -69,11 +70,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         "routes and targets are set up by root: run this as root"
     );
     for tool in TOOLS {
-        output(command("sh").args(["-c", &format!("command -v {tool}")])).with_context(|| {
-            format!(
-                "{tool} is missing: apt-get install fio nvme-cli iproute2 iputils-ping util-linux"
-            )
-        })?;
+        ensure!(
+            on_path(tool),
+            "{tool} is missing: apt-get install fio nvme-cli iproute2 iputils-ping util-linux"
+        );
     }
     let tree = Tree::locate()?;
     let out = args

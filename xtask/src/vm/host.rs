@@ -198,7 +198,7 @@ fn os_release(text: &str, key: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     process::search_path()
         .split(':')
         .any(|dir| Path::new(dir).join(program).exists())

@@ -6,24 +6,24 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 #[derive(Debug)]
-pub(super) struct Report {
-    pub(super) ios: f64,
-    pub(super) iops: f64,
-    pub(super) bytes_per_s: f64,
-    pub(super) percentiles: Percentiles,
-    pub(super) slowest_ns: f64,
-    pub(super) runtime: Duration,
-    pub(super) cpu: Duration,
+pub(crate) struct Report {
+    pub(crate) ios: f64,
+    pub(crate) iops: f64,
+    pub(crate) bytes_per_s: f64,
+    pub(crate) percentiles: Percentiles,
+    pub(crate) slowest_ns: f64,
+    pub(crate) runtime: Duration,
+    pub(crate) cpu: Duration,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Percentiles {
+pub(crate) struct Percentiles {
     #[serde(rename = "50.000000")]
-    pub(super) p50: f64,
+    pub(crate) p50: f64,
     #[serde(rename = "99.000000")]
-    pub(super) p99: f64,
+    pub(crate) p99: f64,
     #[serde(rename = "99.900000")]
-    pub(super) p999: f64,
+    pub(crate) p999: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,7 +58,7 @@ struct Latencies {
 }
 
 impl Report {
-    pub(super) fn read(json: &str) -> Result<Self> {
+    pub(crate) fn read(json: &str) -> Result<Self> {
         let document: Document = serde_json::from_str(json)?;
         let job = document.jobs.into_iter().next().context("no job")?;
         ensure!(job.error == 0, "error {}", job.error);
@@ -80,7 +80,7 @@ impl Report {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub(crate) const REPORT: &str = r#"{"jobs": [{"error": 0, "job_runtime": 1000,
