@@ -43,7 +43,7 @@ pub enum EditError {
     /// The file has the object to add.
     #[error("{0}")]
     Exists(String),
-    /// Another object uses it.
+    /// The object to remove is in use.
     #[error("{0}")]
     InUse(String),
     /// No NSID is free.
