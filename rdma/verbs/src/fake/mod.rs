@@ -218,7 +218,9 @@ unsafe extern "C" fn get_async_event(
     context: *mut sys::ibv_context,
     event: *mut sys::ibv_async_event,
 ) -> c_int {
-    let Some((kind, object)) = state().events.pop_front() else {
+    // The lock is held during the read, so that no event is raised in between.
+    let mut state = state();
+    let Some((kind, object)) = state.events.pop_front() else {
         let mut count = 0u64;
         // SAFETY: eight bytes are read from an eventfd.
         unsafe { libc::read((*context).async_fd, (&raw mut count).cast(), 8) };
