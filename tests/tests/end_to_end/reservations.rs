@@ -1,5 +1,6 @@
 //! Reservations over user-space RoCE.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -482,8 +483,10 @@ fn a_disk_that_is_no_longer_shared_has_its_stored_reservations() {
 fn a_damaged_file_closes_the_disk_and_a_lost_directory_refuses_changes() {
     let mut cluster = Cluster::new("damaged-reservation");
     cluster.member("a", 1).register_persistently();
-    let mut files = std::fs::read_dir(cluster.folder.path()).unwrap();
-    let file = files.next().unwrap().unwrap().path();
+    let files = std::fs::read_dir(cluster.folder.path()).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let is_it = |file: &PathBuf| file.extension().is_some_and(|end| end == "reservations");
+    let file = files.find(is_it).unwrap();
     let good = std::fs::read(&file).unwrap();
     std::fs::write(&file, &good[1..]).unwrap();
     cluster.restart();
