@@ -210,7 +210,9 @@ fn a_flush_that_hangs_takes_one_thread_and_none_after_its_disk_is_removed() {
             disk.waiting(Op::Sync) > 0 && Instant::now() > enough
         });
     }
-    until("at most two threads more", || held(&target)[1] <= before + 2);
+    until("at most two threads more", || {
+        held(&target)[1] <= before + 2
+    });
     target.reload(&(first + &namespace(3, "mem:1MiB")));
     let mut host = Host::connect(&Soft::default(), target.options("stays")).unwrap();
     until("the reload", || is_served(&mut host, 3));
@@ -237,7 +239,9 @@ fn a_failed_disk_that_hangs_when_it_is_tried_again_takes_one_thread() {
         until("the reload", || is_served(&mut host, nsid));
     }
     disk.wait_until_waiting(Op::Sync, 1);
-    until("at most two threads more", || held(&target)[1] <= before + 2);
+    until("at most two threads more", || {
+        held(&target)[1] <= before + 2
+    });
     disk.heal();
     until("the disk to be served", || is_served(&mut host, 2));
     assert!(target.runs());
