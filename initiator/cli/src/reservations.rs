@@ -72,6 +72,7 @@ impl Remedies {
             Status::RESERVATION_CONFLICT => self.conflict,
             Status::INVALID_FIELD => self.invalid_field,
             Status::INVALID_OPCODE => NOT_RESERVABLE,
+            Status::INTERNAL_ERROR => "the log of the target names the cause",
             _ => return error.to_string(),
         };
         format!("{error}: {remedy}")

@@ -71,14 +71,7 @@ impl Namespace {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let uuid = match config.uuid {
             Some(uuid) => uuid,
-            None => {
-                let machine = cairn_config::machine();
-                let scope = Scope {
-                    machine: &machine,
-                    shared: config.shared,
-                };
-                backend.identity(scope)?
-            }
+            None => identity(config, &backend, true)?,
         };
         // With a configured UUID, the namespace is a different disk to hosts, so it does not get
         // the drive's NGUID.
@@ -304,6 +297,46 @@ impl Namespace {
             regions.forget(device);
         }
     }
+}
+
+/// Returns the UUID of a disk whose configuration sets none. If `stores`, a file without a stored
+/// UUID gets one.
+fn identity(
+    config: &cairn_config::Namespace,
+    backend: &Backend,
+    stores: bool,
+) -> Result<Uuid, OpenError> {
+    let machine = cairn_config::machine();
+    backend.identity(Scope {
+        machine: &machine,
+        shared: config.shared,
+        stores,
+    })
+}
+
+/// Checks the size and the reservations that `folder` has for a disk, and writes nothing.
+pub fn check_stored(
+    config: &cairn_config::Namespace,
+    backend: Backend,
+    backing: String,
+    (folder, nqn): (&Path, Nqn),
+) -> Result<(), OpenError> {
+    let uuid = config
+        .uuid
+        .map_or_else(|| identity(config, &backend, false), Ok)?;
+    let config = cairn_config::Namespace {
+        uuid: Some(uuid),
+        ..config.clone()
+    };
+    Namespace::new(
+        &config,
+        backend,
+        backing,
+        1,
+        &Arc::default(),
+        Some((folder, nqn)),
+    )?
+    .check_size()
 }
 
 /// Fails for a damaged or foreign file. The namespace would otherwise admit hosts that the

@@ -1,5 +1,5 @@
-//! File that keeps the size of a namespace's disk across restarts: one line with bytes and disk
-//! UUID.
+//! File that keeps the size of a namespace's disk across restarts: one line with bytes, disk UUID
+//! and a hash of both.
 
 #![expect(
     clippy::disallowed_methods,
@@ -47,9 +47,9 @@ impl SizeFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
-        let parsed = text.trim_end().split_once(' ').and_then(|(bytes, uuid)| {
-            let uuid: Uuid = uuid.parse().ok()?;
-            Some((bytes.parse().ok()?, uuid))
+        let parsed = text.trim_end().split_once(' ').and_then(|(bytes, rest)| {
+            let (bytes, uuid) = (bytes.parse().ok()?, rest.split(' ').next()?.parse().ok()?);
+            (line(bytes, uuid) == text).then_some((bytes, uuid))
         });
         let (bytes, uuid) = parsed.ok_or_else(|| io::Error::other("the file is damaged"))?;
         Ok((uuid == self.uuid).then_some(bytes))
@@ -61,8 +61,7 @@ impl SizeFile {
             *written = self.load().ok().flatten();
         }
         if *written != Some(bytes) {
-            let line = format!("{bytes} {}\n", self.uuid);
-            durable::replace(&self.path, line.as_bytes(), 0o600)?;
+            durable::replace(&self.path, line(bytes, self.uuid).as_bytes(), 0o600)?;
             *written = Some(bytes);
         }
         Ok(())
@@ -75,6 +74,11 @@ impl SizeFile {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn line(bytes: u64, uuid: Uuid) -> String {
+    let hash = Uuid::new_v5(&uuid, &bytes.to_le_bytes());
+    format!("{bytes} {uuid} {hash}\n")
 }
 
 #[cfg(test)]
@@ -95,7 +99,12 @@ mod tests {
         }
         assert_eq!(of(1, 2).read().unwrap(), None);
         assert_eq!(of(2, 1).read().unwrap(), None);
-        fs::write(of(1, 1).path(), "4096").unwrap();
-        assert!(of(1, 1).read().is_err());
+        let intact = fs::read_to_string(of(1, 1).path()).unwrap();
+        for at in 0..intact.len() {
+            let mut damaged = intact.clone();
+            damaged.remove(at);
+            fs::write(of(1, 1).path(), damaged).unwrap();
+            assert!(of(1, 1).read().is_err(), "without byte {at}");
+        }
     }
 }

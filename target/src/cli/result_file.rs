@@ -4,6 +4,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use cairn_config::Draft;
@@ -60,6 +61,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let written = || -> io::Result<()> {
         if let Some(like) = like {
             file.set_permissions(like.permissions())?;
+            // Only root may give a file to its former owner. Others keep the new one.
+            let _ = fchown(&file, Some(like.uid()), Some(like.gid()));
         }
         writeln!(file, "{}", text.trim_end())?;
         file.sync_all()?;

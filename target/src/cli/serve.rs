@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use super::probe::writable::first_start;
 use super::{Serve, announce, notify, print_line, providers};
 use crate::health::Health;
 use crate::logging;
@@ -240,7 +241,7 @@ fn report_counters(soft: &Soft) {
 }
 
 fn warn_of(config: &Config) {
-    for warning in config.warnings() {
+    for warning in config.warnings().into_iter().chain(first_start(config)) {
         // Cause: a start, reload or end.
         tracing::warn!("{warning}");
     }

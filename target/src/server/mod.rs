@@ -52,7 +52,7 @@ use reload::Reloading;
 
 pub(crate) use arrivals::Arrivals;
 pub use error::{KeyError, ReloadError, StartError};
-pub(crate) use exports::{DiskRules, Identity, check_count, tell_apart, try_backend};
+pub(crate) use exports::{DiskRules, Identity, check_count, check_stored, tell_apart, try_backend};
 pub(crate) use handle::{Companion, Export, Handle, Snapshot};
 pub(crate) use keys::key_errors;
 pub(crate) use listeners::{Drained, Which};

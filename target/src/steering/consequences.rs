@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cairn_config::{Config, GROUP_PREFIX, Nqn};
+use cairn_control::Error;
+use rustix::io::Errno;
 
 use super::problems::word;
 use super::reserving::{dropped_reservation, registrants};
@@ -92,15 +94,36 @@ fn still_admitted(config: &Config, nqn: &str, hosts: &[Nqn]) -> Vec<String> {
     sentences.collect()
 }
 
-pub(super) fn of_subsystem(before: &Snapshot, nqn: &str) -> Vec<String> {
+/// Returns the sentences about a removed subsystem.
+///
+/// # Errors
+/// Hosts are connected or reservations exist, and the removal is not forced.
+pub(super) fn of_subsystem(
+    before: &Snapshot,
+    nqn: &str,
+    force: bool,
+) -> Result<Vec<String>, Error> {
     let mut subsystems = before.config.subsystems.iter();
     let own = subsystems.find(|one| one.nqn.raw() == nqn);
     let nsids = own.into_iter().flat_map(|own| &own.namespaces);
     let dropped = nsids.filter_map(|one| dropped_reservation(before, nqn, one.nsid));
     let mut all: Vec<String> = dropped.collect();
-    let hosts = connected_hosts(before, nqn).into_iter();
+    let hosts = connected_hosts(before, nqn);
+    if !force && !(all.is_empty() && hosts.is_empty()) {
+        let reservations = all.len();
+        return Err(Error::errno(
+            Errno::BUSY,
+            format!(
+                "{} hosts are connected to {nqn}, and {reservations} of its namespaces have \
+                 reservations: to remove it all the same: cairn-target subsystem remove {} --force",
+                hosts.len(),
+                word(nqn)
+            ),
+        ));
+    }
+    let hosts = hosts.into_iter();
     all.extend(hosts.map(|host| format!("{host} was connected to {nqn}, and is disconnected")));
-    all
+    Ok(all)
 }
 
 pub(super) struct Served {

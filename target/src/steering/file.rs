@@ -12,16 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
+use super::stale;
 use crate::files;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error(
-        "{0} has changed since the target read it: check the changes, apply them with \
-         cairn-target reload, then try again"
+        "{} has changed since the target read it: {}", _0.display(), stale::remedy(_0, true)
     )]
     Changed(PathBuf),
-    #[error("cannot write {}: {source}: {}", path.display(), remedy(source))]
+    #[error("cannot write {}: {source}: {}", path.display(), remedy(path, source))]
     System { path: PathBuf, source: io::Error },
     /// The new content was renamed into place, but not synced.
     #[error(
@@ -34,15 +34,17 @@ pub(super) enum WriteError {
     },
 }
 
-fn remedy(error: &io::Error) -> &'static str {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
+fn remedy(path: &Path, error: &io::Error) -> String {
+    let known = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => return stale::remedy(path, false),
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => "make room for it, then try again",
         Some(Errno::IO) => "look at the disk of its folder (dmesg)",
         Some(Errno::ACCESS | Errno::PERM) => {
             "let the target's user read the file and write its folder (chown cairn: /etc/cairn), then try again"
         }
         _ => "make the file and its folder readable and writable for the target",
-    }
+    };
+    known.to_owned()
 }
 
 fn left(is_left: bool) -> &'static str {

@@ -20,8 +20,8 @@ use super::doubts::doubts;
 use super::last_copies::refusal;
 use super::lost_state;
 use super::parameters::{
-    AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
-    NamespaceRemove, parse_nqn,
+    AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf,
+    NamespaceRemove, SubsystemRemove, parse_nqn,
 };
 use super::problems::Observations;
 use super::published::{Facts, Published};
@@ -231,8 +231,8 @@ impl Methods {
             }
             "cairn_subsystem_add" => self.subsystem_add(params).await,
             "cairn_subsystem_remove" => {
-                let Named { nqn } = read(params)?;
-                let lost = consequences::of_subsystem(&self.snapshot().await?, &nqn);
+                let SubsystemRemove { nqn, force } = read(params)?;
+                let lost = consequences::of_subsystem(&self.snapshot().await?, &nqn, force)?;
                 self.remove(move |draft| {
                     let mut all = lost.clone();
                     all.extend(draft.remove_subsystem(&nqn)?);

@@ -44,6 +44,14 @@ pub(super) struct Named {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct SubsystemRemove {
+    pub(super) nqn: String,
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct NamespaceAdd {
     pub(super) nqn: String,
     pub(super) export: String,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cairn_base::shell::shell_word;
-use cairn_config::{Config, Nqn, Trid, host_doubt, is_slip};
+use cairn_config::{Backing, Config, Nqn, Trid, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
 use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
 use cairn_data_path::size_file::SMALLER;
@@ -15,6 +15,7 @@ use nvme_proto::wire::Quoted;
 
 use super::last_copies::removal;
 use super::published::Facts;
+use super::stale::Stale;
 use super::views::{FAILED, deletion};
 use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
@@ -38,7 +39,7 @@ const HOSTS_MAX: usize = 32;
 pub(super) struct Observations<'a> {
     pub(super) facts: &'a Facts,
     /// Difference between the configuration file and the configuration in force.
-    pub(super) stale: Option<String>,
+    pub(super) stale: Option<Stale>,
     pub(super) odd_hosts: &'a [OddHost],
     pub(super) lost_state: Option<(PathBuf, String)>,
 }
@@ -203,7 +204,8 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             Thing::Namespace(place) if one.reason.contains(SMALLER) => {
                 let config = snapshot.configured(&place);
                 let is_pooled = config.is_some_and(|one| one.pooled.is_some());
-                let accept = acceptance(is_pooled, place.0.raw(), place.1);
+                let path = config.map(|one| &one.backing);
+                let accept = acceptance(is_pooled, place.0.raw(), place.1, path);
                 format!("restore it from a backup, which needs no reload; to use it as it is: {accept}")
             }
             Thing::Namespace((nqn, nsid)) => format!(
@@ -220,14 +222,16 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     })
 }
 
-fn acceptance(is_pooled: bool, nqn: &str, nsid: u32) -> String {
-    match is_pooled {
-        true => "move it out of the directory and back".to_owned(),
-        false => format!(
-            "cairn-target namespace remove {} {nsid}, then namespace add",
-            word(nqn)
-        ),
+fn acceptance(is_pooled: bool, nqn: &str, nsid: u32, backing: Option<&Backing>) -> String {
+    if is_pooled {
+        return "move it out of the directory and back".to_owned();
     }
+    let path = backing.map_or_else(String::new, Backing::to_string);
+    let (nqn, path) = (word(nqn), shell_word(&path, "PATH"));
+    format!(
+        "cairn-target namespace remove {nqn} {nsid} && cairn-target namespace add {nqn} {path} \
+         --nsid {nsid} (and its other settings, if it had any)"
+    )
 }
 
 fn listener_remedy(obstacle: Obstacle, at: Trid) -> String {
@@ -277,11 +281,11 @@ fn configuration(seen: &Observations<'_>) -> Option<Problem> {
     if let Some((at, error)) = failed {
         let since = SystemTime::now().duration_since(*at).unwrap_or_default();
         let why = format!("the last reload failed: {}", first_of(error));
-        let remedy = "correct the file (cairn-target check FILE), then: cairn-target reload";
+        let stale = seen.stale.as_ref().map(|stale| stale.remedy.as_str());
+        let remedy = stale.unwrap_or("cairn-target reload");
         return Some(problem("reload", what, Some(since), why, remedy));
     }
-    let why = seen.stale.as_ref()?;
-    let remedy = "check the file (cairn-target check FILE), then: cairn-target reload";
+    let Stale { why, remedy } = seen.stale.as_ref()?;
     Some(problem("reload", what, None, why, remedy))
 }
 
@@ -292,7 +296,7 @@ fn state_directory(seen: &Observations<'_>) -> Option<Problem> {
     Some(problem("state", what, None, why, remedy))
 }
 
-fn first_of(error: &str) -> String {
+pub(super) fn first_of(error: &str) -> String {
     let problems = error.lines().filter(|line| line.starts_with("error: "));
     let more = problems.count().saturating_sub(1);
     let first = error.split("\n\n").next().unwrap_or_default();
@@ -323,7 +327,8 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             let before = namespace.bytes();
             let now = remaining.map_or(String::new(), |bytes| format!(", and has {bytes} now"));
             let why = format!("the disk lost data: it had {before} bytes{now}");
-            let accept = acceptance(export.config.pooled.is_some(), export.nqn.raw(), nsid);
+            let is_pooled = export.config.pooled.is_some();
+            let accept = acceptance(is_pooled, export.nqn.raw(), nsid, Some(path));
             let remedy =
                 format!("restore {path} from a backup; then, or to use it as it is: {accept}");
             problem("disk", what.clone(), None, why, remedy)
@@ -331,16 +336,16 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         let failed = of(
             backend.is_failed() && !has_lost,
             FAILED,
-            format!("look at {path} (dmesg), then: cairn-target reload"),
+            format!("look at {path} (dmesg); once it works: cairn-target reload"),
         );
         let deleted = of(
             backend.is_deleted(),
             deletion(backend),
             format!(
-                "copy the data from a host, before the target ends; it was {path}; then: {}{}",
+                "copy the data from a host, before the target ends (it was {path}); with a copy: {}{}",
                 removal(export.nqn.raw(), nsid),
                 match backend.is_displaced() {
-                    true => ", and namespace add to serve the file there now",
+                    true => "; cairn-target namespace add serves the file there now",
                     false => "",
                 }
             ),
@@ -439,7 +444,7 @@ fn of_key(one: &RefusedHost) -> String {
         (false, false) => format!("give the host its secret: {HOST_SECRET}"),
         (false, true) => format!(
             "compare the fingerprints of {} at host and target (cairn-target key check FILE), \
-             then: {set}",
+             and set the right one: {set}",
             one.key.unwrap_or("the keys")
         ),
     }

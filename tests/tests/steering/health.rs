@@ -39,6 +39,10 @@ fn assert_problem(target: &Steered, words: &[&str]) {
     assert!(all.iter().any(says), "{words:?} is not in {all:#?}");
 }
 
+fn stderr(target: &Steered, args: &[&str]) -> String {
+    String::from_utf8(target.command(args).stderr).unwrap()
+}
+
 fn refuse(target: &Steered, name: &str) {
     assert!(Host::connect(&Soft::default(), target.options(name)).is_err());
 }
@@ -62,10 +66,21 @@ fn a_status_opens_with_the_health_and_check_returns_it() {
     assert!(shown.contains("cairn-target reload"), "{shown}");
     assert_eq!(code(&target, &["status", "--check"]), Some(1));
 
-    let failed = target.command(&["reload"]);
-    let error = String::from_utf8(failed.stderr).unwrap();
+    let error = stderr(&target, &["reload"]);
     assert_eq!(error.matches("target.toml").count(), 1, "{error}");
     assert_problem(&target, &["the last reload failed"]);
+    let refused = stderr(&target, &["namespace", "add", NQN, "mem:1MiB"]);
+    let file = target.config();
+    let restore = ["config", "show", "--file", file.to_str().unwrap()];
+    for shown in [&refused, &stdout(&target, &["status"])] {
+        assert!(shown.contains(&restore.join(" ")), "{shown}");
+    }
+    fs::remove_file(&file).unwrap();
+    let refused = stderr(&target, &["namespace", "add", NQN, "mem:1MiB"]);
+    assert!(refused.contains(&restore.join(" ")), "{refused}");
+    stdout(&target, &restore);
+    stdout(&target, &["reload"]);
+    assert_eq!(code(&target, &["status", "--check"]), Some(0));
     let nowhere = ["status", "--check", "--socket", "/nonexistent/target.sock"];
     assert_eq!(code(&target, &nowhere), Some(2));
 }

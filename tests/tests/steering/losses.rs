@@ -42,6 +42,12 @@ fn problems(target: &Steered) -> String {
     target.done("cairn_status", json!({}))["problems"].to_string()
 }
 
+fn checked(target: &Steered) -> String {
+    let file = target.config();
+    let output = target.command(&["check", file.to_str().unwrap()]);
+    String::from_utf8(output.stderr).unwrap()
+}
+
 #[test]
 fn a_reload_accepts_growth_and_no_loss() {
     let (target, path) = start();
@@ -58,7 +64,8 @@ fn a_reload_accepts_growth_and_no_loss() {
         assert!(said.contains(&line), "{said}");
         assert_eq!(disk(&target)["bytes"], 2 * MIB);
         assert_eq!(disk(&target)["failed"], true);
-        let accept = format!("cairn-target namespace remove {NQN} 2, then namespace add");
+        let accept =
+            format!("cairn-target namespace remove {NQN} 2 && cairn-target namespace add {NQN} ");
         assert!(problems(&target).contains(&accept), "{}", problems(&target));
     }
     let set = json!({"nqn": NQN, "nsid": 2, "read_only": true});
@@ -104,10 +111,12 @@ fn a_start_accepts_growth_and_no_loss() {
     resize(&path, MIB);
     target.crash();
     let lost = "had 4194304 bytes, and has 1048576 now";
-    let accept = format!("cairn-target namespace remove {NQN} 2, then namespace add");
+    let accept =
+        format!("cairn-target namespace remove {NQN} 2 && cairn-target namespace add {NQN} ");
     for _ in 0..2 {
         let shown = problems(&target);
         assert!(shown.contains(lost) && shown.contains(&accept), "{shown}");
+        assert!(checked(&target).contains(lost), "{}", checked(&target));
         assert_eq!(disk(&target)["state"], "missing");
         changes(&target);
     }
@@ -132,8 +141,9 @@ fn a_start_accepts_growth_and_no_loss() {
         }
     }
     target.crash();
-    let shown = problems(&target);
-    assert!(shown.contains("restore the file from a backup"), "{shown}");
+    for shown in [problems(&target), checked(&target)] {
+        assert!(shown.contains("restore the file from a backup"), "{shown}");
+    }
 }
 
 #[test]
@@ -155,7 +165,7 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
     let (target, path) = start();
     fs::remove_file(&path).unwrap();
     until("the deletion", || disk(&target)["deleted"] == true);
-    let at_path = "serve the file there now";
+    let at_path = "serves the file there now";
     assert!(!problems(&target).contains(at_path));
     File::create(&path).unwrap().set_len(MIB).unwrap();
     changes(&target);

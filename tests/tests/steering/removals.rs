@@ -202,7 +202,11 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
         "{set}"
     );
     assert_eq!(said(&["namespace", "set", OPEN, "1", "--name", "a"]), "");
-    let removed = said(&["subsystem", "remove", OPEN]);
+    let refused = target.command(&["subsystem", "remove", OPEN]);
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    let remedy = format!("cairn-target subsystem remove {OPEN} --force");
+    assert!(refused.contains(&remedy), "{refused}");
+    let removed = said(&["subsystem", "remove", OPEN, "--force"]);
     assert!(
         removed.contains("was connected to") && removed.contains(&host),
         "{removed}"

@@ -22,6 +22,8 @@ pub struct Scope<'a> {
     pub machine: &'a str,
     /// Whether other machines see the same disk under the same name.
     pub shared: bool,
+    /// Whether a file without a stored identity gets one.
+    pub stores: bool,
 }
 
 impl Scope<'_> {
@@ -51,7 +53,7 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
         return Ok(of_device(&device, path, scope));
     }
     let birth = Birth::of(file)?;
-    match kept_with(file, path, &birth) {
+    match kept_with(file, path, &birth, scope.stores) {
         Ok(uuid) => Ok(uuid),
         Err(error) => {
             if birth.is_weak {
@@ -167,7 +169,8 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     let open = || {
         let file = File::open(backing)?;
         let birth = Birth::of(&file)?;
-        kept_with(&file, backing, &birth).or_else(|_| Ok(derived(&birth.in_scope(local))))
+        kept_with(&file, backing, &birth, scope.stores)
+            .or_else(|_| Ok(derived(&birth.in_scope(local))))
     };
     let named: io::Result<Uuid> = open();
     match named {
@@ -213,8 +216,9 @@ impl Birth {
     }
 }
 
-fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
+fn kept_with(file: &File, path: &Path, birth: &Birth, stores: bool) -> io::Result<Uuid> {
     let (uuid, how) = match read(file)? {
+        None if !stores => return Err(io::Error::other("no identity is stored")),
         None => (random()?, XattrFlags::CREATE),
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
@@ -232,6 +236,9 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             }
         },
     };
+    if !stores {
+        return Ok(uuid);
+    }
     let value = format!("{uuid} {}", birth.text);
     match rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), how) {
         Err(Errno::EXIST) => {
@@ -275,6 +282,7 @@ mod tests {
     const HERE: Scope<'_> = Scope {
         machine: "a machine",
         shared: false,
+        stores: true,
     };
 
     const FOLDERS: [&str; 2] = [env!("CARGO_MANIFEST_DIR"), "/dev/shm"];

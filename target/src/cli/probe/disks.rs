@@ -10,9 +10,9 @@ use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
 use cairn_disk::{Backend, FoundPath, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
-use super::{Finding, Severity};
+use super::{Finding, Severity, writable};
 use crate::files;
-use crate::server::{DiskRules, Identity, tell_apart, try_backend};
+use crate::server::{DiskRules, Identity, check_stored, tell_apart, try_backend};
 
 pub(super) struct Problem {
     pub(super) text: String,
@@ -142,11 +142,34 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     if problems.is_empty() {
         problems.extend(memory(config));
     }
-    let notes = opened.iter().flat_map(Opened::notes);
-    (problems, notes.collect())
+    let notes = opened.iter().flat_map(Opened::notes).collect();
+    let state = config.target.state_directory.as_deref();
+    if let Some(folder) = state.filter(|folder| writable::state_problem(folder).is_none()) {
+        let lost = opened.into_iter().filter_map(|one| one.loss(folder));
+        problems.extend(lost);
+    }
+    (problems, notes)
 }
 
 impl Opened<'_> {
+    fn loss(self, folder: &Path) -> Option<Problem> {
+        let (nqn, config, disk) = (*self.nqn, self.config.clone(), self.disk);
+        let checked = files::call_here(folder, move |folder| {
+            check_stored(folder, nqn, &config, disk).map_err(|error| error.to_string())
+        });
+        let error = checked
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .err()?;
+        Some(Problem {
+            text: format!(
+                "namespace {} of {nqn}: {error}; serve starts without it, and cairn-target status \
+                 names the commands that accept the disk",
+                self.config.nsid
+            ),
+            by_another: false,
+        })
+    }
+
     fn notes(&self) -> Vec<Finding> {
         let Backing::Disk(path) = &self.config.backing else {
             return Vec::new();

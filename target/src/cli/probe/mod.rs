@@ -5,7 +5,7 @@
 mod disks;
 mod images;
 mod rdma_port;
-mod writable;
+pub(super) mod writable;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -75,6 +75,13 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     findings.extend(cores(&config));
     findings.extend(directories(&config));
     findings.extend(parts(&config));
+    let note = writable::first_start(&config)
+        .into_iter()
+        .map(|text| Finding {
+            severity: Severity::Note,
+            text,
+        });
+    findings.extend(note);
     findings
 }
 

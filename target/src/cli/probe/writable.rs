@@ -4,9 +4,10 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use cairn_base::shell::shell_word;
-use cairn_config::{Audit, Config};
+use cairn_config::{Audit, Backing, Config};
 use rustix::fs::{Access, AtFlags, CWD, OFlags};
 
 use super::user;
@@ -28,6 +29,27 @@ pub(super) fn problems(audit: &Audit) -> Vec<String> {
 pub(super) fn state_problem(path: &Path) -> Option<String> {
     let problem = in_time(path, directory).err()?;
     Some(format!("[target] state_directory: {problem}"))
+}
+
+/// Returns a note if the state directory has no record of any disk.
+pub(in crate::cli) fn first_start(config: &Config) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let folder = config.target.state_directory.as_deref()?;
+    let mut namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    let has_disk = namespaces.any(|one| matches!(one.backing, Backing::Disk(_) | Backing::Rbd(_)));
+    let is_empty = has_disk && files::call_here_within(PATIENCE, folder, is_empty).ok()?;
+    is_empty.then(|| {
+        format!(
+            "state_directory {} is empty, which is right only for a first start: if it had files, \
+             restore them before hosts connect, because {RESERVATIONS_END}",
+            folder.display()
+        )
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+fn is_empty(folder: &Path) -> bool {
+    folder.read_dir().is_ok_and(|mut all| all.next().is_none())
 }
 
 pub(super) fn protection_problems(config: &Config) -> Vec<String> {

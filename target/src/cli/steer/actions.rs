@@ -70,10 +70,13 @@ pub(crate) enum SubsystemAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes a subsystem with its namespaces, and disconnects its hosts
+    /// Removes a subsystem with its namespaces
     Remove {
         /// Name of the subsystem
         nqn: String,
+        /// Disconnect its hosts and drop its reservations
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         at: At,
     },

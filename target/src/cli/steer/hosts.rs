@@ -92,7 +92,12 @@ fn of_key(action: &KeyAction) -> Asked<'_> {
                 "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
             });
             let deed = Asked::deed(at, "cairn_host_key_set", params);
-            deed.adding(format!("key files of {host} at {nqn}, read again"))
+            let doubt = (ctrl_key.as_ref() == Some(key)).then(|| {
+                "--key and --ctrl-key are one file, so each owner of the key can pose as host and \
+                 as target: make another for --ctrl-key"
+                    .to_owned()
+            });
+            Asked { doubt, ..deed }.adding(format!("key files of {host} at {nqn}, read again"))
         }
         KeyAction::Remove { nqn, host, at } => {
             let params = json!({"nqn": nqn, "host": host});

@@ -11,9 +11,10 @@ mod shown;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cairn_config::{Trid, absolute_export};
+use cairn_config::{Nqn, Trid, absolute_export};
 use cairn_control::{CallError, Client, Effect, chosen_path};
-use cairn_doctor::cli::{Format, OutputArgs, print_message};
+use cairn_doctor::cli::{Format, OutputArgs, print_finding, print_message};
+use cairn_doctor::rules::Severity;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -220,6 +221,8 @@ struct Asked<'a> {
     view: View,
     /// Object that the request adds, for the message if it exists already.
     added: Option<String>,
+    /// Warning about the request itself.
+    doubt: Option<String>,
 }
 
 impl<'a> Asked<'a> {
@@ -230,6 +233,7 @@ impl<'a> Asked<'a> {
             params: json!({}),
             view,
             added: None,
+            doubt: None,
         }
     }
 
@@ -243,6 +247,7 @@ impl<'a> Asked<'a> {
             params,
             view: View::Done,
             added: None,
+            doubt: None,
         }
     }
 
@@ -270,6 +275,9 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         && is_unchanged(&answer)
     {
         print_message(format_args!("unchanged: {object}"));
+    }
+    if let Some(doubt) = &asked.doubt {
+        print_finding(Severity::Warning, doubt);
     }
     let text = match (asked.at.output.format, &asked.view) {
         (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
@@ -403,6 +411,7 @@ fn asked(steer: &Steer) -> Asked<'_> {
             params: Value::Object(params.clone().unwrap_or_default()),
             view: View::Json,
             added: None,
+            doubt: None,
         },
     }
 }
@@ -430,10 +439,13 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
                 "listeners": if_any(listener),
             });
             let deed = Asked::deed(at, "cairn_subsystem_add", params);
-            deed.adding(format!("subsystem {nqn}"))
+            let irregularity = Nqn::parse(nqn).ok().and_then(|nqn| nqn.irregularity());
+            let doubt = irregularity.map(|why| format!("\"{nqn}\" is not an NQN: {why}"));
+            Asked { doubt, ..deed }.adding(format!("subsystem {nqn}"))
         }
-        SubsystemAction::Remove { nqn, at } => {
-            Asked::deed(at, "cairn_subsystem_remove", json!({"nqn": nqn}))
+        SubsystemAction::Remove { nqn, force, at } => {
+            let params = json!({"nqn": nqn, "force": force.then_some(true)});
+            Asked::deed(at, "cairn_subsystem_remove", params)
         }
         SubsystemAction::Set {
             nqn,

@@ -2,12 +2,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_config::{Backing, ControlSettings};
+use cairn_config::{Backing, ControlSettings, Nqn};
 use cairn_disk::{AdmittedPath, Backend, Claim, Formers, FoundPath, OpenError, disks_max};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;
 use crate::own_files::OwnFiles;
+use cairn_data_path::namespace;
 use cairn_data_path::registry::ControlMessage;
 
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
@@ -106,6 +107,16 @@ pub(crate) fn try_backend(
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes).map(Some),
         Backing::Rbd(_) | Backing::Null { .. } => Ok(None),
     }
+}
+
+/// Compares a disk with the size and the reservations that `folder` has for it. Writes nothing.
+pub(crate) fn check_stored(
+    folder: &Path,
+    nqn: Nqn,
+    config: &cairn_config::Namespace,
+    disk: Backend,
+) -> Result<(), OpenError> {
+    namespace::check_stored(config, disk, describe(&config.backing), (folder, nqn))
 }
 
 pub(super) fn open_backend(

@@ -24,7 +24,7 @@ use cairn_data_path::ana::ListenerShared;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{Activity, HostKeys, Registry, SubsystemShared};
 
-pub(crate) use backend::{DiskRules, check_count, try_backend};
+pub(crate) use backend::{DiskRules, check_count, check_stored, try_backend};
 pub(crate) use export::Export;
 pub(crate) use identities::{Identity, tell_apart};
 pub(crate) use replacing::{Former, FormerNamespace, Replaced, check_images};
