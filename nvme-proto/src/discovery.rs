@@ -64,7 +64,7 @@ pub struct Referral {
 /// TREQ: a secure channel is not required (10b), and SQ flow control can be disabled (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
-/// Default P_Key, and the bits that identify the partition (IBTA 10.9.1).
+/// Default P_Key (IBTA 10.9.1). `PARTITION` excludes the membership bit.
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
 const ENTRY_BYTES: u64 = 1024;

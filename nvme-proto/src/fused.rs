@@ -67,7 +67,7 @@ pub struct Pairing<T> {
     first: Option<T>,
 }
 
-/// Result of [`Pairing::arrive`] for the arrived command.
+/// Result of [`Pairing::arrive`] for the new command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrived<T> {
     /// The command waits for its partner.
@@ -106,7 +106,7 @@ impl<T> Pairing<T> {
         self.first.as_ref()
     }
 
-    /// Removes the waiting command, because it has waited too long or its queue ends.
+    /// Removes the waiting command when it has waited too long or its queue closes.
     pub const fn take(&mut self) -> Option<T> {
         self.first.take()
     }

@@ -23,8 +23,7 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Maximum NSID of any subsystem. With a small maximum transfer, fewer are allowed
-/// ([`namespaces_within`]).
+/// Maximum NSID of any subsystem. If MDTS is small, [`namespaces_within`] allows fewer.
 pub const NAMESPACES_MAX: u32 = 10_240;
 
 /// Minimum result of [`namespaces_within`].
@@ -38,8 +37,8 @@ pub const ANA_GROUPS_MAX: u32 = 128;
 
 /// Returns NN for a controller with this maximum transfer.
 ///
-/// Linux reads the ANA log by one command, and disables ANA if the log for NANAGRPID groups and MNAN namespaces exceeds
-/// MDTS.
+/// Linux reads the ANA log by one command, and disables ANA if the log for NANAGRPID groups and
+/// MNAN namespaces exceeds MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     let rest = transfer_bytes.saturating_sub(ana_log_bytes(0) as u32);
@@ -56,8 +55,8 @@ pub const fn ana_log_bytes(namespaces: u32) -> u64 {
 
 /// Maximum discovery log in bytes: 65,536 entries.
 ///
-/// Reads beyond the log's end return zeroes up to this length, because the log may shrink while a host reads it in
-/// parts.
+/// Reads beyond the log's end return zeroes up to this length, because the log may shrink while a
+/// host reads it in several commands.
 pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
 /// Maximum Asynchronous Event Requests in flight (AERL is 0-based).
@@ -72,8 +71,8 @@ pub const CROSS_RESETS: usize = 4;
 /// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
 pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
 
-/// Time in milliseconds after which the command Cross-Controller Reset completes even if the reset
-/// is unfinished. The log then reports the end of the reset.
+/// Time in milliseconds after which a Cross-Controller Reset command completes although the reset
+/// is in progress. The log then reports when the reset is complete.
 pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 
 /// Entries of the Error Information log (ELPE is 0-based).
@@ -84,7 +83,7 @@ pub const KAS: u16 = 1;
 
 /// CQT: milliseconds in which disks finish commands after the keep alive timer expires.
 ///
-/// No command is submitted to a disk after the expiry.
+/// After expiry, no command is submitted to a disk.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
 /// Idle time in milliseconds after which an association without a running keep alive timer ends.

@@ -32,7 +32,7 @@ pub struct Namespace {
     /// True if hosts may change `protection`.
     pub protectable: bool,
     /// True if `protection` survives a restart of the target. The state "until power cycle" never
-    /// survives it.
+    /// survives.
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
@@ -143,7 +143,7 @@ impl Namespace {
     }
 }
 
-/// Error of a configuration change.
+/// Error of a change to namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamespaceError {
@@ -189,7 +189,7 @@ impl Default for NsidSet {
 }
 
 impl NsidSet {
-    /// Returns word index and bit mask; `None` if the NSID is out of range.
+    /// Returns the word index and bit mask of the NSID; `None` if out of range.
     #[inline]
     #[must_use]
     pub const fn place(nsid: u32) -> Option<(usize, u64)> {
@@ -207,8 +207,8 @@ impl NsidSet {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Returns the set as words. NSID `n` is bit `n - 1`, counted from the least significant bit of
-    /// the first word.
+    /// Words of the set. NSID `n` is bit `n - 1`, counted from the least significant bit of the
+    /// first word.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0
@@ -382,7 +382,8 @@ impl Namespaces {
         self.changes
     }
 
-    /// Returns the number of the change for [`Self::end_change`], or `None` if nothing changes.
+    /// Sets the state. Returns the number of the change for [`Self::end_change`], or `None` if the
+    /// target need not act.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -431,8 +432,8 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect the namespace; if not, removes their protection and discards
-    /// a change in progress. Returns true if a host's protection was removed.
+    /// Sets whether hosts may protect the namespace. If not, removes the protection set by hosts
+    /// and discards a change in progress. Returns true if protection was removed.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,

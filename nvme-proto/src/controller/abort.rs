@@ -1,5 +1,4 @@
-//! Abort (Base, 5.1). The target carries it out, because the command to abort may run on another
-//! core.
+//! Abort command (Base, 5.1). The target aborts the victim, which may run on another core.
 
 use alloc::vec::Vec;
 
@@ -23,10 +22,10 @@ struct PendingAbort {
 }
 
 impl Aborts {
-    /// Records an Abort until the target reports its result to [`Self::end`].
+    /// Records an Abort until [`Self::end`].
     ///
     /// # Errors
-    /// The maximum [`ABORTS`] (ACL) is pending.
+    /// [`ABORTS`] commands (ACL) are already pending.
     pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
@@ -43,8 +42,8 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Removes the pending Aborts of a closed queue's commands. Returns their completions, which
-    /// report that nothing was aborted.
+    /// Removes the Aborts of commands of closed queue `sqid`. Returns their completions, with
+    /// nothing aborted.
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)

@@ -12,10 +12,10 @@ pub struct Arrival<'a> {
     pub now: Duration,
     /// Private data of the connection request; `None` for transports other than RDMA.
     pub cm: Option<&'a RequestData>,
-    /// Local end, if known.
+    /// Local address and P_Key of the connection, if known.
     ///
-    /// The discovery log lists the listeners of this partition, with this address instead of a
-    /// wildcard address.
+    /// The discovery log lists only listeners of this partition, and shows this address instead of
+    /// a wildcard.
     pub local: Option<LocalEnd>,
     /// Host's address, if known.
     pub peer: Option<Peer>,

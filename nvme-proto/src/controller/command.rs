@@ -151,7 +151,7 @@ pub struct SetFeatures {
     pub nsid: u32,
 }
 
-/// Data of an admin command.
+/// Data transfer of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// No data.
@@ -184,8 +184,8 @@ impl Transfer {
 }
 
 impl AdminCommand {
-    /// Parses a command of a connected admin queue. `transfer_bytes` is the maximum transfer (MDTS)
-    /// in bytes.
+    /// Parses a command of a connected admin queue. `transfer_bytes` is the maximum transfer in
+    /// bytes (MDTS).
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
         // The opcode is checked first: hosts detect unsupported commands by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;

@@ -23,7 +23,8 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // A queue of n entries has up to n - 1 commands in flight; each response needs a receive.
+    // A queue of n entries has at most n - 1 commands in flight. Each needs a receive buffer for
+    // its response.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
@@ -56,8 +57,8 @@ pub struct ConnectRequest {
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks that a connection's first command is a valid Connect, and locates its data. `in_capsule_bytes` is the
-    /// length of in-capsule data.
+    /// Checks that the first command of a connection is a valid Connect, and locates its data.
+    /// `in_capsule_bytes` is the length of in-capsule data.
     pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
         check_command(sqe)?;
         DataTransfer::from_host(sqe, CONNECT_DATA_BYTES as u32, in_capsule_bytes)
@@ -87,7 +88,7 @@ impl ConnectRequest {
         })
     }
 
-    /// Error of a Connect to an unknown SUBNQN.
+    /// Returns the error of a Connect to an unknown SUBNQN.
     #[must_use]
     pub fn unknown_subsystem() -> Refusal {
         Refusal::connect(Parameter::SUBNQN)
@@ -109,8 +110,8 @@ impl ConnectRequest {
     }
 }
 
-/// Error of a Fabrics command on a connected I/O queue: Disconnect and reauthentication are not
-/// supported.
+/// Returns the error of a Fabrics command on a connected I/O queue. Disconnect and reauthentication
+/// are not supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {

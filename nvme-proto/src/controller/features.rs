@@ -1,7 +1,7 @@
 //! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! Values, except those of namespaces, belong to one association. No value can be saved. Features
-//! without effect (interrupts, thermal management) cannot be changed.
+//! Values belong to one association, except those of namespace features. No value can be saved.
+//! Features without effect (interrupts, thermal management) cannot be changed.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// The feature's value is always 0 (NVM command set).
+/// Feature 19h. The value is always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 const NVM_FEATURES: [Feature; 19] = [

@@ -24,9 +24,9 @@ use super::protection::nwpc;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
-/// ANATT: maximum ANA transition in seconds.
+/// ANATT: maximum duration of an ANA transition, in seconds.
 ///
-/// Not enforced here; Linux resets a controller in ANA Change after twice this time.
+/// Not enforced. Linux resets a controller that stays in ANA Change for twice this time.
 const ANATT_S: u8 = 10;
 /// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;
@@ -100,7 +100,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace, or `None` for an inactive NSID, for which all data is 0 (Base,
+    /// Returns a visible namespace, or `None` for an inactive NSID, whose data is all 0 (Base,
     /// 5.17.2.1).
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {

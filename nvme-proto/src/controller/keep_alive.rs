@@ -53,13 +53,14 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Sets whether the controller is ready, which selects KATO or the idle limit. Restarts the timer.
+    /// Selects KATO if the controller is ready (`running`), or else the idle limit. Restarts the
+    /// timer.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
     }
 
-    /// Restarts the timer at `now`.
+    /// Restarts the timer at `now`, but never moves it back.
     pub fn restart(&mut self, now: Duration) {
         self.last_command = self.last_command.max(now);
     }
@@ -105,10 +106,10 @@ impl KeepAlive {
 }
 
 impl Controller {
-    /// Time at which the association ends without another admin command.
+    /// Time at which the association ends without another admin command; `None` without a limit, or
+    /// if the association is ending.
     ///
-    /// `None` without a limit, or if the association is ending. Commands on I/O queues also extend the time, but are
-    /// not known here.
+    /// Commands on I/O queues also extend the time, but are not known here.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -118,7 +119,8 @@ impl Controller {
         }
     }
 
-    /// Time at which [`Subsystem::poll`](crate::subsystem::Subsystem::poll) must be called for this controller.
+    /// Time of the next [`Subsystem::poll`](crate::subsystem::Subsystem::poll) that this controller
+    /// needs.
     #[must_use]
     pub fn poll_at(&self) -> Option<Duration> {
         let times = [self.deadline(), self.cross_resets.deadline()];
@@ -128,7 +130,7 @@ impl Controller {
     /// Time of the last known command, and the idle time after which the association ends, if
     /// limited.
     ///
-    /// Returns `None` if the association is ending.
+    /// `None` if the association is ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))

@@ -1,6 +1,6 @@
-//! Target side of an association, without I/O.
+//! Target side of an association: a state machine without I/O.
 //!
-//! A controller is a state machine. It receives commands ([`AdminCommand`]), events and the time, and returns an
+//! A [`Controller`] receives commands ([`AdminCommand`]), events and the time. It returns an
 //! [`Outcome`] and [`Action`]s.
 //!
 //! The target processes an admin command in these steps:
@@ -11,7 +11,7 @@
 //!    it from the host, or allocates a buffer for data to the host.
 //! 3. [`crate::subsystem::Subsystem::execute`] executes the command and returns an [`Outcome`].
 //!
-//! Actions are carried out in order, before the outcome is sent.
+//! The target carries out the actions in order, before it sends the outcome.
 
 pub mod abort;
 mod arrival;
@@ -105,7 +105,7 @@ pub enum Outcome {
     Parked,
 }
 
-/// Request to the target.
+/// Request of a controller to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends a completion on the admin queue.
@@ -131,12 +131,14 @@ pub enum Action {
         /// Reason, for logs.
         reason: Termination,
     },
-    /// Flushes the volatile caches of all namespaces; then call [`crate::subsystem::Subsystem::flushed`].
+    /// Flushes the volatile caches of all namespaces; then call
+    /// [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
-    /// Aborts a command of an I/O queue if possible; then call [`crate::subsystem::Subsystem::abort_done`].
+    /// Aborts a command of an I/O queue if possible; then call
+    /// [`crate::subsystem::Subsystem::abort_done`].
     Abort {
         /// CNTLID.
         cntlid: u16,
@@ -149,18 +151,19 @@ pub enum Action {
     },
     /// Enables or disables the volatile write cache for this controller.
     ///
-    /// While the cache is disabled, writes of this controller complete only when durable.
+    /// While disabled, writes of this controller complete only when durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,
         /// True if writes may complete from the cache.
         enabled: bool,
     },
-    /// Changes the write protection of a namespace; then call [`crate::subsystem::Subsystem::protection_done`].
+    /// Changes the write protection of a namespace; then call
+    /// [`crate::subsystem::Subsystem::protection_done`].
     ///
-    /// To protect, the target rejects new writes, makes completed writes durable, and saves the state if
-    /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. After a failure, the
-    /// former state stays.
+    /// To protect, the target rejects new writes, makes completed writes durable, and saves the
+    /// state if [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is
+    /// true. If the change fails, the former state stays.
     SetProtection {
         /// CNTLID of the requesting controller.
         cntlid: u16,
@@ -224,7 +227,7 @@ pub struct Exchange<'a> {
     pub data_out: &'a mut [u8],
 }
 
-/// Controller, from Connect of the admin queue until that queue is closed.
+/// Controller; lives from Connect of the admin queue until that queue closes.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,
@@ -328,7 +331,7 @@ impl Controller {
         self.features.write_cache
     }
 
-    /// Failed commands of the association.
+    /// Number of failed commands of the association.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()
@@ -413,7 +416,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// After the last I/O queue is closed, a pending reset or shutdown continues.
+    /// Continues a pending reset or shutdown after the last I/O queue closes.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &mut Common,
@@ -538,7 +541,7 @@ impl Controller {
         }
     }
 
-    /// Commands in flight on the admin queue are discarded (Base, 3.7.2).
+    /// Discards commands in flight on the admin queue (Base, 3.7.2).
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

@@ -9,9 +9,10 @@
 //!       flushed
 //! ```
 //!
-//! At most one flush is in progress; a reset waits for its end.
+//! At most one flush is in progress; a reset waits for the flush.
 //!
-//! The version is 2.0, as log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS require.
+//! The version is 2.0, because log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and
+//! CAP.CRMS require it.
 
 use crate::limits::{self, Limits};
 use crate::wire::Status;
@@ -46,7 +47,7 @@ enum EnableState {
     ShutDown,
 }
 
-/// Work after a change of CC or the close of the last I/O queue.
+/// Work required after a change of CC, a flush, or the close of the last I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// Nothing is required.
@@ -160,7 +161,8 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush; sets CSTS.CFS after data loss (`intact` is false).
+    /// Continues a reset or shutdown after a flush. Sets CSTS.CFS after data loss (`intact` is
+    /// false).
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             EnableState::Flushing => {

@@ -1,7 +1,7 @@
 //! Write protection of namespaces by hosts (Base, 8.12; feature 84h).
 //!
-//! Set Features completes after the target has carried out `Action::SetProtection`; then hosts with
-//! access receive an event.
+//! Set Features completes after the target has carried out `Action::SetProtection`. Hosts with
+//! access then receive an event.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -48,8 +48,8 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// I/O is enabled before the event reports a new namespace, and disabled after the event
-    /// reports a removed one.
+    /// Enables I/O to a new namespace before the event, and disables I/O to a removed one after the
+    /// event.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,

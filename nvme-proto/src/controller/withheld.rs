@@ -1,7 +1,7 @@
 //! Replaced namespaces, hidden until the host has noticed the replacement.
 //!
 //! A host that missed the replacement would write data of the old disk to the new one. The NSID
-//! therefore stays inactive until the host has read it as inactive. Then an event makes the host
+//! therefore stays inactive until the host has read it as inactive. An event then makes the host
 //! read the new namespace.
 
 use alloc::vec::Vec;

@@ -55,7 +55,7 @@ pub enum Cause {
 impl Cause {
     /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
     ///
-    /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR. The controller
+    /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller
     /// may have ended before the Connect of an I/O queue, and a retry creates another controller.
     pub(super) fn is_final(&self) -> bool {
         match self {

@@ -1,12 +1,13 @@
 //! Host side of an association with one controller, without I/O.
 //!
 //! [`Association`] is a state machine: its driver reports events (connections, responses, time) and
-//! carries out its [`Action`]s. An association brings its controller up in Linux's order, sends
-//! Keep Alives, and reconnects after a loss ([`Recovery`]).
+//! carries out [`Action`]s. An association brings its controller up in Linux's order, sends Keep
+//! Alives, and reconnects after a loss ([`Recovery`]).
 //!
-//! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent.
+//! The driver itself sends user commands while [`Association::state`] is
+//! [`AssociationState::Live`].
 //!
-//! Invalid responses end the association with a [`Cause`], and never cause a panic.
+//! Invalid responses end the association with a [`Cause`], without a panic.
 
 mod authentication;
 mod bring_up;
@@ -44,21 +45,22 @@ pub use settings::{Recovery, Settings};
 /// Maximum commands that the association itself has in flight on the admin queue.
 ///
 /// These are one command of the current step, one Keep Alive, one Asynchronous Event Request and
-/// the Aborts. On an I/O queue, one Connect or authentication command may be in flight in addition
-/// to [`QueueSpec::depth`].
+/// the Aborts. An I/O queue may have one Connect or authentication command in flight in addition to
+/// [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
-/// Request to the driver, which carries requests out in order.
+/// Request to the driver, which must carry out requests in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Connects a queue. Then call [`Association::queue_connected`] or [`Association::queue_lost`].
     Connect(QueueSpec),
-    /// Sends a command. The driver fills in CID, PSDT and data pointer, and calls [`Association::completed`] on the
-    /// response.
+    /// Sends a command. The driver fills in CID, PSDT and data pointer, and passes the response to
+    /// [`Association::completed`].
     Send(OwnCommand),
     /// Closes the connection of a queue.
     ///
-    /// Call [`Association::queue_closed`] when the controller can no longer access the memory of its commands.
+    /// Call [`Association::queue_closed`] when the controller can no longer access the memory of
+    /// the queue's commands.
     Disconnect {
         /// QID.
         qid: u16,
@@ -81,8 +83,8 @@ pub struct QueueSpec {
     pub qid: u16,
     /// Maximum user commands in flight.
     ///
-    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5). With
-    /// [`Settings::spare_entry`], it is one less.
+    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5); one less with
+    /// [`Settings::spare_entry`].
     pub depth: u16,
     /// Maximum command capsule in bytes.
     pub capsule_bytes: usize,
@@ -90,7 +92,7 @@ pub struct QueueSpec {
     pub request: RequestData,
 }
 
-/// Command of the association itself.
+/// Command sent by the association itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCommand {
     /// QID.
@@ -152,7 +154,7 @@ pub enum Report {
     Notice(Notice),
     /// Every queue is reauthenticated.
     Reauthenticated,
-    /// Reauthentication is impossible; the association continues.
+    /// The controller refused reauthentication; the association continues.
     NotReauthenticated(Cause),
 }
 
@@ -165,7 +167,7 @@ pub enum AssociationState {
     Live,
     /// A requested reset, with the bring-up after it, is in progress.
     Resetting,
-    /// The controller is lost; the host waits for an attempt to reconnect, or makes it.
+    /// The controller is lost; the host reconnects, or waits before the next attempt.
     Reconnecting {
         /// Attempts, including the current attempt.
         tries: u32,
@@ -233,7 +235,7 @@ pub struct Association {
     keep_alive: KeepAlive,
     aborts: Aborts,
     cancels: bool,
-    /// True if the controller required authentication of the admin queue.
+    /// True if the admin queue was authenticated.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,
@@ -387,7 +389,7 @@ impl Association {
         }
     }
 
-    /// Handles the response to an own command; `data` has the length in [`Payload::ToHost`].
+    /// Handles the response to an [`OwnCommand`]; `data` has the length in [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
         match duty {
             Duty::Step(serial) if serial == self.serial && self.step_due.is_some() => {
@@ -493,8 +495,8 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The loss is reported before connections close, because the driver ends the commands with
-        // the cause of the loss.
+        // The loss is reported before connections close: the driver ends their commands with its
+        // cause.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

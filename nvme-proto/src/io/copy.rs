@@ -89,7 +89,7 @@ impl BlockCopy {
 }
 
 impl BlockRange {
-    /// Returns the range as a source range in format 0h.
+    /// Encodes the range as a source range of format 0h.
     ///
     /// # Panics
     /// If the range does not have 1 to 65,536 blocks.
@@ -108,7 +108,7 @@ impl BlockRange {
     }
 }
 
-/// Common fields of the formats of a source range.
+/// Fields common to both formats of a source range.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -131,7 +131,8 @@ pub struct CopyRanges<'a> {
 }
 
 impl<'a> CopyRanges<'a> {
-    /// Validates the source ranges and the destination of a command from [`IoCommand`](super::IoCommand).
+    /// Validates the source ranges and the destination of a command from
+    /// [`IoCommand`](super::IoCommand).
     ///
     /// # Errors
     /// Command Size Limit Exceeded, LBA Out of Range, or Overlapping I/O Range if a source overlaps
@@ -170,7 +171,7 @@ impl<'a> CopyRanges<'a> {
         Ok(ranges)
     }
 
-    /// Command of the ranges.
+    /// Command with these ranges.
     #[must_use]
     pub fn command(&self) -> &BlockCopy {
         &self.command
@@ -182,7 +183,7 @@ impl<'a> CopyRanges<'a> {
         self.blocks
     }
 
-    /// Ranges in the order in which they are copied.
+    /// Ranges in copy order.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         let entries = self.data.chunks_exact(self.command.format.entry_bytes());
         entries.map(|entry| {
@@ -374,7 +375,7 @@ mod tests {
         for slba in [100, 93, 107] {
             assert_eq!(ranges(100, &[(0, 4), (slba, 8)]), overlaps, "{slba}");
         }
-        // The second range overlaps the blocks written from the first one.
+        // The second range overlaps the destination of the first range.
         assert_eq!(ranges(100, &[(0, 8), (100, 1)]), overlaps);
         for slba in [92, 112] {
             assert!(ranges(100, &[(0, 4), (slba, 8)]).is_ok(), "{slba}");

@@ -37,8 +37,8 @@ impl<'a> DatasetRanges<'a> {
     /// LBA Out of Range: a range exceeds the namespace.
     ///
     /// # Panics
-    /// If `data` is no multiple of [`DATASET_RANGE_BYTES`], which
-    /// [`IoCommand::parse`](super::IoCommand::parse) excludes.
+    /// If the length of `data` is not a multiple of [`DATASET_RANGE_BYTES`], which
+    /// [`IoCommand::parse`](super::IoCommand::parse) ensures.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)
             .expect("the transfer is a whole number of ranges");

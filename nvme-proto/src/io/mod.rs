@@ -1,20 +1,21 @@
 //! Parser of I/O commands of the NVM command set.
 //!
-//! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields of an SQE; only the
-//! disk can fail a valid command.
+//! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields
+//! of an SQE. A valid command can fail only at the disk.
 //!
 //! A target processes an I/O command in these steps:
 //!
 //! 1. Pass a Fabrics command ([`Sqe::is_fabrics`]) to the controller.
-//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the status of the response.
+//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the response
+//! status.
 //! 3. Fetch [`DataTransfer::FromHost`] by RDMA READ, or use [`DataTransfer::InCapsule`] in place.
 //! 4. Execute [`IoCommand::operation`].
 //! 5. After success, send [`DataTransfer::ToHost`] by RDMA WRITE.
-//! 6. Send the response, which invalidates the key of `sqe.dptr.invalidate_rkey()`, if any.
+//! 6. Send the response. It invalidates the key from `sqe.dptr.invalidate_rkey()`, if any.
 //!
-//! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3, CDW14, CDW15) and access
-//! hints (CDW13). A command fails with Invalid Namespace or Format if its NSID has no namespace, or
-//! the namespace was removed.
+//! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3,
+//! CDW14, CDW15) and access hints (CDW13). A command without a namespace fails with Invalid
+//! Namespace or Format.
 
 mod cancel;
 mod copy;
@@ -232,8 +233,9 @@ const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 impl IoCommand {
     /// Parses and validates an SQE.
     ///
-    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the SQE's NSID, if any.
-    // Inlining keeps the parts of a Read command in registers.
+    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the
+    /// SQE's NSID, if any.
+    // Inlining keeps the fields of a Read command in registers.
     #[inline(always)]
     pub fn parse(
         sqe: &Sqe,
@@ -447,9 +449,8 @@ impl<'a> Parser<'a> {
         Ok((Operation::Copy(copy), transfer))
     }
 
-    /// Returns the blocks with flags, and their length in bytes.
-    ///
-    /// `defined` has the bits of CDW12 that only this command defines.
+    /// Returns the blocks with flags, and their length in bytes. `defined` has the bits of CDW12
+    /// that only this command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;

@@ -8,7 +8,7 @@ use crate::io::OperationKind;
 pub enum Access {
     /// Read, Compare and Verify.
     Read,
-    /// Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush, and Copy within a namespace.
+    /// Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush and Copy.
     Write,
 }
 

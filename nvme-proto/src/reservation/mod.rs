@@ -1,8 +1,8 @@
 //! Reservations of a namespace (Base 2.1, 8.1.22), without I/O.
 //!
 //! [`Reservations`] is the state of one namespace, [`Request`] and [`Change`] are the commands, and
-//! [`Reservations::forbids`] decides on I/O commands. A change returns the next state, which the
-//! target stores and passes to its reactors before it answers the command.
+//! [`Reservations::forbids`] decides on I/O commands. A change returns the next state. The target
+//! stores this state and applies it to I/O before it answers the command.
 
 mod access;
 mod change;
@@ -123,7 +123,7 @@ impl Held {
 pub struct Reservations {
     generation: u32,
     persistent: bool,
-    /// Ascending by host.
+    /// Sorted by HOSTID.
     registrants: Vec<Registrant>,
     held: Option<Held>,
 }
@@ -131,7 +131,7 @@ pub struct Reservations {
 impl Reservations {
     /// Restores a state, or returns `None` if the state is invalid.
     ///
-    /// `holder` is the index of the holder, ignored for types with all registrants as holders.
+    /// `holder` is the index of the holder, ignored if all registrants hold the reservation.
     fn restore(
         generation: u32,
         persistent: bool,
@@ -179,7 +179,8 @@ impl Reservations {
         self.held.map(|held| held.rtype)
     }
 
-    /// Host that holds the reservation; `None` if all registrants do.
+    /// Single holder of the reservation; `None` without a reservation, or if all registrants hold
+    /// it.
     #[must_use]
     pub fn holder(&self) -> Option<&HostId> {
         self.held.as_ref()?.holder.as_ref()
@@ -201,7 +202,8 @@ impl Reservations {
             .ok()
     }
 
-    /// Fills the data of Reservation Report with extended data structures; a short buffer gets the first part.
+    /// Writes Reservation Report data in the extended format; a short buffer receives the first
+    /// bytes.
     pub fn report(&self, out: &mut [u8]) {
         let mut header = ReservationStatusExtended::new_zeroed();
         header.status.generation.set(self.generation);

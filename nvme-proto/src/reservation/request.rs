@@ -17,7 +17,7 @@ pub enum Request {
     Register(RegisterCdw10),
     /// Reservation Acquire.
     Acquire(AcquireCdw10, ReservationType),
-    /// Reservation Release; the type may be unknown.
+    /// Reservation Release; RTYPE is not validated.
     Release(ReleaseCdw10),
     /// Reservation Report of this number of bytes.
     Report(u32),

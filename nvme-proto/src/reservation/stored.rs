@@ -65,7 +65,7 @@ impl Reservations {
         bytes
     }
 
-    /// Decodes the state of the disk `uuid` in the subsystem `subnqn`; the PTPL state is set.
+    /// Decodes the state of the disk `uuid` in the subsystem `subnqn`, with PTPL set.
     pub fn decode(bytes: &[u8], uuid: &[u8; 16], subnqn: &str) -> Result<Self, StoredError> {
         let (content, sum) = bytes
             .split_last_chunk::<CHECKSUM_BYTES>()

@@ -1,20 +1,23 @@
 //! Path selection and failover for a namespace with several controllers.
 //!
-//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as Linux does.
+//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as
+//! Linux does.
 //!
 //! # Writes with unknown outcome
 //!
-//! Unanswered writes of a lost path may have been executed completely, partly or not at all, or may still be executed.
-//! As in Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and
-//! others return to the caller.
+//! An unanswered write of a lost path may have been executed completely, partly or not at all, or
+//! may still be executed. As in Linux, repeatable commands
+//! ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and others return to
+//! the caller.
 //!
-//! A paused target may execute such a write when it continues, possibly over newer data, until keep
-//! alive timeout and CQT have passed. [`Doubts`] therefore delays commands that change the same
-//! blocks. The delay, [`time_in_doubt`], starts when the lost connection is closed, because the
+//! Until KATO and CQT have passed, a paused target that continues may execute such a write over
+//! newer data. [`Doubts`] therefore delays commands that change the same blocks. The delay,
+//! [`time_in_doubt`], starts when the lost connection closes, because the target may receive
+//! commands until then.
 //! target may receive commands until then.
 //!
-//! The delay does not protect against a target that ignores its timer, or a write that stays in a
-//! disk longer than CQT.
+//! The delay does not protect against a target that ignores its keep alive timer, or a write that
+//! stays in a disk longer than CQT.
 
 mod ana_log;
 mod doubt;
@@ -175,7 +178,7 @@ impl PathSet {
         self.paths[path].is_usable()
     }
 
-    /// Outstanding commands.
+    /// Number of outstanding commands.
     #[must_use]
     pub fn outstanding(&self, path: usize) -> u32 {
         self.paths[path].outstanding
