@@ -205,8 +205,7 @@ impl Target {
                     to += from.len();
                 }
             }
-            // Memory has no cache and no media errors. The namespace does not support Write
-            // Uncorrectable.
+            // Memory has no cache and no media errors; the namespace lacks Write Uncorrectable.
             Operation::Compare(_)
             | Operation::Verify(_)
             | Operation::Flush(_)

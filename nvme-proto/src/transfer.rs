@@ -1,4 +1,4 @@
-//! Data transfers: SGL 1 of a command, checked against its data length.
+//! Data transfers: SGL 1 of a command, checked against the command's data length.
 //!
 //! SGL segments are rejected, because MSDBD is 1.
 
@@ -71,7 +71,8 @@ impl DataTransfer {
     /// Checks that the SGL describes no data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an invalid descriptor.
+    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an
+    /// invalid descriptor.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -89,8 +90,8 @@ impl DataTransfer {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// Locates `length` bytes from the host. `in_capsule_bytes` is the length of in-capsule data, 0 on the admin queue
-    /// (RDMA, 3.1).
+    /// Locates `length` bytes from the host. `in_capsule_bytes` is the length of in-capsule data, 0
+    /// on the admin queue (RDMA, 3.1).
     ///
     /// # Errors
     /// Data SGL Length Invalid if the SGL does not describe `length` bytes; SGL Offset Invalid if
@@ -101,9 +102,8 @@ impl DataTransfer {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
 
-    /// Locates `length` bytes from the host; the SGL may describe more.
-    ///
-    /// Linux always describes 256 ranges for Dataset Management.
+    /// Locates `length` bytes from the host; the SGL may describe more (Linux always describes 256
+    /// ranges for Dataset Management).
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,

@@ -23,8 +23,8 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes of a protocol descriptor in AUTH_Negotiate, of its header, and of its list of hash
-/// functions.
+/// Bytes in AUTH_Negotiate: protocol descriptor, its header (`LISTS`), and its list of hash
+/// functions (`GROUPS`).
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;
@@ -85,7 +85,7 @@ impl fmt::Display for Reason {
 /// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate. Unknown hash functions and groups are left out.
+    /// AUTH_Negotiate, without unknown hash functions and groups.
     Negotiate {
         /// True if SC_C is 0 (no secure channel).
         without_channel: bool,

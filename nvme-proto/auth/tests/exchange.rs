@@ -16,7 +16,7 @@ fn names() -> Names {
     }
 }
 
-/// Returns the generator of "random" bytes that `vectors.py` uses too.
+/// Generator of the same pseudorandom bytes as in `vectors.py`.
 fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = seed;
     move |bytes| {

@@ -1,4 +1,4 @@
-//! Meanings of bits as data, for programs that explain them to people.
+//! Names and meanings of bits, for tools that display them.
 
 use core::fmt::{self, Display, Formatter};
 

@@ -1,6 +1,6 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties and authentication.
 //!
-//! The type of each command converts from and to [`Sqe`].
+//! Each command type converts from and to [`Sqe`].
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -71,7 +71,7 @@ pub struct ConnectCommand {
     pub cattr: u8,
     /// Reserved.
     pub reserved47: u8,
-    /// KATO in milliseconds, for the admin queue; 0 disables it.
+    /// KATO in milliseconds, for the admin queue; 0 disables keep alive.
     pub kato: U32,
     /// Reserved.
     pub reserved52: [u8; 12],

@@ -196,7 +196,7 @@ assert_size!(RegisteredControllerExtended = 64);
 )]
 #[repr(C)]
 pub struct NotificationLog {
-    /// LPC: number of the notification, never 0; 0 if the page is empty.
+    /// LPC: number of the notification, from 1; 0 if the page is empty.
     pub count: U64,
     /// RNLPT: type of the notification; 0 if the page is empty.
     pub notice: u8,

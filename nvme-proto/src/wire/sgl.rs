@@ -76,7 +76,7 @@ pub enum Sgl {
         /// True if the response must invalidate `rkey`.
         invalidate: bool,
     },
-    /// Data of the controller that the host discards.
+    /// Data to the host that the controller discards.
     BitBucket {
         /// Length in bytes.
         length: u32,

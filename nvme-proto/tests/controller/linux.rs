@@ -1,5 +1,4 @@
-//! Checks that the Linux host makes (drivers/nvme/host). If a check fails, Linux warns or does not
-//! connect.
+//! Checks of the Linux host (drivers/nvme/host). If a check fails, Linux warns or does not connect.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};

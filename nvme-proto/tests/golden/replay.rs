@@ -1,6 +1,6 @@
 //! Replay of captured sessions with this crate's controllers instead of the Linux target.
 //!
-//! Responses must be the captured ones, except as in [`differs_on_purpose`].
+//! Responses must equal the captured responses, except as in [`differs_on_purpose`].
 
 use std::collections::HashMap;
 use std::time::Duration;
