@@ -1,6 +1,6 @@
-//! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
+//! Asymmetric namespace access (Base, 8.1).
 //!
-//! Each namespace belongs to an ANA group (ANAGRPID). Each port has a state for each group.
+//! Each namespace is in an ANA group (ANAGRPID), and each port has an access state for each group.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;
@@ -44,8 +44,8 @@ impl Default for AnaStates {
 /// Checks that a namespace in this ANA state accepts I/O commands.
 ///
 /// # Errors
-/// Status of the rejected command (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because a retry may
-/// succeed later or on another path.
+/// Status of the rejected command (Base, 8.1.3.3 to 8.1.3.5). DNR is clear: a later retry, or
+/// another path, may succeed.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {

@@ -48,7 +48,7 @@ pub struct Exported {
     pub nqn: Nqn,
     /// Hosts to which the subsystem is listed.
     pub hosts: HostAccess,
-    /// PORTIDs of the listeners that export the subsystem, or `None` for all listeners.
+    /// PORTIDs of the exporting listeners; `None` for all listeners.
     pub ports: Option<BTreeSet<u16>>,
 }
 

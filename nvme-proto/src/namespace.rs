@@ -98,8 +98,7 @@ impl Atomic {
 impl Namespace {
     /// Creates a writable namespace of `blocks` logical blocks of 2^`block_shift` bytes.
     ///
-    /// The namespace is in ANA group 1, with atomic writes of a single block, and without optional
-    /// properties.
+    /// The namespace is in ANA group 1, with single-block atomic writes and no optional properties.
     #[must_use]
     pub fn new(nsid: u32, uuid: [u8; 16], blocks: u64, block_shift: u8) -> Self {
         Self {
@@ -207,8 +206,7 @@ impl NsidSet {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Words of the set. NSID `n` is bit `n - 1`, counted from the least significant bit of the
-    /// first word.
+    /// Words of the set: NSID `n` is bit `n - 1`, from the least significant bit of the first word.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0

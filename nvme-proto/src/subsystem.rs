@@ -350,7 +350,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Returns the first free CNTLID from `from` on. At least one must be free.
+    /// Returns the first free CNTLID from `from` on; at least one must be free.
     ///
     /// Callers pass the last assigned CNTLID plus one: late reuse keeps delayed messages of an old
     /// association from a new association.
@@ -369,7 +369,7 @@ impl Subsystem {
 
     /// Handles a closed queue.
     ///
-    /// Only the close of the admin queue ends the association: a host may close I/O queues before a
+    /// Only the admin queue's close ends the association: a host may close I/O queues before a
     /// shutdown.
     pub fn queue_disconnected(
         &mut self,
@@ -484,8 +484,7 @@ impl Subsystem {
         }
     }
 
-    /// Returns the completion of a failed admin command; adds the error to the controller's error
-    /// log.
+    /// Adds an admin command's error to the error log, and returns its completion.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -535,8 +534,7 @@ impl Subsystem {
         self.controllers().filter_map(Controller::poll_at).min()
     }
 
-    /// Checks the timers of all controllers; `last` returns the time of a controller's last command
-    /// on any queue.
+    /// Checks all timers; `last` returns the time of a controller's last command on any queue.
     pub fn poll(
         &mut self,
         now: Duration,

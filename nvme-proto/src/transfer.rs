@@ -71,8 +71,8 @@ impl DataTransfer {
     /// Checks that the SGL describes no data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an
-    /// invalid descriptor.
+    /// Data SGL Length Invalid if there is data; SGL Descriptor Type Invalid for an invalid
+    /// descriptor.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),

@@ -108,7 +108,7 @@ impl Authentication {
         }
     }
 
-    /// Returns the result once the authentication has ended. After a failure, close the connection.
+    /// Result, once the authentication has ended. On failure, close the connection.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Cause>> {
         match &self.state {
@@ -117,10 +117,8 @@ impl Authentication {
         }
     }
 
-    /// Processes the data of an Authentication Send.
-    ///
-    /// The command succeeds even if the message is invalid: the next Authentication Receive returns
-    /// the failure.
+    /// Processes the data of an Authentication Send, which always succeeds. The next Authentication
+    /// Receive reports an invalid message.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);

@@ -136,9 +136,9 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Parses a message; also returns the transaction (T_ID), if present.
+    /// Parses a message and the transaction (T_ID), if present.
     ///
-    /// Bytes after the message are ignored: Authentication Receive returns its whole buffer.
+    /// Ignores bytes after the message: Authentication Receive returns its whole buffer.
     pub fn parse(bytes: &'a [u8]) -> (Option<u16>, Result<Self, Reason>) {
         let transaction = bytes.get(4..6).and_then(|bytes| bytes.try_into().ok());
         let transaction = transaction.map(u16::from_le_bytes);

@@ -12,7 +12,7 @@ pub struct Arrival<'a> {
     pub now: Duration,
     /// Private data of the connection request; `None` for transports other than RDMA.
     pub cm: Option<&'a RequestData>,
-    /// Local address and P_Key of the connection, if known.
+    /// Local address and P_Key, if known.
     ///
     /// The discovery log lists only listeners of this partition, and shows this address instead of
     /// a wildcard.
@@ -28,7 +28,7 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates an arrival at port 0. The addresses are unknown, and the random number is 0.
+    /// Creates an arrival at port 0, without addresses, with random number 0.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {

@@ -1,11 +1,10 @@
 //! Asynchronous events (Base, 5.2).
 //!
 //! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event
-//! completes one. A delivered event masks later events of its log page until the host reads the
-//! page. The read discards them, because the page reports their changes.
+//! completes one. A delivered event masks later events of its log page. Reading the page discards
+//! the masked events, because the page reports their changes.
 //!
-//! Events of other log pages stay unmasked: Linux without multipath never reads the ANA log, and
-//! must receive other notices after an ANA change.
+//! Events of other log pages are not masked: Linux without multipath never reads the ANA log.
 
 use alloc::vec::Vec;
 
@@ -36,7 +35,7 @@ pub struct AsyncEvents {
     parked: Vec<u16>,
     /// Bit mask of the pending events; bit n is `KINDS[n]`.
     pending: u16,
-    /// Bit mask of events masked until the host reads their log page; bit n is `KINDS[n]`.
+    /// Bit mask of events masked until the host reads their log page, as in `pending`.
     masked: u16,
 }
 
@@ -64,7 +63,7 @@ impl AsyncEvents {
         self.pending |= bit_of(event);
     }
 
-    /// Clears and unmasks the events of log page `lid` after the page was read with RAE = 0.
+    /// Clears and unmasks the events of log page `lid`, read with RAE = 0.
     pub fn clear(&mut self, lid: u8) {
         self.pending &= !bits_of_page(lid);
         self.masked &= !bits_of_page(lid);

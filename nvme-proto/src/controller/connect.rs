@@ -23,8 +23,8 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // A queue of n entries has at most n - 1 commands in flight. Each needs a receive buffer for
-    // its response.
+    // A queue of n entries has at most n - 1 commands in flight, each with a receive for its
+    // response.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
@@ -57,7 +57,7 @@ pub struct ConnectRequest {
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks that the first command of a connection is a valid Connect, and locates its data.
+    /// Checks that a connection's first command is a valid Connect, and locates its data.
     /// `in_capsule_bytes` is the length of in-capsule data.
     pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
         check_command(sqe)?;
@@ -110,8 +110,8 @@ impl ConnectRequest {
     }
 }
 
-/// Returns the error of a Fabrics command on a connected I/O queue. Disconnect and reauthentication
-/// are not supported.
+/// Error of a Fabrics command on a connected I/O queue: neither Disconnect nor reauthentication is
+/// supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {

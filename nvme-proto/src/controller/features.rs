@@ -1,7 +1,7 @@
 //! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! Values belong to one association, except those of namespace features. No value can be saved.
-//! Features without effect (interrupts, thermal management) cannot be changed.
+//! Values belong to one association, except those of namespaces. No value can be saved. Features
+//! without effect (interrupts, thermal management) cannot be changed.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -342,8 +342,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Grants the smaller of the two requested numbers, because each Fabrics queue uses one
-    /// submission queue and one completion queue (Base, 5.27.1.5).
+    /// Grants the smaller number, because a Fabrics queue is one submission queue and one
+    /// completion queue (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,

@@ -26,7 +26,7 @@ use super::{Controller, Refusal, properties};
 
 /// ANATT: maximum duration of an ANA transition, in seconds.
 ///
-/// Not enforced. Linux resets a controller that stays in ANA Change for twice this time.
+/// Not enforced. Linux resets a controller in ANA Change after twice this time.
 const ANATT_S: u8 = 10;
 /// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;
@@ -238,7 +238,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // The bit for a static ANAGRPID is 0, because a namespace may move to another group.
+    // The static ANAGRPID bit is 0: a namespace may move to another group.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -340,7 +340,7 @@ fn bad_nsid() -> Refusal {
     Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
 }
 
-/// Checks that CSI is the NVM command set, if CNS uses CSI (Base, figure 273).
+/// Rejects a CSI other than NVM, if CNS uses CSI (Base, figure 273).
 fn check_csi(identify: &Identify) -> Result<(), Refusal> {
     let uses_csi = matches!(
         identify.cns,

@@ -1,6 +1,6 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The association ends if no command arrives on any queue for KATO (CTRATT.TBKAS). After KATO and
+//! The association ends after KATO without a command on any queue (CTRATT.TBKAS). After KATO and
 //! CQT without contact, a host may assume that its commands are no longer executed.
 
 use alloc::vec::Vec;
@@ -53,7 +53,7 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Selects KATO if the controller is ready (`running`), or else the idle limit. Restarts the
+    /// Selects KATO if the controller is ready (`running`), else the idle limit, and restarts the
     /// timer.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
@@ -71,7 +71,7 @@ impl KeepAlive {
         self.last_command
     }
 
-    /// Time without a command after which the association ends; `None` for no limit.
+    /// Maximum time without a command; `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
@@ -107,7 +107,7 @@ impl KeepAlive {
 
 impl Controller {
     /// Time at which the association ends without another admin command; `None` without a limit, or
-    /// if the association is ending.
+    /// if already ending.
     ///
     /// Commands on I/O queues also extend the time, but are not known here.
     #[must_use]
@@ -127,10 +127,8 @@ impl Controller {
         times.into_iter().flatten().min()
     }
 
-    /// Time of the last known command, and the idle time after which the association ends, if
-    /// limited.
-    ///
-    /// `None` if the association is ending.
+    /// Time of the last known command, and the idle limit, if any; `None` if the association is
+    /// ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))

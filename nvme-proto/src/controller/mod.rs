@@ -99,7 +99,7 @@ impl Completion {
 /// Outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command is complete. After success, send the data buffer before the completion.
+    /// The command is complete. After success, send the data before the completion.
     Complete(Completion),
     /// The command stays in flight until [`Action::Complete`] or a reset.
     Parked,
@@ -163,7 +163,7 @@ pub enum Action {
     ///
     /// To protect, the target rejects new writes, makes completed writes durable, and saves the
     /// state if [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is
-    /// true. If the change fails, the former state stays.
+    /// true. On failure, the former state stays.
     SetProtection {
         /// CNTLID of the requesting controller.
         cntlid: u16,

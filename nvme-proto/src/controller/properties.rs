@@ -35,11 +35,11 @@ const CC_BITS: u32 = 0x01ff_fff1;
 enum EnableState {
     Disabled,
     Ready,
-    /// CC.EN was cleared. I/O queues are still connected, or caches are being flushed.
+    /// CC.EN was cleared; I/O queues are still connected, or caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set. I/O queues are still connected. If `flush` is true, a cache flush follows.
+    /// CC.SHN was set; I/O queues are still connected. If `flush`, a cache flush follows.
     Draining {
         flush: bool,
     },
@@ -133,7 +133,7 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // Only CC is writable: NSSR is unsupported (CAP.NSSRS is 0), and CSTS.NSSRO is never set.
+        // Only CC is writable: CAP.NSSRS is 0, and CSTS.NSSRO is never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
@@ -161,8 +161,7 @@ impl Properties {
         }
     }
 
-    /// Continues a reset or shutdown after a flush. Sets CSTS.CFS after data loss (`intact` is
-    /// false).
+    /// Continues after a flush; `intact` is false after data loss, which sets CSTS.CFS.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             EnableState::Flushing => {

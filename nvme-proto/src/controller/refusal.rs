@@ -10,8 +10,8 @@ use super::Completion;
 pub struct Refusal {
     /// Status.
     pub status: Status,
-    /// Byte offset of the invalid SQE field, if any: Parameter Error Location of the error log
-    /// (Base, 5.16.1.2).
+    /// Byte offset of the invalid SQE field (Parameter Error Location in the error log; Base,
+    /// 5.16.1.2), if any.
     pub byte: Option<u8>,
     /// DW0 of the completion.
     pub result: u32,

@@ -22,7 +22,7 @@ use super::{Action, Controller, Outcome, Refusal};
 /// Maximum number of unread notifications; when exceeded, the oldest is lost.
 const NOTIFICATIONS_MAX: usize = 256;
 
-/// Bits of the Reservation Notification Mask. The type of a notification is the number of its bit.
+/// Valid bits of the Reservation Notification Mask; bit n masks notification type n.
 const MASK_BITS: u32 = 0b1110;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 //! Namespaces visible to a controller's host, and events about them. Other namespaces are absent
-//! from lists, events and ANA groups, and commands to their NSIDs fail.
+//! from lists, events and ANA groups; commands to them fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

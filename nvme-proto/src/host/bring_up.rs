@@ -389,7 +389,7 @@ impl Association {
 
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        // As in Linux, one unit is added, so that a TO of 0 allows half a second.
+        // As in Linux, one unit is added: TO 0 allows half a second.
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 

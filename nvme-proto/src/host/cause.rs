@@ -56,7 +56,7 @@ impl Cause {
     /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
     ///
     /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller
-    /// may have ended before the Connect of an I/O queue, and a retry creates another controller.
+    /// may have ended, and a retry creates a new controller.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

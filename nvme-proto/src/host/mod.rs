@@ -42,11 +42,10 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Maximum commands that the association itself has in flight on the admin queue.
+/// Maximum commands of the association itself on the admin queue: one of the current step, a Keep
+/// Alive, an Asynchronous Event Request, and the Aborts.
 ///
-/// These are one command of the current step, one Keep Alive, one Asynchronous Event Request and
-/// the Aborts. An I/O queue may have one Connect or authentication command in flight in addition to
-/// [`QueueSpec::depth`].
+/// An I/O queue may have one Connect or authentication command in addition to [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
 /// Request to the driver, which must carry out requests in order.
@@ -343,7 +342,7 @@ impl Association {
 
     /// Continues after a queue was connected.
     ///
-    /// CRQSIZE is not needed: the target must have a receive for each command within SQSIZE.
+    /// CRQSIZE is ignored: the target must have a receive for each command within SQSIZE.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);
@@ -352,7 +351,7 @@ impl Association {
 
     /// Handles a connection that failed or ended.
     ///
-    /// Call [`Self::queue_closed`] after the [`Action::Disconnect`] that follows.
+    /// Call [`Self::queue_closed`] after the following [`Action::Disconnect`].
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
         if self.open.contains(&qid) && !self.released.contains(&qid) {
             self.lost(qid, now);
@@ -419,7 +418,7 @@ impl Association {
         }
     }
 
-    /// Ends the association after the removal of the RDMA device, which has ended all connections.
+    /// Ends the association after removal of the RDMA device, which ended all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();

@@ -27,10 +27,10 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the command twice has the same result as executing it once, unless another
-/// command changes the blocks in between.
+/// True if executing the command twice has the same result as once, unless another command changes
+/// the blocks in between.
 ///
-/// False for reservations, Copy (which may read its own output), vendor specific commands, fused
+/// False for reservations, Copy (which may read its own output), vendor specific and fused
 /// commands, and commands whose response invalidates a memory key.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {

@@ -27,8 +27,8 @@ pub struct Settings {
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// The host then refuses a controller that does not authenticate the host, because such a
-    /// controller does not authenticate itself either.
+    /// The host then refuses a controller that does not authenticate the host, because it does not
+    /// authenticate itself either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,
@@ -44,8 +44,7 @@ impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
     /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a
-    /// bring-up step may take 10 s. `hostid` must be unique, because targets identify hosts by
-    /// HOSTID.
+    /// bring-up step may take 10 s. `hostid` must be unique, because it identifies the host.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {
@@ -79,7 +78,7 @@ pub struct Recovery {
 }
 
 impl Default for Recovery {
-    /// Returns Linux's defaults: an attempt every 10 s for 600 s, while commands wait.
+    /// Linux's defaults: an attempt every 10 s for 600 s, while commands wait.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
@@ -97,9 +96,8 @@ impl Recovery {
         fast_io_fail_tmo: None,
     };
 
-    /// True if another attempt may follow `tries` failed attempts.
-    ///
-    /// As in Linux, the maximum is `ctrl_loss_tmo` divided by the delay, rounded up.
+    /// True if another attempt may follow `tries` failed attempts: as in Linux, up to
+    /// `ctrl_loss_tmo` divided by the delay, rounded up.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;

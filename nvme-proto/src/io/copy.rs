@@ -44,7 +44,7 @@ impl CopyFormat {
     }
 }
 
-/// Fields of a Copy command. Its source ranges are in the data ([`CopyRanges`]).
+/// Fields of a Copy command, without the source ranges ([`CopyRanges`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockCopy {
     /// SDLBA: first destination block.
@@ -195,8 +195,8 @@ impl<'a> CopyRanges<'a> {
         })
     }
 
-    /// Returns the index and the remaining part of the range at which the copy continues after
-    /// `done` blocks, or `None` if all blocks are copied.
+    /// Returns index and remainder of the range at which the copy continues after `done` blocks;
+    /// `None` after all blocks.
     #[must_use]
     pub fn after(&self, done: u32) -> Option<(u32, BlockRange)> {
         let mut before = 0;

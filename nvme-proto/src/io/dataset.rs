@@ -37,7 +37,7 @@ impl<'a> DatasetRanges<'a> {
     /// LBA Out of Range: a range exceeds the namespace.
     ///
     /// # Panics
-    /// If the length of `data` is not a multiple of [`DATASET_RANGE_BYTES`], which
+    /// Unless the length of `data` is a multiple of [`DATASET_RANGE_BYTES`], as
     /// [`IoCommand::parse`](super::IoCommand::parse) ensures.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)

@@ -261,8 +261,7 @@ impl IoCommand {
                 parser.dataset_management()?
             }
             NvmOpcode::COPY if oncs.copy() => parser.copy()?,
-            // The namespace decides, because ONCS reports this command only if all namespaces
-            // support it.
+            // The namespace decides: ONCS reports this command only if all namespaces support it.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {

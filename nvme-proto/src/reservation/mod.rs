@@ -129,7 +129,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Restores a state, or returns `None` if the state is invalid.
+    /// Restores a state; `None` if invalid.
     ///
     /// `holder` is the index of the holder, ignored if all registrants hold the reservation.
     fn restore(
@@ -179,8 +179,7 @@ impl Reservations {
         self.held.map(|held| held.rtype)
     }
 
-    /// Single holder of the reservation; `None` without a reservation, or if all registrants hold
-    /// it.
+    /// Single holder; `None` without a reservation, or if all registrants hold it.
     #[must_use]
     pub fn holder(&self) -> Option<&HostId> {
         self.held.as_ref()?.holder.as_ref()
@@ -202,8 +201,7 @@ impl Reservations {
             .ok()
     }
 
-    /// Writes Reservation Report data in the extended format; a short buffer receives the first
-    /// bytes.
+    /// Writes Reservation Report data in the extended format, truncated to `out`.
     pub fn report(&self, out: &mut [u8]) {
         let mut header = ReservationStatusExtended::new_zeroed();
         header.status.generation.set(self.generation);

@@ -34,7 +34,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Adds a namespace in place of the removed namespace `former`, at its NSID.
+    /// Adds a namespace at the NSID of the removed namespace `former`.
     ///
     /// If the UUIDs differ, the NSID stays inactive for each connected host until the host has read
     /// it as inactive.
@@ -193,7 +193,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the ANA states of a port. Hosts at the port receive an event if visible namespaces are
+    /// Sets the ANA states of a port; its hosts receive an event if visible namespaces are
     /// affected.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);

@@ -25,7 +25,7 @@ pub struct Part {
 
 #[derive(Debug)]
 pub(crate) enum Meaning {
-    /// Name of the feature reported by the bit, and the word for a set bit, such as "supported".
+    /// Name of the bit's feature, and the word for a set bit, such as "supported".
     If(&'static str, &'static str),
     /// Meaning of a clear bit, and of a set bit.
     Either(&'static str, &'static str),

@@ -28,8 +28,7 @@ macro_rules! assert_size {
 }
 
 /// Declares an integer type with named bit fields, each with a getter and a `with_` method that
-/// returns a changed copy. A meaning in parentheses explains a field; `bits` explains bits without
-/// a name.
+/// returns a changed copy. A meaning in parentheses explains a field; `bits` explains unnamed bits.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*

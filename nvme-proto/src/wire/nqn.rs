@@ -38,7 +38,7 @@ pub enum NqnError {
 
 /// Violation of the NQN format (Base, 4.5).
 ///
-/// The format is `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` or
+/// Formats: `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` and
 /// [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

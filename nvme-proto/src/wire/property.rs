@@ -98,7 +98,7 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// I/O command sets: 000b for NVM, 110b for all those listed by Identify CNS 1Ch, 111b for
+        /// I/O command sets: 000b for NVM, 110b for those listed by Identify CNS 1Ch, 111b for
         /// none.
         css with_css: u8 = 4..=6 ("I/O command sets" ["NVM", "", "", "", "", "", "all that are supported", "none"]);
         /// Host page, 2^(12 + MPS) bytes.

@@ -113,8 +113,7 @@ fn compare(heading: &str, column: usize, mut works: impl FnMut(u8) -> bool) {
     assert!(wrong.is_empty(), "{heading}, column {column}: {wrong:?}");
 }
 
-/// Checks that each code with a name in nvme-proto has a row. A row with one code must have this
-/// name.
+/// Checks that each code named in nvme-proto has a row, with this name if the row has one code.
 fn check_names(heading: &str, name: impl Fn(u8) -> Option<&'static str>) {
     let rows = table(heading);
     for (code, name) in (0..=u8::MAX).filter_map(|code| Some((code, name(code)?))) {

@@ -166,7 +166,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Carries out actions as a target. A flush always succeeds, and queues close at once.
+/// Carries out actions as a target: flushes succeed, and queues close at once.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {

@@ -200,7 +200,7 @@ fn a_reset_that_fails_is_a_loss() {
 
 #[test]
 fn a_shutdown_that_fails_ends_all_the_same() {
-    // KATO is 0, so that the target does not end the association before the host.
+    // With KATO 0, the target does not end the association before the host.
     let mut rig = Rig::live(Settings {
         kato_ms: 0,
         ..settings()

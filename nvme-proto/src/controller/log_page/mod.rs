@@ -129,7 +129,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns the largest size in bytes that the page can reach for this controller.
+    /// Returns the largest possible size of the page for this controller, in bytes.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,

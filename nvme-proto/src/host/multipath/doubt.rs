@@ -11,9 +11,9 @@ const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// Maximum time in which a controller executes commands after their connection closed.
 ///
-/// The sum of KATO (5 s if 0), rounded up to KAS, and CQT (1 s if 0). With CTRATT.TBKAS, KATO
-/// counts twice, because the controller may check for traffic only once per interval. Valid only if
-/// the controller enforces its keep alive timer.
+/// KATO (5 s if 0), rounded up to KAS, plus CQT (1 s if 0). With CTRATT.TBKAS, KATO counts twice,
+/// because the controller may check for traffic only once per interval. Valid only if the
+/// controller enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -71,8 +71,8 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Creates an empty list of at most `most` ranges. When the list is full, [`add`](Self::add)
-    /// replaces all ranges by one range of all blocks.
+    /// Creates an empty list of at most `most` ranges. If the list is full, [`add`](Self::add)
+    /// replaces all by one range of all blocks.
     ///
     /// # Panics
     /// If `most` is 0.

@@ -5,16 +5,14 @@
 //!
 //! # Writes with unknown outcome
 //!
-//! An unanswered write of a lost path may have been executed completely, partly or not at all, or
-//! may still be executed. As in Linux, repeatable commands
-//! ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and others return to
-//! the caller.
+//! An unanswered write of a lost path may be executed completely, partly, later or never. As in
+//! Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another
+//! path, and others return to the caller.
 //!
 //! Until KATO and CQT have passed, a paused target that continues may execute such a write over
 //! newer data. [`Doubts`] therefore delays commands that change the same blocks. The delay,
 //! [`time_in_doubt`], starts when the lost connection closes, because the target may receive
 //! commands until then.
-//! target may receive commands until then.
 //!
 //! The delay does not protect against a target that ignores its keep alive timer, or a write that
 //! stays in a disk longer than CQT.
@@ -34,7 +32,7 @@ pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
 /// Policy among paths with equal ANA state, named as in Linux.
 ///
-/// `numa` is not supported: with one polling thread, no path is nearer than another.
+/// `numa` is not supported: with one polling thread, no path is nearer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Uses the paths in rotation.
@@ -90,8 +88,8 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // No command waits for a path in ANA Persistent Loss, because this state lasts as long
-            // as the association (Base, 8.1.3.4). Linux waits without limit.
+            // No command waits for ANA Persistent Loss, which lasts as long as the association
+            // (Base, 8.1.3.4). Linux waits without limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,
@@ -199,7 +197,7 @@ impl PathSet {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // If an optimized path exists but is full, the command waits for it.
+                // The command waits for an optimized path that is full.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
@@ -230,7 +228,7 @@ impl PathSet {
         self.paths.iter().filter_map(|path| path.change_until).min()
     }
 
-    /// Returns a path whose ANA Change lasted too long; its controller must be reset.
+    /// Returns a path whose ANA Change lasted too long: reset its controller.
     pub fn tick(&mut self, now: Duration) -> Option<usize> {
         let overdue = |path: &Path| path.change_until.is_some_and(|until| until <= now);
         let index = self.paths.iter().position(overdue)?;

@@ -21,9 +21,9 @@ pub enum Verdict {
 
 /// Decides the next step for a command that failed with `status`, as Linux does.
 ///
-/// A command that may not be repeated ([`requeue::may_pass`]) returns to the caller. After a path
-/// related status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent on another
-/// path; after another status, on any path.
+/// A command that may not be repeated ([`requeue::may_pass`]) returns to the caller. A path related
+/// status (SCT 3h) or Command Aborted due to SQ Deletion requires another path; other statuses
+/// allow any path.
 ///
 /// `failovers` counts earlier failovers, except those after a loss or an ANA status. From
 /// [`FAILOVERS_MAX`] on, a command without an ANA status returns to the caller.

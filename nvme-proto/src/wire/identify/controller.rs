@@ -146,9 +146,8 @@ pub struct IdentifyController {
     pub megcap: U128,
     /// Reserved.
     pub reserved384: [u8; 2],
-    /// Command quiesce time in milliseconds (Base 2.1); 0 if not reported.
-    ///
-    /// The controller may execute commands for this time after the keep alive timer expires.
+    /// Command quiesce time in milliseconds after the keep alive timer expires (Base 2.1); 0 if not
+    /// reported.
     pub cqt: U16,
     /// Reserved.
     pub reserved388: [u8; 124],
