@@ -17,7 +17,7 @@ pub struct Host {
 pub enum HostAccess {
     /// Every host.
     Any,
-    /// Hosts with these NQNs. Thousands of namespaces may share one set.
+    /// Access for these NQNs only. Thousands of namespaces may share one set.
     Only(Arc<BTreeSet<Nqn>>),
 }
 

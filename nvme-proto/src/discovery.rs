@@ -1,6 +1,7 @@
 //! Discovery log page (70h): subsystems and listeners available to a host (Base, 5.16.1.23).
 //!
-//! Only the requested part is rendered. Hosts that read in parts detect changes by GENCTR.
+//! Only the requested bytes are rendered. Hosts that read the log in several commands detect
+//! changes by GENCTR.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -19,7 +20,7 @@ use crate::wire::log::{
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Local end of a host's connection.
+/// Local side of a host's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalEnd {
     /// Local IP address of the connection.
@@ -33,7 +34,7 @@ pub struct LocalEnd {
 pub struct Listener {
     /// PORTID.
     pub portid: u16,
-    /// Listening address. A wildcard address stands for every address of its family.
+    /// Listening address; a wildcard stands for every address of its family.
     pub address: SocketAddr,
     /// RDMA_PRTYPE.
     pub provider: RdmaProvider,

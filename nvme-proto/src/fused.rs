@@ -97,7 +97,7 @@ impl<T> Pairing<T> {
         }
     }
 
-    /// First command, if its second command is awaited.
+    /// First command that waits for its partner, if any.
     #[must_use]
     #[inline]
     pub const fn waiting(&self) -> Option<&T> {

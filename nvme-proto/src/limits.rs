@@ -64,7 +64,7 @@ pub const ASYNC_EVENT_REQUESTS: usize = 4;
 /// Maximum Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
-/// Maximum Cross-Controller Resets that one controller has in progress (CCRL).
+/// Maximum Cross-Controller Resets in progress per controller (CCRL).
 pub const CROSS_RESETS: usize = 4;
 
 /// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
@@ -77,7 +77,7 @@ pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 /// Entries of the Error Information log (ELPE is 0-based).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
-/// KAS: granularity of the keep alive timer, in units of 100 ms.
+/// KAS: keep alive timer granularity (unit: 100 ms).
 pub const KAS: u16 = 1;
 
 /// CQT: milliseconds in which disks finish commands after the keep alive timer expires.

@@ -25,7 +25,7 @@ pub struct Namespace {
     pub anagrpid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Base-2 logarithm of the block size in bytes: 9 or 12.
+    /// Log2 of the block size in bytes: 9 or 12.
     pub block_shift: u8,
     /// True if every write fails.
     pub read_only: bool,
@@ -36,7 +36,7 @@ pub struct Namespace {
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
-    /// True if deallocation frees space, and deallocated blocks read as zeroes.
+    /// True if deallocation frees space and makes blocks read as zeroes.
     pub deallocates: bool,
     /// True if Write Uncorrectable is supported.
     pub write_uncorrectable: bool,
@@ -44,7 +44,7 @@ pub struct Namespace {
     pub reservable: bool,
     /// True if reservations can persist through power loss.
     pub keeps_reservations: bool,
-    /// PTPL state: whether the reservations persist through power loss.
+    /// PTPL state: true if reservations persist through power loss.
     pub reservations_persist: bool,
     /// Preferred I/O sizes, if known.
     pub preferred: Option<Preferred>,
@@ -80,7 +80,7 @@ pub struct Atomic {
     pub boundary: u32,
     /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: like `boundary`, but for writes during a power failure.
+    /// NABSPF: like `boundary`, for writes during a power failure.
     pub boundary_power_fail: u32,
 }
 
@@ -130,7 +130,7 @@ impl Namespace {
         self.read_only || self.protection != WriteProtectionState::NONE
     }
 
-    /// Returns the properties for the parser of I/O commands.
+    /// Properties for the parser of I/O commands.
     #[must_use]
     pub fn view(&self) -> NamespaceView {
         NamespaceView {
@@ -232,7 +232,7 @@ pub(crate) struct Namespaces {
 struct Attached {
     namespace: Namespace,
     hosts: HostAccess,
-    /// TLER in units of 100 ms (feature 05h).
+    /// TLER (feature 05h; unit: 100 ms).
     tler: u16,
     change: Option<Change>,
 }

@@ -23,8 +23,7 @@ use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 pub struct Failure {
     /// Reason of the failure.
     pub reason: Reason,
-    /// AUTH_Failure2 to send before disconnecting; `None` after a failure reported by the
-    /// controller.
+    /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
     pub message: Option<Vec<u8>>,
 }
 

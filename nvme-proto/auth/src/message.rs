@@ -42,7 +42,7 @@ pub enum Reason {
     AuthenticationFailed = 1,
     /// No protocol in common.
     ProtocolNotUsable = 2,
-    /// One end requires a secure channel that the other does not offer.
+    /// One side requires a secure channel that its peer does not offer.
     SecureChannelMismatch = 3,
     /// No hash function in common.
     HashNotUsable = 4,
@@ -206,7 +206,7 @@ impl<'a> Message<'a> {
             }
             Self::Success2 => bytes.resize(FIXED, 0),
             Self::Failure1(reason) | Self::Failure2(reason) => {
-                // RC 1, authentication failure; RCE is the reason.
+                // RC 1: authentication failure. RCE: reason.
                 bytes.extend([1, *reason as u8]);
             }
         }

@@ -21,7 +21,7 @@ pub struct Arrival<'a> {
     pub peer: Option<Peer>,
     /// Port number, for [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
-    /// Random number from which CIU and CIRN of the controller are derived.
+    /// Random seed of the controller's CIU and CIRN.
     pub random: u64,
     /// ANA states of the port.
     pub ana: &'a AnaStates,
@@ -43,7 +43,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Address of a host, and the address range that shares its limits.
+/// Address of a host, and the address range for limits of controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Address of the host.

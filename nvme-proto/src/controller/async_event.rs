@@ -52,7 +52,7 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Removes an aborted request; returns false if the CID is unknown.
+    /// Removes an aborted request; false if the CID is unknown.
     pub fn unpark(&mut self, cid: u16) -> bool {
         let found = self.parked.iter().position(|&parked| parked == cid);
         found.map(|index| self.parked.remove(index)).is_some()
@@ -88,7 +88,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Discards all requests and events for a controller reset (Base, 3.7.2).
+    /// Discards requests and events at a controller reset (Base, 3.7.2).
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -245,7 +245,7 @@ impl AdminCommand {
         }
     }
 
-    /// Returns direction and length of the data.
+    /// Direction and length of the data.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
         match self {

@@ -40,7 +40,7 @@ pub struct ConnectRequest {
     pub qid: u16,
     /// Entries of the submission queue, 0-based.
     pub sqsize: u16,
-    /// True if responses contain SQHD (DISSQFC in CATTR is 0).
+    /// True if responses contain SQHD (CATTR.DISSQFC is 0).
     pub flow_control: bool,
     /// KATO in milliseconds.
     pub kato_ms: u32,

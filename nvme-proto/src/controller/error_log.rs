@@ -34,7 +34,7 @@ pub struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// Adds an entry. If the log is full, the oldest entry is lost.
+    /// Adds an entry; a full log loses its oldest.
     pub fn record(&mut self, failure: &Failure) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();

@@ -30,7 +30,7 @@ use super::{Controller, Refusal, properties};
 const ANATT_S: u8 = 10;
 /// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;
-/// IORCSZ: response capsule in units of 16 bytes.
+/// IORCSZ: response capsule (unit: 16 bytes).
 const IORCSZ: u32 = 1;
 const SGLS_UNALIGNED: u8 = 0b01;
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
@@ -278,7 +278,7 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // MDTS also limits commands without data transfer, to bound their execution time.
+        // MDTS also limits commands without data, to bound their execution time.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),

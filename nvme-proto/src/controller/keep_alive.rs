@@ -119,8 +119,7 @@ impl Controller {
         }
     }
 
-    /// Time of the next [`Subsystem::poll`](crate::subsystem::Subsystem::poll) that this controller
-    /// needs.
+    /// Time of this controller's next [`Subsystem::poll`](crate::subsystem::Subsystem::poll).
     #[must_use]
     pub fn poll_at(&self) -> Option<Duration> {
         let times = [self.deadline(), self.cross_resets.deadline()];

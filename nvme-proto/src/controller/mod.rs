@@ -181,7 +181,7 @@ pub enum Action {
         cntlid: u16,
         /// NSID of the namespace.
         nsid: u32,
-        /// Number of this change in the subsystem.
+        /// Number of the change, for `persistence_done`.
         change: u64,
         /// New state: true if reservations persist through power loss.
         persistent: bool,
@@ -219,15 +219,15 @@ pub enum Termination {
 pub struct Exchange<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Subsystem counters for log page 02h.
+    /// Counters for log page 02h.
     pub smart: &'a SmartCounters,
-    /// Data from the host, of the length in [`AdminCommand::transfer`].
+    /// Data from the host; length as in [`AdminCommand::transfer`].
     pub data_in: &'a [u8],
-    /// Buffer for data to the host, of the length in [`AdminCommand::transfer`].
+    /// Buffer for data to the host; length as in [`AdminCommand::transfer`].
     pub data_out: &'a mut [u8],
 }
 
-/// Controller; lives from Connect of the admin queue until that queue closes.
+/// Controller; exists while its admin queue is connected.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,

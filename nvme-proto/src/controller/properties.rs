@@ -24,9 +24,9 @@ use super::refusal::byte;
 
 /// Specification version.
 pub const VERSION: Vs = Vs::V2_0;
-/// CC.IOSQES: base-2 logarithm of the SQE size in bytes.
+/// CC.IOSQES: log2 of the SQE size in bytes.
 pub const IOSQES: u8 = 6;
-/// CC.IOCQES: base-2 logarithm of the CQE size in bytes.
+/// CC.IOCQES: log2 of the CQE size in bytes.
 pub const IOCQES: u8 = 4;
 
 const CC_BITS: u32 = 0x01ff_fff1;
@@ -145,7 +145,7 @@ impl Properties {
         self.write_cc(Cc(cc), io_queues)
     }
 
-    /// Continues a reset or shutdown after the last I/O queue was closed.
+    /// Continues a reset or shutdown after the last I/O queue closes.
     pub fn queues_gone(&mut self) -> Transition {
         match self.state {
             EnableState::Resetting { flushing: false } => self.reset(),

@@ -16,7 +16,7 @@ use super::{Action, Completion, Controller, Outcome, Refusal};
 
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
-/// Returns NWPC. Permanent protection (bit 2) requires that the target saves the state.
+/// NWPC; permanent protection (bit 2) requires that the target saves the state.
 pub(super) fn nwpc(keeps_protection: bool) -> u8 {
     1 << 0 | 1 << 1 | u8::from(keeps_protection) << 2
 }

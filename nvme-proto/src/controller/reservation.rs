@@ -19,7 +19,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Outcome, Refusal};
 
-/// Maximum number of unread notifications; when exceeded, the oldest is lost.
+/// Maximum unread notifications; when exceeded, the oldest is lost.
 const NOTIFICATIONS_MAX: usize = 256;
 
 /// Valid bits of the Reservation Notification Mask; bit n masks notification type n.

@@ -19,7 +19,7 @@ const SPSP: u8 = 0x01;
 pub enum AuthenticationStep {
     /// Message for Authentication Send.
     Send(Box<[u8]>),
-    /// Requests an Authentication Receive command with a buffer of this many bytes.
+    /// Requests Authentication Receive with a buffer of this many bytes.
     Receive(u32),
     /// Authentication succeeded.
     Done,
@@ -52,7 +52,7 @@ impl Association {
         }
     }
 
-    /// True if the admin queue was authenticated, as the target required.
+    /// True if the admin queue was authenticated.
     #[must_use]
     pub const fn is_authenticated(&self) -> bool {
         self.authenticated

@@ -21,7 +21,7 @@ use crate::wire::{AdminOpcode, Cqe, NvmOpcode, Sqe};
 use super::teardown::Teardown;
 use super::{Action, Association, AssociationState, Cause, Payload, Phase, QueueSpec, Report};
 
-/// Entries of the admin queue: the minimum of the specification, as in Linux.
+/// Entries of the admin queue: the specified minimum, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
 /// Maximum in-capsule data in bytes, even if IOCCSZ allows more.
 pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;

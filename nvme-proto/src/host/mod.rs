@@ -145,9 +145,9 @@ pub enum Report {
         /// Reason of the failure.
         cause: Cause,
     },
-    /// `fast_io_fail_tmo` expired: commands must fail and not wait for the controller.
+    /// `fast_io_fail_tmo` expired: commands must fail instead of waiting.
     FailFast,
-    /// The association has ended, with `None` if the user requested the end.
+    /// The association has ended; `None` if the user requested the end.
     Gone(Option<Cause>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
@@ -164,7 +164,7 @@ pub enum AssociationState {
     Connecting,
     /// The controller accepts commands.
     Live,
-    /// A requested reset, with the bring-up after it, is in progress.
+    /// A requested reset, including the bring-up, is in progress.
     Resetting,
     /// The controller is lost; the host reconnects, or waits before the next attempt.
     Reconnecting {
@@ -446,19 +446,19 @@ impl Association {
         self.cntlid
     }
 
-    /// Value of CAP when the controller was enabled.
+    /// CAP when the controller was enabled.
     #[must_use]
     pub fn cap(&self) -> Cap {
         self.cap
     }
 
-    /// Value of VS when the controller was enabled.
+    /// VS when the controller was enabled.
     #[must_use]
     pub fn vs(&self) -> Vs {
         self.vs
     }
 
-    /// Identify Controller data, read when the controller was last enabled.
+    /// Identify Controller data from the last bring-up.
     #[must_use]
     pub fn identity(&self) -> Option<&IdentifyController> {
         self.identity.as_deref()

@@ -171,13 +171,13 @@ impl<'a> CopyRanges<'a> {
         Ok(ranges)
     }
 
-    /// Command with these ranges.
+    /// Copy command.
     #[must_use]
     pub fn command(&self) -> &BlockCopy {
         &self.command
     }
 
-    /// Number of blocks of all ranges, at least 1.
+    /// Blocks of all ranges, at least 1.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks

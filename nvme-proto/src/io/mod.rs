@@ -97,7 +97,7 @@ pub enum Operation {
     DatasetManagement {
         /// NR: ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: true if the ranges are deallocated, false if they are only hints.
+        /// AD: true to deallocate the ranges, false for hints only.
         deallocate: bool,
     },
     /// Copies blocks within the namespace (NVM 1.1, 3.3.2).
@@ -123,7 +123,7 @@ pub enum OperationKind {
     WriteUncorrectable,
     /// [`Operation::DatasetManagement`].
     DatasetManagement {
-        /// AD: true if the ranges are deallocated.
+        /// AD: true to deallocate the ranges.
         deallocate: bool,
     },
     /// [`Operation::Copy`].
@@ -198,7 +198,7 @@ pub struct BlockRange {
 pub struct NamespaceView {
     /// Size in logical blocks.
     pub nsze: u64,
-    /// Base-2 logarithm of the block size in bytes.
+    /// Log2 of the block size in bytes.
     pub lbads: u8,
     /// True if commands that change data fail.
     pub write_protected: bool,
@@ -315,7 +315,7 @@ impl NamespaceView {
 
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
-    /// All bits above NLB: DTYPE and reserved bits of Write Uncorrectable.
+    /// Bits above NLB: DTYPE, and reserved bits of Write Uncorrectable.
     pub(super) const ABOVE_NLB: u32 = !NLB;
     /// DTYPE and reserved bits; directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
@@ -325,7 +325,7 @@ mod cdw12 {
     pub(super) const LR: u32 = 1 << 31;
 }
 
-/// CDW13 bits 15:8, which are reserved in block commands.
+/// Reserved bits of CDW13 in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
 /// Passed by value, to stay in registers.

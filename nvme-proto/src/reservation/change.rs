@@ -210,7 +210,7 @@ impl Reservations {
         outcome
     }
 
-    /// Releases the reservation if no holder is registered any more; returns its type.
+    /// Releases the reservation if no holder is registered; returns its type.
     fn release_without_holder(&mut self) -> Option<ReservationType> {
         let held = self.held?;
         let stays = match held.holder {

@@ -22,7 +22,7 @@ use crate::wire::reservation::{RegisteredControllerExtended, ReservationStatusEx
 /// HOSTID, which identifies a registrant.
 pub type HostId = [u8; 16];
 
-/// Maximum number of registrants of a namespace.
+/// Maximum registrants of a namespace.
 pub const REGISTRANTS_MAX: usize = 128;
 
 /// CNTLID reported for each registrant, because all controllers are dynamic.
@@ -47,7 +47,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// The six types of the specification, ordered by code.
+    /// All types, ordered by code.
     pub const ALL: [Self; 6] = [
         Self::WriteExclusive,
         Self::ExclusiveAccess,
@@ -161,7 +161,7 @@ impl Reservations {
         self.generation
     }
 
-    /// PTPL state: whether the reservations persist through power loss.
+    /// PTPL state: true if reservations persist through power loss.
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         self.persistent

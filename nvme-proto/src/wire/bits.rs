@@ -45,13 +45,13 @@ impl Part {
         u64::MAX >> (63 - (self.high - self.low)) << self.low
     }
 
-    /// Value of this part, if the whole field has the value `field`.
+    /// Value of this part in the field value `field`.
     #[must_use]
     pub const fn value(&self, field: u64) -> u64 {
         (field & self.mask()) >> self.low
     }
 
-    /// Meaning of this part as text, if the whole field has the value `field`.
+    /// Meaning of this part in the field value `field`, as text.
     #[must_use]
     pub const fn meaning(&self, field: u64) -> impl Display {
         Shown(&self.meaning, self.value(field))

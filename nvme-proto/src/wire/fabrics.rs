@@ -230,7 +230,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Decodes ATTRIB bits 2:0, ignoring reserved bits 7:3; `None` for a reserved value.
+    /// Decodes ATTRIB bits 2:0 (7:3 are reserved); `None` for a reserved value.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {

@@ -296,7 +296,7 @@ bit_fields! {
 }
 
 bit_fields! {
-    /// Bit fields of an entry of the Commands Supported and Effects log.
+    /// Bit fields of a Commands Supported and Effects entry.
     EFFECT_BITS;
     "effects" CommandEffects;
 }

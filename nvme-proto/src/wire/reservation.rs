@@ -114,8 +114,7 @@ pub struct AcquireData {
 }
 assert_size!(AcquireData = 16);
 
-/// Header of Reservation Report's data for 64-bit host identifiers;
-/// [`RegisteredController`]s follow.
+/// Header of Reservation Report data for 64-bit host identifiers, before [`RegisteredController`]s.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -136,8 +135,8 @@ pub struct ReservationStatus {
 }
 assert_size!(ReservationStatus = 24);
 
-/// Header of Reservation Report's data for 128-bit host identifiers;
-/// [`RegisteredControllerExtended`]s follow.
+/// Header of Reservation Report data for 128-bit host identifiers, before
+/// [`RegisteredControllerExtended`]s.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -96,7 +96,7 @@ impl Sgl {
     /// Maximum bytes of a keyed descriptor.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-    /// Length in bytes of the data, or of a segment's descriptor list.
+    /// Length in bytes of the data or descriptor list.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {

@@ -11,7 +11,7 @@ use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
 pub(crate) struct Capsule {
-    /// Number of the capsule's first packet in the capture, counted from 1.
+    /// Number of the capsule's first packet in the capture, from 1.
     pub frame: usize,
     /// Number of the connection, by order of CM requests. Several connections may use one CID.
     pub connection: usize,

@@ -223,7 +223,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // If a flush failed, CSTS has CFS set when SHST reports completion.
+    // After a failed flush, CSTS has SHST = complete and CFS set.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

@@ -66,7 +66,7 @@ struct Doubt {
 /// Blocks that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Length is at most the initial capacity, so that the list never reallocates.
+    /// Length is at most the initial capacity: the list never reallocates.
     list: Vec<Doubt>,
 }
 
@@ -84,7 +84,7 @@ impl Doubts {
         }
     }
 
-    /// Records an unanswered command, which the controller may execute until `until`.
+    /// Records an unanswered command that the controller may execute until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         self.add_from(0, sqe, until);
     }

@@ -71,7 +71,7 @@ const CHANGE_LASTS_ANATT: u32 = 2;
 struct Path {
     link: Link,
     ana: Option<AnaState>,
-    /// True if `fast_io_fail_tmo` expired, so that no command waits for this path.
+    /// True if `fast_io_fail_tmo` expired: no command waits for this path.
     fails_fast: bool,
     outstanding: u32,
     change_until: Option<Duration>,

@@ -199,7 +199,7 @@ pub struct IdentifyController {
     pub iorcsz: U32,
     /// In-capsule data offset after the SQE (unit: 16 bytes).
     pub icdoff: U16,
-    /// Bit 0: 0 for the dynamic, 1 for the static controller model.
+    /// Bit 0: static (1) or dynamic (0) controller model.
     pub fcatt: u8,
     /// Maximum SGL data block descriptors of a command; 0: no limit.
     pub msdbd: u8,
@@ -376,7 +376,7 @@ bitfields! {
     /// SGLS: SGL support.
     pub struct Sgls(u32);
     fields {
-        /// 00b: no SGLs; 01b: without alignment requirement; 10b: with 4-byte alignment.
+        /// 00b: no SGLs; 01b: no alignment; 10b: 4-byte alignment.
         supported with_supported: u8 = 0..=1 ("SGLs" ["not supported", "supported", "supported, aligned to 4 bytes"]);
     }
     flags {
@@ -410,7 +410,7 @@ pub struct IdentifyControllerNvm {
     pub dmrl: u8,
     /// Maximum logical blocks of a range; 0: no limit.
     pub dmrsl: U32,
-    /// Maximum logical blocks of all ranges of a command; 0: no limit.
+    /// Maximum logical blocks of a command's ranges; 0: no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],

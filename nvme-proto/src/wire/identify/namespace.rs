@@ -131,7 +131,7 @@ impl IdentifyNamespace {
 pub struct LbaFormat {
     /// Metadata bytes per logical block.
     pub ms: U16,
-    /// Base-2 logarithm of the block size in bytes.
+    /// Log2 of the block size in bytes.
     pub lbads: u8,
     /// Relative performance in bits 1:0, from 0 (best) to 3.
     pub rp: u8,
