@@ -17,7 +17,7 @@ pub struct Host {
 pub enum HostAccess {
     /// Every host.
     Any,
-    /// Access for these NQNs only. Thousands of namespaces may share one set.
+    /// HOSTNQNs with access. Thousands of namespaces may share one set.
     Only(Arc<BTreeSet<Nqn>>),
 }
 

@@ -7,13 +7,14 @@
 //! commands parsed by [`IoCommand::parse`](io::IoCommand::parse) on its disk. Calls return
 //! completions to send, or append [`Action`](controller::Action)s to carry out.
 //!
-//! The host side is an [`Association`](host::Association). Its driver carries out the requests of
-//! [`next_action`](host::Association::next_action), connecting queues and sending commands, and
-//! passes responses to [`completed`](host::Association::completed).
+//! The host side is an [`Association`](host::Association). Its driver connects queues and sends
+//! commands as [`next_action`](host::Association::next_action) requests, and passes responses to
+//! [`completed`](host::Association::completed).
 //!
 //! Neither side reads a clock: `now` in calls is the time since a fixed origin. The caller calls
 //! [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) at the time given by
-//! [`deadline`](host::Association::deadline) or [`next_deadline`](subsystem::Subsystem::next_deadline).
+//! [`deadline`](host::Association::deadline) or
+//! [`next_deadline`](subsystem::Subsystem::next_deadline).
 //!
 //! The crate is `no_std` with `alloc`, opens no sockets, files or threads, and never waits. It
 //! locates the data of a command ([`DataTransfer`](transfer::DataTransfer)); the caller transfers

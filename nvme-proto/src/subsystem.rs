@@ -484,7 +484,8 @@ impl Subsystem {
         }
     }
 
-    /// Adds an admin command's error to the error log, and returns its completion.
+    /// Returns the completion of a failed admin command. If the controller exists, its error log
+    /// records the error.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -528,7 +529,7 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Time at which [`Self::poll`] must be called.
+    /// Time of the next [`Self::poll`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.controllers().filter_map(Controller::poll_at).min()

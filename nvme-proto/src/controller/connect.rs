@@ -101,7 +101,7 @@ impl ConnectRequest {
         if cm.hsqsize.get() != self.sqsize {
             return Err(Refusal::connect(Parameter::SQSIZE));
         }
-        // Hosts before revision 2.0a send CNTLID 0.
+        // Hosts of specifications before 2.0a send CNTLID 0.
         let cntlid = cm.cntlid.get();
         if self.qid != 0 && cntlid != 0 && cntlid != self.cntlid {
             return Err(Refusal::connect(Parameter::CNTLID));

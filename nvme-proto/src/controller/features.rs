@@ -286,8 +286,8 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // The old temperature is passed as unknown, so that a temperature already beyond
-                // the new threshold raises an event.
+                // The old temperature is passed as unknown: a temperature already beyond the new
+                // threshold raises an event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health

@@ -1,11 +1,11 @@
 //! Controller properties, and the controller states that depend on CC (Base, 3.1.3, 3.5 to 3.7).
 //!
 //! ```text
-//!            CC.EN=1                    CC.SHN                 queues gone         flushed
-//! Disabled ----------> Ready ----------------------> Draining ------------> Flushing ------> ShutDown
-//!     ^                  | CC.EN=0                      |                      |                |
-//!     | queues gone,     v                              |        CC.EN=0       |                |
-//!     +------------- Resetting <------------------------+----------------------+----------------+
+//!            CC.EN=1                 CC.SHN              queues gone         flushed
+//! Disabled ----------> Ready -----------------> Draining ------------> Flushing ------> ShutDown
+//!     ^                  | CC.EN=0                 |                      |                |
+//!     | queues gone,     v                         |        CC.EN=0       |                |
+//!     +------------- Resetting <-------------------+----------------------+----------------+
 //!       flushed
 //! ```
 //!

@@ -46,7 +46,7 @@ pub enum Cause {
     },
     /// CSTS.CFS is set: fatal error of the controller.
     Fatal,
-    /// Authentication failed, for this reason.
+    /// Reason why authentication failed.
     NotAuthenticated(&'static str),
     /// The controller does not meet this requirement of the host.
     Unusable(&'static str),

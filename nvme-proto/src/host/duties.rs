@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, an interval with traffic needs no Keep Alive. Nearly two
-        // intervals may therefore pass without a command.
+        // With traffic-based keep alive, nearly two intervals may pass without a command, because
+        // an interval with traffic needs no Keep Alive.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),

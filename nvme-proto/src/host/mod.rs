@@ -136,7 +136,7 @@ pub enum Report {
         /// Attempts to reconnect; 0 for the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. [`Recovery`] decides whether reconnection or [`Report::Gone`] follows.
+    /// The controller is lost. [`Recovery`] decides between reconnection and [`Report::Gone`].
     Lost(Cause),
     /// An attempt to reconnect failed.
     TryFailed {
@@ -214,7 +214,7 @@ pub struct Association {
     settings: Settings,
     phase: Phase,
     going_up: AssociationState,
-    /// QIDs of requested connections that are not closed yet.
+    /// QIDs of connections requested and not yet closed.
     open: BTreeSet<u16>,
     /// QIDs in `open` whose connection [`Self::release_queue`] closes.
     released: BTreeSet<u16>,
@@ -302,7 +302,7 @@ impl Association {
         self.actions.pop_front()
     }
 
-    /// Time at which [`tick`](Self::tick) must be called.
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match self.phase {
@@ -410,7 +410,7 @@ impl Association {
         }
     }
 
-    /// Closes all connections without a shutdown of the controller.
+    /// Closes all connections without a controller shutdown.
     pub fn disconnect(&mut self, now: Duration) {
         match self.phase {
             Phase::Gone | Phase::Closing(Next::Gone(_)) => {}

@@ -23,7 +23,7 @@ pub struct Settings {
     pub spare_entry: bool,
     /// KATO in milliseconds; 0 disables keep alive.
     pub kato_ms: u32,
-    /// True to request that SQ flow control is disabled.
+    /// True to request no SQ flow control.
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///

@@ -177,7 +177,7 @@ impl<'a> CopyRanges<'a> {
         &self.command
     }
 
-    /// Blocks of all ranges, at least 1.
+    /// Total number of blocks, at least 1.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks

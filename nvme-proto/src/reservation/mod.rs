@@ -47,7 +47,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// All types, ordered by code.
+    /// Reservation types, ordered by code.
     pub const ALL: [Self; 6] = [
         Self::WriteExclusive,
         Self::ExclusiveAccess,

@@ -97,7 +97,7 @@ bitfields! {
         priority with_priority: u8 = 0..=1;
     }
     flags {
-        /// Disables SQ flow control; SQHD is FFFFh in every response.
+        /// Disables SQ flow control: SQHD is always FFFFh.
         dissqfc with_dissqfc = 2;
         /// The host can delete I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;

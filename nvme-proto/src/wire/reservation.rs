@@ -51,7 +51,7 @@ bitfields! {
 impl AcquireCdw10 {
     /// Acquires a reservation that no host holds.
     pub const ACQUIRE: u8 = 0;
-    /// Takes the reservation or the registration of other hosts.
+    /// Preempts the reservation or registration of other hosts.
     pub const PREEMPT: u8 = 1;
     /// Like `PREEMPT`; also ends the commands of the preempted hosts.
     pub const PREEMPT_AND_ABORT: u8 = 2;

@@ -222,7 +222,7 @@ impl PathSet {
         }
     }
 
-    /// Time at which [`tick`](Self::tick) must be called.
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.paths.iter().filter_map(|path| path.change_until).min()
