@@ -47,7 +47,7 @@ pub struct Listener {
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// Hosts to which the subsystem is listed.
+    /// Hosts whose discovery log lists the subsystem.
     pub hosts: HostAccess,
     /// PORTIDs of the exporting listeners; `None` for all listeners.
     pub ports: Option<BTreeSet<u16>>,

@@ -39,9 +39,8 @@
 //! enums that the caller must handle completely, such as [`controller::Action`] or
 //! [`io::Operation`], are not.
 //!
-//! Sections and figures refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command
-//! Set Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0
-//! ("RDMA").
+//! Sections and figures refer to the NVM Express Base Specification 2.0 ("Base"), NVM Command Set
+//! Specification 1.0 ("NVM") and RDMA Transport Specification 1.0 ("RDMA").
 
 #![no_std]
 #![forbid(unsafe_code)]

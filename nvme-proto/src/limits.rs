@@ -70,8 +70,8 @@ pub const CROSS_RESETS: usize = 4;
 /// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
 pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
 
-/// Milliseconds after which the command Cross-Controller Reset completes even if the reset has not;
-/// the log then reports the reset's completion.
+/// Milliseconds after which the command Cross-Controller Reset completes although the reset is in
+/// progress. The log then reports the end of the reset.
 pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 
 /// Entries of the Error Information log (ELPE is 0-based).

@@ -101,7 +101,7 @@ pub struct Connected {
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// Controllers whose admin queue is closed, by CNTLID; these CNTLIDs are still in use.
+    /// Controllers without admin queue, by CNTLID; their CNTLIDs are still in use.
     closing: BTreeMap<u16, Closing>,
     last_cntlid: u16,
 }

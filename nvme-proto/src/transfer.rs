@@ -83,8 +83,8 @@ impl DataTransfer {
     /// Locates `length` bytes of data to the host.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL does not describe `length` bytes; Invalid Field for
-    /// in-capsule data; SGL Descriptor Type Invalid unless the descriptor is a keyed data block.
+    /// Data SGL Length Invalid for another SGL length; Invalid Field for in-capsule data; SGL
+    /// Descriptor Type Invalid unless the descriptor is a keyed data block.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
@@ -94,9 +94,9 @@ impl DataTransfer {
     /// on the admin queue (RDMA, 3.1).
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL does not describe `length` bytes; SGL Offset Invalid if
-    /// the data exceeds the capsule; SGL Descriptor Type Invalid unless the descriptor is a keyed
-    /// data block or an offset.
+    /// Data SGL Length Invalid for another SGL length; SGL Offset Invalid if the data exceeds the
+    /// capsule; SGL Descriptor Type Invalid unless the descriptor is a keyed data block or an
+    /// offset.
     #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)

@@ -342,7 +342,7 @@ impl Controller {
         Ok(0)
     }
 
-    /// Grants the smaller number, because a Fabrics queue is one submission queue and one
+    /// Grants the smaller requested number, because a Fabrics queue is one submission queue and one
     /// completion queue (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,

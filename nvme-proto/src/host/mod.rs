@@ -82,7 +82,7 @@ pub struct QueueSpec {
     pub qid: u16,
     /// Maximum user commands in flight.
     ///
-    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5); one less with
+    /// Equals SQSIZE (0-based), because one entry is never used (Base, 3.3.1.5); one less with
     /// [`Settings::spare_entry`].
     pub depth: u16,
     /// Maximum command capsule in bytes.
@@ -234,7 +234,6 @@ pub struct Association {
     keep_alive: KeepAlive,
     aborts: Aborts,
     cancels: bool,
-    /// True if the admin queue was authenticated.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,

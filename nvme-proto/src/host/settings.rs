@@ -27,8 +27,8 @@ pub struct Settings {
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// The host then refuses a controller that does not authenticate the host, because it does not
-    /// authenticate itself either.
+    /// The host then refuses a controller that does not authenticate the host, because such a
+    /// controller does not authenticate itself either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,

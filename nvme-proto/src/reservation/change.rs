@@ -278,7 +278,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Succeeds without a change if the host is a registrant that does not hold the reservation.
+    /// Changes nothing if the host does not hold the reservation.
     fn release(&self, host: &HostId, rtype: u8) -> Result<Outcome, Status> {
         let mut outcome = Outcome::of(self);
         let Some(held) = self.rtype().filter(|_| self.is_holder(host)) else {

@@ -1,6 +1,5 @@
-//! Extraction of NVMe capsules from packet captures.
-//!
-//! Parses RoCE v2 and connection management as far as the captures require.
+//! Extraction of NVMe capsules from packet captures, with the required parts of RoCE v2 and
+//! connection management.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! A page reads as zeroes from its end to its maximum length, because hosts ask for the maximum
-//! from Identify, or for an earlier length. Higher offsets are errors.
+//! A page reads as zeroes from its end to its maximum length, because hosts request the maximum
+//! from Identify, or a length read earlier. Higher offsets are errors.
 
 mod effects;
 mod health;
