@@ -1,5 +1,5 @@
-//! Target without network or files: a disk in memory, one subsystem, and a host that connects,
-//! writes and reads.
+//! Target without network or files: a disk in memory, a subsystem, and a host that writes and
+//! reads.
 //!
 //! `cargo run -p nvme-proto --example target`. The transport is a function call. RDMA copies from
 //! or to the slice `memory`, whose index is the virtual address.

@@ -36,8 +36,8 @@ pub struct Settings {
 impl Settings {
     /// Creates settings that allow every host.
     ///
-    /// The model is "nvme-proto", the firmware revision this crate's version. A volatile write
-    /// cache is reported: hosts must flush to make writes durable.
+    /// The model is "nvme-proto", and the firmware revision is this crate's version. A volatile
+    /// write cache is reported: hosts must flush to make writes durable.
     #[must_use]
     pub fn new(nqn: Nqn, serial: &str) -> Self {
         Self {

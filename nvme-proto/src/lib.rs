@@ -11,7 +11,7 @@
 //! commands as [`next_action`](host::Association::next_action) requests, and passes responses to
 //! [`completed`](host::Association::completed).
 //!
-//! Neither side reads a clock: `now` in calls is the time since a fixed origin. The caller calls
+//! Neither side reads a clock: `now` is the time since a fixed origin. The caller calls
 //! [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) at the time given by
 //! [`deadline`](host::Association::deadline) or
 //! [`next_deadline`](subsystem::Subsystem::next_deadline).

@@ -550,7 +550,7 @@ impl Subsystem {
 
     /// Checks the keep alive timer of one controller.
     ///
-    /// Call this before restarting the timer at `now`, which would hide the expiry.
+    /// Call this before a restart of the timer at `now`, which would hide the expiry.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

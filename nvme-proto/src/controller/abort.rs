@@ -1,5 +1,5 @@
-//! Abort command (Base, 5.1). The target carries out the abort: the command may run on another
-//! core.
+//! Abort command (Base, 5.1). The target carries out the abort, because the command to abort may
+//! run on another core.
 
 use alloc::vec::Vec;
 

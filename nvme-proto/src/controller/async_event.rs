@@ -4,7 +4,8 @@
 //! completes one. A delivered event masks later events of its log page. Reading the page discards
 //! the masked events, because the page reports their changes.
 //!
-//! Events of other log pages are not masked: Linux without multipath never reads the ANA log.
+//! Events of other log pages are not masked: Linux without multipath never reads the ANA log, but
+//! needs other notices.
 
 use alloc::vec::Vec;
 

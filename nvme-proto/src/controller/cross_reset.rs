@@ -1,8 +1,8 @@
 //! Cross-Controller Reset (Base 2.3, 5.4.3): ends another association of the same host.
 //!
-//! An [`Instance`] identifies an association. It has ended when all its queues are closed: its
-//! commands then reach no disk. Resetting an unknown instance fails, because the instance may be
-//! alive at another target.
+//! An [`Instance`] identifies an association. The association has ended when all its queues are
+//! closed: its commands then reach no disk. Resetting an unknown instance fails, because the
+//! instance may be alive at another target.
 
 use alloc::vec::Vec;
 use core::time::Duration;

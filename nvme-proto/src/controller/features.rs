@@ -203,7 +203,7 @@ impl Controller {
         match get.select {
             Select::SUPPORTED_CAPABILITIES => return Ok(capabilities(get.fid).0),
             Select::CURRENT => {}
-            // Without saving, the saved value is the default value (Base, 4.4).
+            // If saving is unsupported, the saved value is the default value (Base, 4.4).
             _ => return self.get_default(common, get, exchange),
         }
         match get.fid {
@@ -286,8 +286,8 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // The old temperature is passed as unknown: a temperature already beyond the new
-                // threshold raises an event.
+                // The old temperature is passed as unknown, so that a temperature already beyond
+                // the new threshold raises an event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health

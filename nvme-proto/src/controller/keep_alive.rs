@@ -133,7 +133,6 @@ impl Controller {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// `last` returns the time of the last command on any queue.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,

@@ -131,8 +131,7 @@ pub struct CopyRanges<'a> {
 }
 
 impl<'a> CopyRanges<'a> {
-    /// Validates the source ranges and the destination of a command from
-    /// [`IoCommand`](super::IoCommand).
+    /// Validates source ranges and destination of a command from [`IoCommand`](super::IoCommand).
     ///
     /// # Errors
     /// Command Size Limit Exceeded, LBA Out of Range, or Overlapping I/O Range if a source overlaps

@@ -34,7 +34,7 @@ impl<'a> DatasetRanges<'a> {
     /// Validates all ranges of a command.
     ///
     /// # Errors
-    /// LBA Out of Range: a range exceeds the namespace.
+    /// LBA Out of Range.
     ///
     /// # Panics
     /// Unless the length of `data` is a multiple of [`DATASET_RANGE_BYTES`], as

@@ -6,8 +6,7 @@
 //! A target processes an I/O command in these steps:
 //!
 //! 1. Pass a Fabrics command ([`Sqe::is_fabrics`]) to the controller.
-//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the response
-//! status.
+//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the status.
 //! 3. Fetch [`DataTransfer::FromHost`] by RDMA READ, or use [`DataTransfer::InCapsule`] in place.
 //! 4. Execute [`IoCommand::operation`].
 //! 5. After success, send [`DataTransfer::ToHost`] by RDMA WRITE.
@@ -211,11 +210,11 @@ pub struct NamespaceView {
 pub struct IoLimits {
     /// MDTS: maximum data length in bytes.
     pub mdts_bytes: u32,
-    /// WZSL: maximum Write Zeroes in bytes; `None` for no limit.
+    /// WZSL: maximum Write Zeroes in bytes; `None`: no limit.
     pub wzsl_bytes: Option<u32>,
-    /// VSL: maximum Verify in bytes; `None` for no limit.
+    /// VSL: maximum Verify in bytes; `None`: no limit.
     pub vsl_bytes: Option<u32>,
-    /// WUSL: maximum Write Uncorrectable in bytes; `None` for no limit.
+    /// WUSL: maximum Write Uncorrectable in bytes; `None`: no limit.
     pub wusl_bytes: Option<u32>,
     /// Supported optional commands.
     pub oncs: Oncs,

@@ -2,7 +2,7 @@
 //!
 //! [`Reservations`] is the state of one namespace, [`Request`] and [`Change`] are the commands, and
 //! [`Reservations::forbids`] decides on I/O commands. A change returns the next state. The target
-//! stores this state and applies it to I/O before it answers the command.
+//! stores this state and applies it to I/O before answering the command.
 
 mod access;
 mod change;

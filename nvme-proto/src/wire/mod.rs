@@ -11,7 +11,7 @@
 //! sqe.dptr = SglDescriptor::in_capsule(0, 512);
 //! let capsule = [sqe.as_bytes(), &[0; 512]].concat();
 //!
-//! A target splits it.
+//! // A target splits it.
 //! let (sqe, data) = Sqe::split_capsule(&capsule).unwrap();
 //! assert_eq!((sqe.cid.get(), data.len()), (7, 512));
 //! assert_eq!(sqe.dptr.parse(), Ok(Sgl::InCapsule { offset: 0, length: 512 }));

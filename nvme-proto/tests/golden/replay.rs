@@ -30,7 +30,7 @@ struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// Whether the connection is for discovery, and its CNTLID.
+    /// By connection: true for discovery, and the CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,

@@ -72,7 +72,7 @@ pub struct Doubts {
 
 impl Doubts {
     /// Creates an empty list of at most `most` ranges. If the list is full, [`add`](Self::add)
-    /// replaces all by one range of all blocks.
+    /// replaces all ranges by one range of all blocks.
     ///
     /// # Panics
     /// If `most` is 0.

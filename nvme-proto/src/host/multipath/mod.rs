@@ -9,8 +9,8 @@
 //! Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another
 //! path, and others return to the caller.
 //!
-//! Until KATO and CQT have passed, a paused target that continues may execute such a write over
-//! newer data. [`Doubts`] therefore delays commands that change the same blocks. The delay,
+//! Until KATO and CQT have passed, a target that was paused may execute such a write over newer
+//! data. [`Doubts`] therefore delays commands that change the same blocks. The delay,
 //! [`time_in_doubt`], starts when the lost connection closes, because the target may receive
 //! commands until then.
 //!
@@ -88,8 +88,8 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // No command waits for ANA Persistent Loss, which lasts as long as the association
-            // (Base, 8.1.3.4). Linux waits without limit.
+            // No command waits for a path in ANA Persistent Loss, which lasts as long as the
+            // association (Base, 8.1.3.4). Linux waits without limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,
@@ -197,7 +197,7 @@ impl PathSet {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // The command waits for an optimized path that is full.
+                // If all optimized paths are full, the command waits.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
