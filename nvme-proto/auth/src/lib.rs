@@ -4,7 +4,7 @@
 //!
 //! - [`Secret`]: shared secret, as text `DHHC-1:...`.
 //! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters.
-//! - [`controller`], [`host`]: state machines of both ends.
+//! - [`controller`], [`host`]: state machines of both sides.
 //! - [`message`]: wire format.
 //!
 //! The caller supplies random numbers. Parsers of peer input never panic. Secrets and derived

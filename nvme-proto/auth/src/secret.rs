@@ -56,7 +56,7 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes: the smallest length of at least `bytes`, or else
+    /// Generates a secret of 32, 48 or 64 bytes: the smallest length that is at least `bytes`, or
     /// 64.
     ///
     /// Without a transformation, the secret itself is the key of every NQN.

@@ -27,7 +27,7 @@ impl RegisterCdw10 {
     pub const REPLACE: u8 = 2;
     /// Keeps the PTPL state.
     pub const CPTPL_KEEP: u8 = 0;
-    /// Clears the PTPL state: reservations end with the target's process.
+    /// Clears the PTPL state: reservations do not survive the target's process.
     pub const CPTPL_CLEAR: u8 = 2;
     /// Sets the PTPL state: reservations persist through power loss.
     pub const CPTPL_SET: u8 = 3;

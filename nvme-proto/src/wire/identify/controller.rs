@@ -46,7 +46,7 @@ pub struct IdentifyController {
     pub rrls: U16,
     /// Reserved.
     pub reserved102: [u8; 9],
-    /// 1 for I/O, 2 for discovery, 3 for administrative controllers.
+    /// Controller type: 1 I/O, 2 discovery, 3 administrative.
     pub cntrltype: u8,
     /// FRU globally unique identifier.
     pub fguid: [u8; 16],
@@ -306,7 +306,7 @@ bitfields! {
     flags {
         smart_per_namespace with_smart_per_namespace = 0 (supports "SMART log of each namespace");
         command_effects with_command_effects = 1 (supports "Commands Supported and Effects log");
-        /// NUMD and offset of Get Log Page have 32 bits.
+        /// Get Log Page has a 32-bit NUMD and a 64-bit offset.
         extended_data with_extended_data = 2 (supports "extended data of Get Log Page");
         telemetry with_telemetry = 3 (supports "Telemetry logs");
         persistent_event with_persistent_event = 4 (supports "Persistent Event log");
