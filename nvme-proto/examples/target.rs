@@ -1,5 +1,5 @@
-//! Target without network or files: a disk in memory, one subsystem, and a host that connects,
-//! writes and reads.
+//! Target without network or files: a disk in memory, a subsystem, and a host that writes and
+//! reads.
 //!
 //! `cargo run -p nvme-proto --example target`. The transport is a function call. RDMA copies from
 //! or to the slice `memory`, whose index is the virtual address.
@@ -205,8 +205,7 @@ impl Target {
                     to += from.len();
                 }
             }
-            // Memory has no cache and no media errors. The namespace does not support Write
-            // Uncorrectable.
+            // Memory has no cache and no media errors; the namespace lacks Write Uncorrectable.
             Operation::Compare(_)
             | Operation::Verify(_)
             | Operation::Flush(_)

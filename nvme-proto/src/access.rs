@@ -17,13 +17,12 @@ pub struct Host {
 pub enum HostAccess {
     /// Every host.
     Any,
-    /// Hosts with these NQNs. The set is shared, because thousands of namespaces may have the same
-    /// list.
+    /// HOSTNQNs with access. Thousands of namespaces may share one set.
     Only(Arc<BTreeSet<Nqn>>),
 }
 
 impl HostAccess {
-    /// Creates a list of the hosts with these NQNs.
+    /// Allows only the hosts with these NQNs.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }

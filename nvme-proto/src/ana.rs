@@ -1,12 +1,12 @@
-//! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
+//! Asymmetric namespace access (Base, 8.1).
 //!
-//! A namespace is in an ANA group (ANAGRPID), for which each port has a state.
+//! Each namespace is in an ANA group (ANAGRPID), and each port has an access state for each group.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;
 use crate::wire::log::AnaState;
 
-/// ANA state of each group at a port.
+/// ANA state of each group at one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaStates([AnaState; ANA_GROUPS_MAX as usize]);
 
@@ -44,8 +44,8 @@ impl Default for AnaStates {
 /// Checks that a namespace in this ANA state accepts I/O commands.
 ///
 /// # Errors
-/// The status of a rejected I/O command (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because the
-/// command may succeed later or on another path.
+/// Status of the rejected command (Base, 8.1.3.3 to 8.1.3.5). DNR is clear: a later retry, or
+/// another path, may succeed.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
@@ -59,7 +59,7 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// CHGCNT of the log, incremented when ANA states, groups or visible namespaces change.
+    /// CHGCNT of the ANA log; counts the changes visible to the host.
     changes: u64,
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }

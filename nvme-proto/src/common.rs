@@ -26,18 +26,18 @@ pub struct Settings {
     pub hosts: HostAccess,
     /// True if disks may hold acknowledged writes in volatile memory (VWC).
     pub volatile_write_cache: bool,
-    /// CNTLIDs that the subsystem may assign. If several targets export the same subsystem, their
-    /// ranges must be disjoint (Base, 3.1.2).
+    /// CNTLIDs that the subsystem may assign. Targets that export the same subsystem need disjoint
+    /// ranges (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
     /// Limits of controllers and commands.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Creates settings with which every host may connect.
+    /// Creates settings that allow every host.
     ///
-    /// The model is "nvme-proto", the firmware revision is this crate's version, and hosts must
-    /// flush to make writes durable.
+    /// The model is "nvme-proto", and the firmware revision is this crate's version. A volatile
+    /// write cache is reported: hosts must flush to make writes durable.
     #[must_use]
     pub fn new(nqn: Nqn, serial: &str) -> Self {
         Self {
@@ -68,7 +68,7 @@ pub enum Kind {
 /// Health of the media, for log page 02h and SMART events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// CRITICAL WARNING bits 0, 2, 3 and 5. Bit 1 follows from the temperature thresholds.
+    /// CRITICAL WARNING bits 0, 2, 3 and 5. Bit 1 is computed from the temperature thresholds.
     pub critical_warning: u8,
     /// Composite temperature in kelvin; 0 if unknown.
     pub temperature_k: u16,

@@ -1,6 +1,7 @@
 //! Discovery log page (70h): subsystems and listeners available to a host (Base, 5.16.1.23).
 //!
-//! Only the requested part is rendered. Hosts that read in parts detect changes by GENCTR.
+//! Only the requested bytes are rendered. Hosts that read the log in several commands detect
+//! changes by GENCTR.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -19,7 +20,7 @@ use crate::wire::log::{
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Local end of a host's connection.
+/// Local side of a host's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalEnd {
     /// Local IP address of the connection.
@@ -33,7 +34,7 @@ pub struct LocalEnd {
 pub struct Listener {
     /// PORTID.
     pub portid: u16,
-    /// Listening address. A wildcard address stands for every address of its family.
+    /// Listening address; a wildcard stands for every address of its family.
     pub address: SocketAddr,
     /// RDMA_PRTYPE.
     pub provider: RdmaProvider,
@@ -46,9 +47,9 @@ pub struct Listener {
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// Hosts to which the subsystem is listed.
+    /// Hosts whose discovery log lists the subsystem.
     pub hosts: HostAccess,
-    /// PORTIDs of the listeners that export the subsystem, or `None` for all listeners.
+    /// PORTIDs of the exporting listeners; `None` for all listeners.
     pub ports: Option<BTreeSet<u16>>,
 }
 
@@ -64,7 +65,7 @@ pub struct Referral {
 /// TREQ: a secure channel is not required (10b), and SQ flow control can be disabled (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
-/// Default P_Key, and the bits that identify the partition (IBTA 10.9.1).
+/// Default P_Key (IBTA 10.9.1). `PARTITION` excludes the membership bit.
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
 const ENTRY_BYTES: u64 = 1024;

@@ -1,15 +1,14 @@
-//! Fused Compare and Write (Base, 3.4.2; NVM, 3.2.1): pairing of the two commands of a queue.
+//! Fused Compare and Write (Base, 3.4.2; NVM, 3.2.1): pairing of the two commands.
 //!
-//! The Compare (FUSE 01b) and the Write (FUSE 10b) are adjacent in one queue. A target passes each
-//! command with FUSE to the [`Pairing`] of its queue. While a Compare waits there, the target also
-//! passes the commands without FUSE. It executes a pair with FUSE cleared ([`Sqe::unfuse`]).
+//! The Compare (FUSE 01b) and the Write (FUSE 10b) are adjacent in a queue. A target passes each
+//! command with FUSE to the [`Pairing`] of its queue, and commands without FUSE while a Compare
+//! waits there. It executes a pair with FUSE cleared ([`Sqe::unfuse`]).
 //! [`IoCommand::parse`](crate::io::IoCommand::parse) aborts a command that still has FUSE, because
 //! its partner is missing.
 
 use crate::wire::{NvmOpcode, Sqe, Status};
 
-/// Maximum number of logical blocks of a Compare and Write. ACWU is 0's based, so its value 0 means
-/// one block.
+/// Maximum logical blocks of a Compare and Write (ACWU 0 is one block).
 pub const BLOCKS_MAX: u32 = 1;
 
 /// Position in a Compare and Write.
@@ -22,8 +21,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the position of a command in its pair, or `None` if the command cannot belong to a
-    /// pair.
+    /// Returns a command's position in its pair; `None` if the command cannot be fused.
     #[must_use]
     pub fn of(sqe: &Sqe) -> Option<Self> {
         match (sqe.fuse(), NvmOpcode(sqe.opc)) {
@@ -45,7 +43,7 @@ pub(crate) fn refusal(sqe: &Sqe, otherwise: Status) -> Status {
 /// Checks that both commands address the same blocks, and at most [`BLOCKS_MAX`] blocks.
 ///
 /// # Errors
-/// The status with which both commands fail.
+/// The status of both commands.
 pub fn check(first: &Sqe, second: &Sqe) -> Result<(), Status> {
     const NLB: u32 = 0xffff;
     let blocks = |sqe: &Sqe| {
@@ -67,7 +65,7 @@ pub struct Pairing<T> {
     first: Option<T>,
 }
 
-/// Result of [`Pairing::arrive`] for the arrived command.
+/// Result of [`Pairing::arrive`] for the new command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrived<T> {
     /// The command waits for its partner.
@@ -85,8 +83,8 @@ impl<T> Default for Pairing<T> {
 }
 
 impl<T> Pairing<T> {
-    /// Handles the next command of the queue. Also returns an earlier first command whose partner
-    /// is now known to be missing.
+    /// Handles the queue's next command. Also returns an earlier first command whose partner is
+    /// missing.
     pub fn arrive(&mut self, part: Option<Part>, command: T) -> (Option<T>, Arrived<T>) {
         let first = self.first.take();
         match (part, first) {
@@ -99,14 +97,14 @@ impl<T> Pairing<T> {
         }
     }
 
-    /// Returns the first command of a pair whose second command has not arrived.
+    /// First command that waits for its partner, if any.
     #[must_use]
     #[inline]
     pub const fn waiting(&self) -> Option<&T> {
         self.first.as_ref()
     }
 
-    /// Removes the waiting command, because it has waited too long or its queue ends.
+    /// Removes the waiting command, after a timeout or because the queue closes.
     pub const fn take(&mut self) -> Option<T> {
         self.first.take()
     }

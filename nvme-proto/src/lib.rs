@@ -7,18 +7,19 @@
 //! commands parsed by [`IoCommand::parse`](io::IoCommand::parse) on its disk. Calls return
 //! completions to send, or append [`Action`](controller::Action)s to carry out.
 //!
-//! The host side is an [`Association`](host::Association). Its driver connects queues and sends commands as requested
-//! by [`next_action`](host::Association::next_action), and passes responses to
+//! The host side is an [`Association`](host::Association). Its driver connects queues and sends
+//! commands as [`next_action`](host::Association::next_action) requests, and passes responses to
 //! [`completed`](host::Association::completed).
 //!
-//! Neither side reads a clock: `now` in calls is the time since a fixed origin. The caller calls
+//! Neither side reads a clock: `now` is the time since a fixed origin. The caller calls
 //! [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) at the time given by
-//! [`deadline`](host::Association::deadline) or [`next_deadline`](subsystem::Subsystem::next_deadline).
+//! [`deadline`](host::Association::deadline) or
+//! [`next_deadline`](subsystem::Subsystem::next_deadline).
 //!
 //! The crate is `no_std` with `alloc`, opens no sockets, files or threads, and never waits. It
-//! locates the data of a command ([`DataTransfer`](transfer::DataTransfer)), which the caller
-//! transfers and stores. The caller also computes authentication messages. PCIe controllers and the
-//! TCP binding are not implemented. Parsers of peer input never panic.
+//! locates the data of a command ([`DataTransfer`](transfer::DataTransfer)); the caller transfers
+//! and stores the data, and computes authentication messages. PCIe controllers and the TCP binding
+//! are not implemented. Parsers of peer input never panic.
 //!
 //! # Map of the types
 //!
@@ -38,8 +39,8 @@
 //! enums that the caller must handle completely, such as [`controller::Action`] or
 //! [`io::Operation`], are not.
 //!
-//! Sections and figures are those of the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set Specification
-//! 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
+//! Sections and figures refer to the NVM Express Base Specification 2.0 ("Base"), NVM Command Set
+//! Specification 1.0 ("NVM") and RDMA Transport Specification 1.0 ("RDMA").
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -8,7 +8,7 @@ pub const PAGE_BYTES: u32 = 4096;
 
 /// Maximum of MDTS: 2^11 pages of 4 KiB, 8 MiB.
 ///
-/// 16 MiB, the next power of two, exceeds the length field of a keyed SGL descriptor by one byte.
+/// 16 MiB exceeds the length field of a keyed SGL descriptor by one byte.
 pub const MDTS_MAX: u8 = 11;
 
 /// Size of an SQE in bytes.
@@ -23,8 +23,7 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Maximum NSID of any subsystem. With a small maximum transfer, fewer are allowed
-/// ([`namespaces_within`]).
+/// Maximum NSID of any subsystem. If MDTS is small, [`namespaces_within`] allows fewer.
 pub const NAMESPACES_MAX: u32 = 10_240;
 
 /// Minimum result of [`namespaces_within`].
@@ -38,16 +37,15 @@ pub const ANA_GROUPS_MAX: u32 = 128;
 
 /// Returns NN for a controller with this maximum transfer.
 ///
-/// Linux reads the ANA log by one command, and disables ANA if the log for NANAGRPID groups and MNAN namespaces exceeds
-/// MDTS.
+/// Linux disables ANA if the log of NANAGRPID groups and MNAN namespaces exceeds MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     let rest = transfer_bytes.saturating_sub(ana_log_bytes(0) as u32);
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
 
-/// Maximum length of the ANA log in bytes, if MNAN is `namespaces`. Hosts compute the same value
-/// (Base, 5.16.1.13).
+/// Maximum length of the ANA log in bytes for MNAN `namespaces`, as computed by hosts (Base,
+/// 5.16.1.13).
 #[must_use]
 pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
@@ -56,8 +54,8 @@ pub const fn ana_log_bytes(namespaces: u32) -> u64 {
 
 /// Maximum discovery log in bytes: 65,536 entries.
 ///
-/// Reads beyond the log's end return zeroes up to this length, because the log may shrink while a host reads it in
-/// parts.
+/// Reads beyond the log's end return zeroes up to this length: the log may shrink between a host's
+/// reads.
 pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
 /// Maximum Asynchronous Event Requests in flight (AERL is 0-based).
@@ -66,34 +64,34 @@ pub const ASYNC_EVENT_REQUESTS: usize = 4;
 /// Maximum Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
-/// Maximum Cross-Controller Resets that one controller has in progress (CCRL).
+/// Maximum Cross-Controller Resets in progress per controller (CCRL).
 pub const CROSS_RESETS: usize = 4;
 
 /// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
 pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
 
-/// Time in milliseconds after which the command Cross-Controller Reset completes even if the reset
-/// is unfinished. The log then reports the end of the reset.
+/// Milliseconds after which the command Cross-Controller Reset completes although the reset is in
+/// progress. The log then reports the end of the reset.
 pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 
 /// Entries of the Error Information log (ELPE is 0-based).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
-/// KAS: granularity of the keep alive timer, in units of 100 ms.
+/// KAS: keep alive timer granularity (unit: 100 ms).
 pub const KAS: u16 = 1;
 
 /// CQT: milliseconds in which disks finish commands after the keep alive timer expires.
 ///
-/// No command is submitted to a disk after the expiry.
+/// After expiry, no command is submitted to a disk.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// Idle time in milliseconds after which an association without a running keep alive timer ends.
+/// Idle time in milliseconds after which an association without running keep alive timer ends.
 ///
-/// This applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to
+/// Applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to
 /// controllers that are not ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
-/// CAP.TO: maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
+/// CAP.TO: maximum time from CC.EN to CSTS.RDY (unit: 500 ms).
 ///
 /// CSTS.RDY changes at once, unless a reset must wait for I/O in progress.
 pub const READY_TIMEOUT: u8 = 30;

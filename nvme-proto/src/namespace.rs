@@ -25,18 +25,18 @@ pub struct Namespace {
     pub anagrpid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Base-2 logarithm of the block size in bytes: 9 or 12.
+    /// Log2 of the block size in bytes: 9 or 12.
     pub block_shift: u8,
     /// True if every write fails.
     pub read_only: bool,
     /// True if hosts may change `protection`.
     pub protectable: bool,
     /// True if `protection` survives a restart of the target. The state "until power cycle" never
-    /// survives it.
+    /// survives.
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
-    /// True if deallocation frees space, and deallocated blocks read as zeroes.
+    /// True if deallocation frees space and makes blocks read as zeroes.
     pub deallocates: bool,
     /// True if Write Uncorrectable is supported.
     pub write_uncorrectable: bool,
@@ -44,7 +44,7 @@ pub struct Namespace {
     pub reservable: bool,
     /// True if reservations can persist through power loss.
     pub keeps_reservations: bool,
-    /// PTPL state: whether the reservations persist through power loss.
+    /// PTPL state: true if reservations persist through power loss.
     pub reservations_persist: bool,
     /// Preferred I/O sizes, if known.
     pub preferred: Option<Preferred>,
@@ -80,7 +80,7 @@ pub struct Atomic {
     pub boundary: u32,
     /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: like `boundary`, but for writes during a power failure.
+    /// NABSPF: like `boundary`, for writes during a power failure.
     pub boundary_power_fail: u32,
 }
 
@@ -98,8 +98,7 @@ impl Atomic {
 impl Namespace {
     /// Creates a writable namespace of `blocks` logical blocks of 2^`block_shift` bytes.
     ///
-    /// The namespace is in ANA group 1, with atomic writes of a single block, and without optional
-    /// properties.
+    /// The namespace is in ANA group 1, with single-block atomic writes and no optional properties.
     #[must_use]
     pub fn new(nsid: u32, uuid: [u8; 16], blocks: u64, block_shift: u8) -> Self {
         Self {
@@ -131,7 +130,7 @@ impl Namespace {
         self.read_only || self.protection != WriteProtectionState::NONE
     }
 
-    /// Returns the properties for the parser of I/O commands.
+    /// Properties for the parser of I/O commands.
     #[must_use]
     pub fn view(&self) -> NamespaceView {
         NamespaceView {
@@ -143,7 +142,7 @@ impl Namespace {
     }
 }
 
-/// Error of a configuration change.
+/// Error of a change to namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamespaceError {
@@ -189,7 +188,7 @@ impl Default for NsidSet {
 }
 
 impl NsidSet {
-    /// Returns word index and bit mask; `None` if the NSID is out of range.
+    /// Returns the word index and bit mask of the NSID; `None` if out of range.
     #[inline]
     #[must_use]
     pub const fn place(nsid: u32) -> Option<(usize, u64)> {
@@ -207,8 +206,7 @@ impl NsidSet {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Returns the set as words. NSID `n` is bit `n - 1`, counted from the least significant bit of
-    /// the first word.
+    /// Words of the set: NSID `n` is bit `n - 1`, from the least significant bit of the first word.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0
@@ -234,7 +232,7 @@ pub(crate) struct Namespaces {
 struct Attached {
     namespace: Namespace,
     hosts: HostAccess,
-    /// TLER in units of 100 ms (feature 05h).
+    /// TLER (feature 05h; unit: 100 ms).
     tler: u16,
     change: Option<Change>,
 }
@@ -382,7 +380,8 @@ impl Namespaces {
         self.changes
     }
 
-    /// Returns the number of the change for [`Self::end_change`], or `None` if nothing changes.
+    /// Sets the state. Returns the number of the change for [`Self::end_change`], or `None` if the
+    /// target need not act.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -431,8 +430,8 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect the namespace; if not, removes their protection and discards
-    /// a change in progress. Returns true if a host's protection was removed.
+    /// Sets whether hosts may protect the namespace. If not, removes the protection set by hosts
+    /// and discards a change in progress. Returns true if protection was removed.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,

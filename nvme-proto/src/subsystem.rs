@@ -1,10 +1,10 @@
 //! NVM subsystem with its namespaces and controllers.
 //!
-//! No method blocks. A target calls the methods from its control plane, under a lock. The I/O path
-//! takes this lock only for the Connect of a queue.
+//! No method blocks. A target's control plane calls the methods under a lock, which the I/O path
+//! takes only for the Connect of a queue.
 //!
-//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues. It serves log
-//! page 70h.
+//! A discovery subsystem ([`Subsystem::discovery`]) serves log page 70h, without namespaces and I/O
+//! queues.
 
 mod changes;
 
@@ -30,9 +30,7 @@ use crate::wire::cross_reset::Instance;
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
-/// Valid Connect of a queue that is not authenticated yet.
-///
-/// The subsystem does not record it. [`Subsystem::join`] creates the queue.
+/// Valid Connect of a queue, before authentication. [`Subsystem::join`] then creates the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -48,7 +46,7 @@ impl Claim {
 
     /// CNTLID for the response.
     ///
-    /// For an admin queue, the CNTLID is free, but only [`Subsystem::join`] reserves it.
+    /// For an admin queue, only [`Subsystem::join`] reserves the CNTLID.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -103,7 +101,7 @@ pub struct Connected {
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// Controllers whose admin queue is closed, by CNTLID; these CNTLIDs are still in use.
+    /// Controllers without admin queue, by CNTLID; their CNTLIDs are still in use.
     closing: BTreeMap<u16, Closing>,
     last_cntlid: u16,
 }
@@ -225,7 +223,7 @@ impl Subsystem {
         self.join(&claim, arrival)
     }
 
-    /// Validates a Connect before authentication. Changes nothing.
+    /// Validates a Connect before authentication, without side effects.
     ///
     /// A new controller gets the first free CNTLID from `first_cntlid`, with wraparound.
     pub fn claim(
@@ -247,8 +245,7 @@ impl Subsystem {
 
     /// Creates the queue of a claim, after any authentication.
     ///
-    /// Checks the Connect again, because another claim of the same CNTLID or QID may have joined
-    /// since.
+    /// Checks the Connect again, because another queue may have taken the CNTLID or QID since.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -353,10 +350,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Returns the first free CNTLID from `from` on. At least one CNTLID must be free.
+    /// Returns the first free CNTLID from `from` on; at least one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one, so that CNTLIDs are reused late. Delayed
-    /// messages of an old association then do not reach a new one.
+    /// Callers pass the last assigned CNTLID plus one: late reuse keeps delayed messages of an old
+    /// association from a new association.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -372,7 +369,8 @@ impl Subsystem {
 
     /// Handles a closed queue.
     ///
-    /// Only the close of the admin queue ends the association: a host may close I/O queues before a shutdown.
+    /// Only the admin queue's close ends the association: a host may close I/O queues before a
+    /// shutdown.
     pub fn queue_disconnected(
         &mut self,
         cntlid: u16,
@@ -424,8 +422,8 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Executes an admin command of controller `cntlid`; fails with Command Sequence Error if the controller does not
-    /// exist.
+    /// Executes an admin command. Without controller `cntlid`, the command fails with Command
+    /// Sequence Error.
     ///
     /// # Panics
     /// If a buffer's length differs from [`AdminCommand::transfer`].
@@ -486,7 +484,8 @@ impl Subsystem {
         }
     }
 
-    /// Returns the completion of a failed admin command, logging the error if the controller exists.
+    /// Returns the completion of a failed admin command. If the controller exists, its error log
+    /// records the error.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -496,7 +495,7 @@ impl Subsystem {
 
     /// Adds failed I/O commands to the error log, oldest first.
     ///
-    /// `left_out` is the number of earlier failures that are counted but get no entry.
+    /// `left_out` counts earlier failures without an entry.
     pub fn record_failures(
         &mut self,
         cntlid: u16,
@@ -530,14 +529,13 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Time at which [`Self::poll`] must be called.
+    /// Time of the next [`Self::poll`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.controllers().filter_map(Controller::poll_at).min()
     }
 
-    /// Checks the timers of all controllers; `last` returns the time of a controller's
-    /// last command on any queue.
+    /// Checks all timers; `last` returns the time of a controller's last command on any queue.
     pub fn poll(
         &mut self,
         now: Duration,
@@ -552,8 +550,7 @@ impl Subsystem {
 
     /// Checks the keep alive timer of one controller.
     ///
-    /// Call this before the timer is restarted at `now`. Otherwise, an expired association does not
-    /// end.
+    /// Call this before a restart of the timer at `now`, which would hide the expiry.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

@@ -1,4 +1,4 @@
-//! Data transfers: SGL 1 of a command, checked against its data length.
+//! Data transfers: SGL 1 of a command, checked against the command's data length.
 //!
 //! SGL segments are rejected, because MSDBD is 1.
 
@@ -71,7 +71,8 @@ impl DataTransfer {
     /// Checks that the SGL describes no data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an invalid descriptor.
+    /// Data SGL Length Invalid if there is data; SGL Descriptor Type Invalid for an invalid
+    /// descriptor.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -82,28 +83,27 @@ impl DataTransfer {
     /// Locates `length` bytes of data to the host.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL does not describe `length` bytes; Invalid Field for
-    /// in-capsule data; SGL Descriptor Type Invalid unless the descriptor is a keyed data block.
+    /// Data SGL Length Invalid for another SGL length; Invalid Field for in-capsule data; SGL
+    /// Descriptor Type Invalid unless the descriptor is a keyed data block.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// Locates `length` bytes from the host. `in_capsule_bytes` is the length of in-capsule data, 0 on the admin queue
-    /// (RDMA, 3.1).
+    /// Locates `length` bytes from the host. `in_capsule_bytes` is the length of in-capsule data, 0
+    /// on the admin queue (RDMA, 3.1).
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL does not describe `length` bytes; SGL Offset Invalid if
-    /// the data exceeds the capsule; SGL Descriptor Type Invalid unless the descriptor is a keyed
-    /// data block or an offset.
+    /// Data SGL Length Invalid for another SGL length; SGL Offset Invalid if the data exceeds the
+    /// capsule; SGL Descriptor Type Invalid unless the descriptor is a keyed data block or an
+    /// offset.
     #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
 
-    /// Locates `length` bytes from the host; the SGL may describe more.
-    ///
-    /// Linux always describes 256 ranges for Dataset Management.
+    /// Locates `length` bytes from the host; the SGL may describe more (Linux always describes 256
+    /// ranges for Dataset Management).
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,

@@ -34,7 +34,7 @@ pub enum Cause {
     /// The host challenged a controller without a secret.
     #[error("the host requires a controller's key, and the target has no dhchap_ctrl_key for it")]
     NoControllerSecret,
-    /// Failure for another reason than a wrong or missing secret.
+    /// Failure for another reason.
     #[error("{0}")]
     Other(Reason),
 }
@@ -60,7 +60,7 @@ enum ExchangeState {
     Negotiating,
     Challenging(Hash, Group),
     Replying(Challenge),
-    /// The host has not read the result yet. Holds the response to the host's challenge, if any.
+    /// The host has not read the result yet. The `Option` is the response to the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
     Failing(Cause),
@@ -89,7 +89,7 @@ impl core::fmt::Debug for ExchangeState {
     }
 }
 
-/// The buffer of an Authentication Receive is too short for any message.
+/// Error: the buffer of an Authentication Receive is too short for any message.
 ///
 /// Complete the command with Invalid Field in Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Authentication {
         }
     }
 
-    /// Returns the result once the authentication has ended. After a failure, close the connection.
+    /// Result, once the authentication has ended. On failure, close the connection.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Cause>> {
         match &self.state {
@@ -117,9 +117,8 @@ impl Authentication {
         }
     }
 
-    /// Processes the data of an Authentication Send.
-    ///
-    /// The command succeeds even if the message is invalid; the next Authentication Receive returns the failure.
+    /// Processes the data of an Authentication Send, which always succeeds. The next Authentication
+    /// Receive reports an invalid message.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);
@@ -153,9 +152,9 @@ impl Authentication {
         self.state = next.unwrap_or_else(ExchangeState::Failing);
     }
 
-    /// Returns the data of an Authentication Receive, whose buffer has `bytes` bytes.
+    /// Returns the data of an Authentication Receive with a buffer of `bytes` bytes.
     ///
-    /// `seqnum` must differ for each challenge, and not be 0.
+    /// `seqnum` must be nonzero and differ for each challenge.
     pub fn receive(
         &mut self,
         bytes: usize,

@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 use crate::Random;
 use crate::primes::{FFDHE2048, FFDHE3072, FFDHE4096, FFDHE6144, FFDHE8192};
 
-/// Length of a private key in bits: at least twice the security strength of the largest group (RFC
-/// 7919, 5.2).
+/// Private key length in bits: at least twice the security strength of the largest group (RFC 7919,
+/// 5.2).
 const EXPONENT_BITS: u32 = 512;
 
 /// Diffie-Hellman group (figure 448; RFC 7919).
@@ -133,10 +133,8 @@ impl Exchange {
         self.power(two).to_be_bytes().into_vec()
     }
 
-    /// Returns the shared secret, padded to the length of the prime.
-    ///
-    /// Returns `None` if the public key is not in 2 to p - 2, because the secret would be
-    /// predictable.
+    /// Returns the shared secret, padded to the length of the prime; `None` if the public key is
+    /// not in 2 to p - 2, because the secret would be predictable.
     pub(crate) fn common(&self, public_key: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let bits = self.prime.bits_precision();
         if public_key.len() * 8 > bits as usize {

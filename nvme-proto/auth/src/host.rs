@@ -6,7 +6,8 @@
 //! 4. Authentication Receive, and [`Replied::answered`] with its data;
 //! 5. Authentication Send of [`Success::message`], if any.
 //!
-//! An Authentication Receive has a buffer of [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX) bytes.
+//! An Authentication Receive has a buffer of
+//! [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX) bytes.
 
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -22,7 +23,7 @@ use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 pub struct Failure {
     /// Reason of the failure.
     pub reason: Reason,
-    /// AUTH_Failure2 to send before disconnecting; `None` after a failure reported by the controller.
+    /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
     pub message: Option<Vec<u8>>,
 }
 
@@ -63,8 +64,8 @@ pub struct Success {
 impl Negotiating {
     /// Starts an authentication.
     ///
-    /// `transaction` (T_ID) must be unique in the association. With [`Secrets::controller`], the controller must
-    /// authenticate too.
+    /// `transaction` (T_ID) must be unique in the association. With [`Secrets::controller`], the
+    /// controller must authenticate too.
     #[must_use]
     pub fn new(names: Names, secrets: Secrets, policy: Policy, transaction: u16) -> Self {
         Self {
@@ -165,8 +166,8 @@ impl Replied {
     /// Processes the controller's result (DH-HMAC-CHAP_Success1).
     ///
     /// # Errors
-    /// The controller reported a failure, or did not prove its identity although
-    /// [`Secrets::controller`] requires that.
+    /// The controller reported a failure, or did not prove its identity as [`Secrets::controller`]
+    /// requires.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {

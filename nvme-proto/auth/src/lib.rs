@@ -4,13 +4,14 @@
 //!
 //! - [`Secret`]: shared secret, as text `DHHC-1:...`.
 //! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters.
-//! - [`controller`], [`host`]: state machines of both ends.
+//! - [`controller`], [`host`]: state machines of both sides.
 //! - [`message`]: wire format.
 //!
-//! The caller supplies random numbers. Parsers of peer input never panic. Secrets and derived values are overwritten
-//! when dropped, compared in constant time, and hidden from `Debug`.
+//! The caller supplies random numbers. Parsers of peer input never panic. Secrets and derived
+//! values are overwritten when dropped, compared in constant time, and hidden from `Debug`.
 //!
-//! With large groups, a step takes milliseconds of CPU time: use a thread that is not latency-critical.
+//! With large groups, a step takes milliseconds of CPU time: use a thread that is not
+//! latency-critical.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -39,7 +40,7 @@ use alloc::vec::Vec;
 /// Fills a slice with random bytes that a peer cannot predict.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Parameters accepted by one end, best first.
+/// Parameters accepted by host or controller, best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Hash functions.
@@ -58,7 +59,7 @@ impl Default for Policy {
     }
 }
 
-/// NQNs of both ends. Every response depends on them.
+/// NQNs of host and subsystem, which every response includes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.

@@ -23,8 +23,8 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes of a protocol descriptor in AUTH_Negotiate, of its header, and of its list of hash
-/// functions.
+/// Bytes in AUTH_Negotiate: protocol descriptor, its header (`LISTS`), and its list of hash
+/// functions (`GROUPS`).
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;
@@ -42,7 +42,7 @@ pub enum Reason {
     AuthenticationFailed = 1,
     /// No protocol in common.
     ProtocolNotUsable = 2,
-    /// One end requires a secure channel that the other does not offer.
+    /// One side requires a secure channel that its peer does not offer.
     SecureChannelMismatch = 3,
     /// No hash function in common.
     HashNotUsable = 4,
@@ -85,7 +85,7 @@ impl fmt::Display for Reason {
 /// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate. Unknown hash functions and groups are left out.
+    /// AUTH_Negotiate, without unknown hash functions and groups.
     Negotiate {
         /// True if SC_C is 0 (no secure channel).
         without_channel: bool,
@@ -136,9 +136,9 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Parses a message; also returns the transaction (T_ID), if present.
+    /// Parses a message and the transaction (T_ID), if present.
     ///
-    /// Bytes after the message are ignored: Authentication Receive returns its whole buffer.
+    /// Ignores bytes after the message: Authentication Receive returns its whole buffer.
     pub fn parse(bytes: &'a [u8]) -> (Option<u16>, Result<Self, Reason>) {
         let transaction = bytes.get(4..6).and_then(|bytes| bytes.try_into().ok());
         let transaction = transaction.map(u16::from_le_bytes);
@@ -206,7 +206,7 @@ impl<'a> Message<'a> {
             }
             Self::Success2 => bytes.resize(FIXED, 0),
             Self::Failure1(reason) | Self::Failure2(reason) => {
-                // RC 1, authentication failure; RCE is the reason.
+                // RC 1: authentication failure. RCE: reason.
                 bytes.extend([1, *reason as u8]);
             }
         }

@@ -27,7 +27,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) common: Option<&'a [u8]>,
     pub(crate) seqnum: u32,
     pub(crate) transaction: u16,
-    /// NQNs of the responding end and its peer.
+    /// NQN of the responder; `other` is the NQN of its peer.
     pub(crate) own: &'a str,
     pub(crate) other: &'a str,
 }

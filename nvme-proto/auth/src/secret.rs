@@ -27,7 +27,7 @@ pub struct Secret {
     transformation: Option<Hash>,
 }
 
-/// Error in a secret's text. The error contains no bytes of the secret.
+/// Error in a secret's text, without bytes of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The prefix `DHHC-1:` or the next colon is missing.
@@ -56,8 +56,8 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of the smallest valid length (32, 48 or 64 bytes) that has at least
-    /// `bytes` bytes. The maximum is 64.
+    /// Generates a secret of 32, 48 or 64 bytes: the smallest length that is at least `bytes`, or
+    /// 64.
     ///
     /// Without a transformation, the secret itself is the key of every NQN.
     #[must_use]
@@ -71,7 +71,7 @@ impl Secret {
         }
     }
 
-    /// Returns the secret as text, which must be kept as secret as the key.
+    /// Returns the secret as text, which must be kept secret too.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32fast::hash(&self.key).to_le_bytes();
@@ -93,7 +93,7 @@ impl Secret {
         self.transformation
     }
 
-    /// Returns 8 hexadecimal digits that identify the secret, for comparisons without showing it.
+    /// Returns 8 hexadecimal digits that identify the secret without revealing it.
     ///
     /// The digits are 32 bits of a hash, from which a random secret cannot be found.
     #[must_use]
@@ -107,7 +107,7 @@ impl Secret {
             .collect()
     }
 
-    /// Returns the key of the end with this NQN (section 8.13.5.7).
+    /// Returns the key of the host or subsystem with this NQN (section 8.13.5.7).
     pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         match self.transformation {
             None => self.key.clone(),

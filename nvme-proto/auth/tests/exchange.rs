@@ -16,7 +16,7 @@ fn names() -> Names {
     }
 }
 
-/// Returns the generator of "random" bytes that `vectors.py` uses too.
+/// Generator of the same pseudorandom bytes as in `vectors.py`.
 fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = seed;
     move |bytes| {
@@ -246,7 +246,7 @@ fn replies_cannot_be_replayed() {
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);
-    // The attack has the best chance if both ends use the same secret.
+    // The attack has the best chance if host and controller use the same secret.
     let same = Secrets {
         host: secret(0, 32, None),
         controller: Some(secret(0, 32, None)),

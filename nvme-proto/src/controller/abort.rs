@@ -1,5 +1,5 @@
-//! Abort (Base, 5.1). The target carries it out, because the command to abort may run on another
-//! core.
+//! Abort command (Base, 5.1). The target carries out the abort, because the command to abort may
+//! run on another core.
 
 use alloc::vec::Vec;
 
@@ -23,10 +23,10 @@ struct PendingAbort {
 }
 
 impl Aborts {
-    /// Records an Abort until the target reports its result to [`Self::end`].
+    /// Records an Abort until [`Self::end`].
     ///
     /// # Errors
-    /// The maximum [`ABORTS`] (ACL) is pending.
+    /// [`ABORTS`] commands (ACL) are already pending.
     pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
@@ -43,7 +43,7 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Removes the pending Aborts of a closed queue's commands. Returns their completions, which
+    /// Removes the Aborts for commands of closed queue `sqid`. Returns their completions, which
     /// report that nothing was aborted.
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting

@@ -12,23 +12,23 @@ pub struct Arrival<'a> {
     pub now: Duration,
     /// Private data of the connection request; `None` for transports other than RDMA.
     pub cm: Option<&'a RequestData>,
-    /// Local end, if known.
+    /// Local address and P_Key, if known.
     ///
-    /// The discovery log lists the listeners of this partition, with this address instead of a
-    /// wildcard address.
+    /// The discovery log lists only listeners of this partition, and shows this address instead of
+    /// a wildcard.
     pub local: Option<LocalEnd>,
     /// Host's address, if known.
     pub peer: Option<Peer>,
     /// Port number, for [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
-    /// Random number from which CIU and CIRN of the controller are derived.
+    /// Random seed of the controller's CIU and CIRN.
     pub random: u64,
     /// ANA states of the port.
     pub ana: &'a AnaStates,
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates an arrival at port 0. The addresses are unknown, and the random number is 0.
+    /// Creates an arrival at port 0, without addresses, with random number 0.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Address of a host, and the address range that shares its limits.
+/// Address of a host, and the address range for limits of controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Address of the host.

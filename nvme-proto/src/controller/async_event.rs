@@ -1,11 +1,11 @@
 //! Asynchronous events (Base, 5.2).
 //!
 //! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event
-//! completes one. Further events of the same log page are masked until the host reads the page. The
-//! read discards them, because the page reports their changes.
+//! completes one. A delivered event masks later events of its log page. Reading the page discards
+//! the masked events, because the page reports their changes.
 //!
-//! An event masks only events of its log page, not other notices. Linux without multipath never
-//! reads the ANA log, and would otherwise receive no notice after an ANA change.
+//! Events of other log pages are not masked: Linux without multipath never reads the ANA log, but
+//! needs other notices.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::wire::aen::AsyncEvent;
 
 use super::{Completion, Refusal};
 
-/// Events in order of delivery.
+/// Reportable events, in order of delivery.
 const KINDS: [AsyncEvent; 10] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
@@ -36,7 +36,7 @@ pub struct AsyncEvents {
     parked: Vec<u16>,
     /// Bit mask of the pending events; bit n is `KINDS[n]`.
     pending: u16,
-    /// Bit mask of the events that wait for a read of their log page; bit n is `KINDS[n]`.
+    /// Bit mask of events masked until the host reads their log page, as in `pending`.
     masked: u16,
 }
 
@@ -44,7 +44,7 @@ impl AsyncEvents {
     /// Adds the CID of a request.
     ///
     /// # Errors
-    /// The maximum [`ASYNC_EVENT_REQUESTS`] (AERL) is in flight.
+    /// [`ASYNC_EVENT_REQUESTS`] requests (AERL) are already in flight.
     pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
         if self.parked.len() >= ASYNC_EVENT_REQUESTS {
             return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));
@@ -53,7 +53,7 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Removes an aborted request; returns false if the CID is unknown.
+    /// Removes an aborted request; false if the CID is unknown.
     pub fn unpark(&mut self, cid: u16) -> bool {
         let found = self.parked.iter().position(|&parked| parked == cid);
         found.map(|index| self.parked.remove(index)).is_some()
@@ -64,13 +64,13 @@ impl AsyncEvents {
         self.pending |= bit_of(event);
     }
 
-    /// Clears and unmasks the events of log page `lid` after the page was read with RAE = 0.
+    /// Clears and unmasks the events of log page `lid`, read with RAE = 0.
     pub fn clear(&mut self, lid: u8) {
         self.pending &= !bits_of_page(lid);
         self.masked &= !bits_of_page(lid);
     }
 
-    /// Completes the oldest request with the first deliverable event, if any.
+    /// Completes the oldest request with the first deliverable event, if both exist.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let deliverable = self.pending & !self.masked;
         let event = KINDS
@@ -89,7 +89,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Discards all requests and events for a controller reset (Base, 3.7.2).
+    /// Discards requests and events at a controller reset (Base, 3.7.2).
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -8,7 +8,7 @@ use super::refusal::byte;
 
 /// Maximum data of an authentication command in bytes.
 pub const AUTHENTICATION_BYTES_MAX: u32 = 4096;
-/// Minimum message in bytes (AUTH_Failure1 and AUTH_Failure2).
+/// Minimum message length in bytes (AUTH_Failure1 and AUTH_Failure2).
 const BYTES_MIN: u32 = 8;
 
 const SECP: u8 = 0xe9;

@@ -26,7 +26,7 @@ impl ChangedNamespaces {
         *self = Self::default();
     }
 
-    /// Entries of the log page; a single FFFFFFFFh means too many changes (Base, 5.16.1.5).
+    /// Entries of the log page; a single FFFFFFFFh reports too many changes (Base, 5.16.1.5).
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
         let too_many = self.too_many.then_some(NSID_ALL);
         too_many.into_iter().chain(self.nsids.iter().copied())

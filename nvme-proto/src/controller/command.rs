@@ -151,7 +151,7 @@ pub struct SetFeatures {
     pub nsid: u32,
 }
 
-/// Data of an admin command.
+/// Data transfer of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// No data.
@@ -184,8 +184,7 @@ impl Transfer {
 }
 
 impl AdminCommand {
-    /// Parses a command of a connected admin queue. `transfer_bytes` is the maximum transfer (MDTS)
-    /// in bytes.
+    /// Parses a command of a connected admin queue. `transfer_bytes` is MDTS in bytes.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
         // The opcode is checked first: hosts detect unsupported commands by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
@@ -246,7 +245,7 @@ impl AdminCommand {
         }
     }
 
-    /// Returns direction and length of the data.
+    /// Direction and length of the data.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
         match self {
@@ -285,8 +284,8 @@ impl AdminCommand {
         located.map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
-    /// True for Property Get and Property Set, which are valid before the controller is enabled
-    /// (Base, 3.5.2).
+    /// True for Property Get and Property Set, valid before the controller is enabled (Base,
+    /// 3.5.2).
     #[must_use]
     pub fn is_fabrics(&self) -> bool {
         matches!(self, Self::PropertyGet { .. } | Self::PropertySet { .. })

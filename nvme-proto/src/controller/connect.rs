@@ -23,7 +23,8 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // A queue of n entries has up to n - 1 commands in flight; each response needs a receive.
+    // A queue of n entries has at most n - 1 commands in flight, each with a receive for its
+    // response.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
@@ -39,7 +40,7 @@ pub struct ConnectRequest {
     pub qid: u16,
     /// Entries of the submission queue, 0-based.
     pub sqsize: u16,
-    /// True if responses contain SQHD (DISSQFC in CATTR is 0).
+    /// True if responses contain SQHD (CATTR.DISSQFC is 0).
     pub flow_control: bool,
     /// KATO in milliseconds.
     pub kato_ms: u32,
@@ -56,8 +57,8 @@ pub struct ConnectRequest {
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks that a connection's first command is a valid Connect, and locates its data. `in_capsule_bytes` is the
-    /// length of in-capsule data.
+    /// Checks that a connection's first command is a valid Connect, and locates its data.
+    /// `in_capsule_bytes` is the length of in-capsule data.
     pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
         check_command(sqe)?;
         DataTransfer::from_host(sqe, CONNECT_DATA_BYTES as u32, in_capsule_bytes)
@@ -87,7 +88,7 @@ impl ConnectRequest {
         })
     }
 
-    /// Error of a Connect to an unknown SUBNQN.
+    /// Returns the error of a Connect to an unknown SUBNQN.
     #[must_use]
     pub fn unknown_subsystem() -> Refusal {
         Refusal::connect(Parameter::SUBNQN)
@@ -100,7 +101,7 @@ impl ConnectRequest {
         if cm.hsqsize.get() != self.sqsize {
             return Err(Refusal::connect(Parameter::SQSIZE));
         }
-        // Hosts before revision 2.0a send CNTLID 0.
+        // Hosts of specifications before 2.0a send CNTLID 0.
         let cntlid = cm.cntlid.get();
         if self.qid != 0 && cntlid != 0 && cntlid != self.cntlid {
             return Err(Refusal::connect(Parameter::CNTLID));
@@ -109,7 +110,7 @@ impl ConnectRequest {
     }
 }
 
-/// Error of a Fabrics command on a connected I/O queue: Disconnect and reauthentication are not
+/// Error of a Fabrics command on a connected I/O queue: neither Disconnect nor reauthentication is
 /// supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {

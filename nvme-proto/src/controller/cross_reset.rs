@@ -1,8 +1,8 @@
 //! Cross-Controller Reset (Base 2.3, 5.4.3): ends another association of the same host.
 //!
-//! The instance has ended when all of its queues are closed, because its commands can then reach no
-//! disk. The reset of an unknown instance fails, because that instance may be alive at another
-//! target.
+//! An [`Instance`] identifies an association. The association has ended when all its queues are
+//! closed: its commands then reach no disk. Resetting an unknown instance fails, because the
+//! instance may be alive at another target.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -140,7 +140,7 @@ impl Controller {
         self.identity.instance()
     }
 
-    /// Parks the command if the instance is present. The subsystem must then terminate the
+    /// Parks the command if the instance is present; the subsystem must then terminate the
     /// instance.
     pub(crate) fn cross_reset(
         &mut self,

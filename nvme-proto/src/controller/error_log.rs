@@ -8,7 +8,7 @@ use crate::limits::ERROR_LOG_ENTRIES;
 use crate::wire::Status;
 use crate::wire::log::{ErrorEntry, TransportType};
 
-/// Failed command for the log.
+/// Failed command, for the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// SQID.
@@ -34,7 +34,7 @@ pub struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// Adds an entry, in place of the oldest if the log is full.
+    /// Adds an entry; a full log loses its oldest.
     pub fn record(&mut self, failure: &Failure) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();

@@ -1,6 +1,6 @@
 //! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! Values, except those of namespaces, belong to one association. No value can be saved. Features
+//! Values belong to one association, except those of namespaces. No value can be saved. Features
 //! without effect (interrupts, thermal management) cannot be changed.
 
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// The feature's value is always 0 (NVM command set).
+/// Feature 19h: always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 const NVM_FEATURES: [Feature; 19] = [
@@ -342,8 +342,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Grants the smaller of the two requested numbers, because each Fabrics queue uses one
-    /// submission queue and one completion queue (Base, 5.27.1.5).
+    /// Grants the smaller requested number, because a Fabrics queue is one submission queue and one
+    /// completion queue (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,

@@ -24,13 +24,13 @@ use super::protection::nwpc;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
-/// ANATT: maximum ANA transition in seconds.
+/// ANATT: maximum duration of an ANA transition, in seconds.
 ///
-/// Not enforced here; Linux resets a controller in ANA Change after twice this time.
+/// Not enforced. Linux resets a controller in ANA Change after twice this time.
 const ANATT_S: u8 = 10;
 /// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;
-/// IORCSZ: response capsule in units of 16 bytes.
+/// IORCSZ: response capsule (unit: 16 bytes).
 const IORCSZ: u32 = 1;
 const SGLS_UNALIGNED: u8 = 0b01;
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
@@ -100,7 +100,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace, or `None` for an inactive NSID, for which all data is 0 (Base,
+    /// Returns a visible namespace, or `None` for an inactive NSID, whose data is all 0 (Base,
     /// 5.17.2.1).
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
@@ -238,7 +238,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // The bit for a static ANAGRPID is 0, because a namespace may move to another group.
+    // The static ANAGRPID bit is 0: a namespace may move to another group.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -278,7 +278,7 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // MDTS also limits commands without data transfer, to bound their execution time.
+        // MDTS also limits commands without data, to bound their execution time.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),
@@ -340,7 +340,7 @@ fn bad_nsid() -> Refusal {
     Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
 }
 
-/// Checks that CSI is the NVM command set, if CNS uses CSI (Base, figure 273).
+/// Rejects a CSI other than NVM, if CNS uses CSI (Base, figure 273).
 fn check_csi(identify: &Identify) -> Result<(), Refusal> {
     let uses_csi = matches!(
         identify.cns,

@@ -1,6 +1,6 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The association ends if no command arrives on any queue for KATO (CTRATT.TBKAS). After KATO and
+//! The association ends after KATO without a command on any queue (CTRATT.TBKAS). After KATO and
 //! CQT without contact, a host may assume that its commands are no longer executed.
 
 use alloc::vec::Vec;
@@ -53,13 +53,14 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Sets whether the controller is ready, which selects KATO or the idle limit. Restarts the timer.
+    /// Selects KATO if the controller is ready (`running`), else the idle limit, and restarts the
+    /// timer.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
     }
 
-    /// Restarts the timer at `now`.
+    /// Restarts the timer at `now`, but never moves it back.
     pub fn restart(&mut self, now: Duration) {
         self.last_command = self.last_command.max(now);
     }
@@ -70,7 +71,7 @@ impl KeepAlive {
         self.last_command
     }
 
-    /// Time without a command after which the association ends; `None` for no limit.
+    /// Maximum time without a command; `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
@@ -105,10 +106,10 @@ impl KeepAlive {
 }
 
 impl Controller {
-    /// Time at which the association ends without another admin command.
+    /// Time at which the association ends without another admin command; `None` without a limit, or
+    /// if already ending.
     ///
-    /// `None` without a limit, or if the association is ending. Commands on I/O queues also extend the time, but are
-    /// not known here.
+    /// Commands on I/O queues also extend the time, but are not known here.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -118,23 +119,20 @@ impl Controller {
         }
     }
 
-    /// Time at which [`Subsystem::poll`](crate::subsystem::Subsystem::poll) must be called for this controller.
+    /// Time of this controller's next [`Subsystem::poll`](crate::subsystem::Subsystem::poll).
     #[must_use]
     pub fn poll_at(&self) -> Option<Duration> {
         let times = [self.deadline(), self.cross_resets.deadline()];
         times.into_iter().flatten().min()
     }
 
-    /// Time of the last known command, and the idle time after which the association ends, if
-    /// limited.
-    ///
-    /// Returns `None` if the association is ending.
+    /// Time of the last known command, and the idle limit, if any; `None` if the association is
+    /// ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// `last` returns the time of the last command on any queue.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,

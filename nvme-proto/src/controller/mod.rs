@@ -1,6 +1,6 @@
-//! Target side of an association, without I/O.
+//! Target side of an association: a state machine without I/O.
 //!
-//! A controller is a state machine. It receives commands ([`AdminCommand`]), events and the time, and returns an
+//! A [`Controller`] receives commands ([`AdminCommand`]), events and the time. It returns an
 //! [`Outcome`] and [`Action`]s.
 //!
 //! The target processes an admin command in these steps:
@@ -11,7 +11,7 @@
 //!    it from the host, or allocates a buffer for data to the host.
 //! 3. [`crate::subsystem::Subsystem::execute`] executes the command and returns an [`Outcome`].
 //!
-//! Actions are carried out in order, before the outcome is sent.
+//! The target carries out the actions in order, before it sends the outcome.
 
 pub mod abort;
 mod arrival;
@@ -99,13 +99,13 @@ impl Completion {
 /// Outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command is complete. After success, send the data buffer before the completion.
+    /// The command is complete. After success, send the data before the completion.
     Complete(Completion),
     /// The command stays in flight until [`Action::Complete`] or a reset.
     Parked,
 }
 
-/// Request to the target.
+/// Request of a controller to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends a completion on the admin queue.
@@ -131,12 +131,14 @@ pub enum Action {
         /// Reason, for logs.
         reason: Termination,
     },
-    /// Flushes the volatile caches of all namespaces; then call [`crate::subsystem::Subsystem::flushed`].
+    /// Flushes the volatile caches of all namespaces; then call
+    /// [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
-    /// Aborts a command of an I/O queue if possible; then call [`crate::subsystem::Subsystem::abort_done`].
+    /// Aborts a command of an I/O queue if possible; then call
+    /// [`crate::subsystem::Subsystem::abort_done`].
     Abort {
         /// CNTLID.
         cntlid: u16,
@@ -149,18 +151,19 @@ pub enum Action {
     },
     /// Enables or disables the volatile write cache for this controller.
     ///
-    /// While the cache is disabled, writes of this controller complete only when durable.
+    /// While disabled, writes of this controller complete only when durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,
         /// True if writes may complete from the cache.
         enabled: bool,
     },
-    /// Changes the write protection of a namespace; then call [`crate::subsystem::Subsystem::protection_done`].
+    /// Changes the write protection of a namespace; then call
+    /// [`crate::subsystem::Subsystem::protection_done`].
     ///
-    /// To protect, the target rejects new writes, makes completed writes durable, and saves the state if
-    /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. After a failure, the
-    /// former state stays.
+    /// To protect, the target rejects new writes, makes completed writes durable, and saves the
+    /// state if [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is
+    /// true. On failure, the former state stays.
     SetProtection {
         /// CNTLID of the requesting controller.
         cntlid: u16,
@@ -178,7 +181,7 @@ pub enum Action {
         cntlid: u16,
         /// NSID of the namespace.
         nsid: u32,
-        /// Number of this change in the subsystem.
+        /// Number of the change, for `persistence_done`.
         change: u64,
         /// New state: true if reservations persist through power loss.
         persistent: bool,
@@ -216,15 +219,15 @@ pub enum Termination {
 pub struct Exchange<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Subsystem counters for log page 02h.
+    /// Counters for log page 02h.
     pub smart: &'a SmartCounters,
-    /// Data from the host, of the length in [`AdminCommand::transfer`].
+    /// Data from the host; length as in [`AdminCommand::transfer`].
     pub data_in: &'a [u8],
-    /// Buffer for data to the host, of the length in [`AdminCommand::transfer`].
+    /// Buffer for data to the host; length as in [`AdminCommand::transfer`].
     pub data_out: &'a mut [u8],
 }
 
-/// Controller, from Connect of the admin queue until that queue is closed.
+/// Controller; exists while its admin queue is connected.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,
@@ -328,7 +331,7 @@ impl Controller {
         self.features.write_cache
     }
 
-    /// Failed commands of the association.
+    /// Number of failed commands of the association.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()
@@ -413,7 +416,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// After the last I/O queue is closed, a pending reset or shutdown continues.
+    /// Continues a pending reset or shutdown after the last I/O queue closes.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &mut Common,
@@ -538,7 +541,7 @@ impl Controller {
         }
     }
 
-    /// Commands in flight on the admin queue are discarded (Base, 3.7.2).
+    /// Discards commands in flight on the admin queue (Base, 3.7.2).
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

@@ -1,17 +1,18 @@
 //! Controller properties, and the controller states that depend on CC (Base, 3.1.3, 3.5 to 3.7).
 //!
 //! ```text
-//!            CC.EN=1                    CC.SHN                 queues gone         flushed
-//! Disabled ----------> Ready ----------------------> Draining ------------> Flushing ------> ShutDown
-//!     ^                  | CC.EN=0                      |                      |                |
-//!     | queues gone,     v                              |        CC.EN=0       |                |
-//!     +------------- Resetting <------------------------+----------------------+----------------+
+//!            CC.EN=1                 CC.SHN              queues gone         flushed
+//! Disabled ----------> Ready -----------------> Draining ------------> Flushing ------> ShutDown
+//!     ^                  | CC.EN=0                 |                      |                |
+//!     | queues gone,     v                         |        CC.EN=0       |                |
+//!     +------------- Resetting <-------------------+----------------------+----------------+
 //!       flushed
 //! ```
 //!
-//! At most one flush is in progress; a reset waits for its end.
+//! At most one flush is in progress; a reset waits for the flush.
 //!
-//! The version is 2.0, as log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS require.
+//! The version is 2.0, because log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and
+//! CAP.CRMS require it.
 
 use crate::limits::{self, Limits};
 use crate::wire::Status;
@@ -23,9 +24,9 @@ use super::refusal::byte;
 
 /// Specification version.
 pub const VERSION: Vs = Vs::V2_0;
-/// CC.IOSQES: base-2 logarithm of the SQE size in bytes.
+/// CC.IOSQES: log2 of the SQE size in bytes.
 pub const IOSQES: u8 = 6;
-/// CC.IOCQES: base-2 logarithm of the CQE size in bytes.
+/// CC.IOCQES: log2 of the CQE size in bytes.
 pub const IOCQES: u8 = 4;
 
 const CC_BITS: u32 = 0x01ff_fff1;
@@ -34,11 +35,11 @@ const CC_BITS: u32 = 0x01ff_fff1;
 enum EnableState {
     Disabled,
     Ready,
-    /// CC.EN was cleared. I/O queues are still connected, or caches are being flushed.
+    /// CC.EN was cleared; I/O queues are still connected, or caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set. I/O queues are still connected. If `flush` is true, a cache flush follows.
+    /// CC.SHN was set; I/O queues are still connected. If `flush`, a cache flush follows.
     Draining {
         flush: bool,
     },
@@ -46,7 +47,7 @@ enum EnableState {
     ShutDown,
 }
 
-/// Work after a change of CC or the close of the last I/O queue.
+/// Work required after a change of CC, a flush, or the close of the last I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// Nothing is required.
@@ -132,7 +133,7 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // Only CC is writable: NSSR is unsupported (CAP.NSSRS is 0), and CSTS.NSSRO is never set.
+        // Only CC is writable: CAP.NSSRS is 0, and CSTS.NSSRO is never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
@@ -144,7 +145,7 @@ impl Properties {
         self.write_cc(Cc(cc), io_queues)
     }
 
-    /// Continues a reset or shutdown after the last I/O queue was closed.
+    /// Continues a reset or shutdown after the last I/O queue closes.
     pub fn queues_gone(&mut self) -> Transition {
         match self.state {
             EnableState::Resetting { flushing: false } => self.reset(),
@@ -160,7 +161,7 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush; sets CSTS.CFS after data loss (`intact` is false).
+    /// Continues after a flush; `intact` is false after data loss, which sets CSTS.CFS.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             EnableState::Flushing => {

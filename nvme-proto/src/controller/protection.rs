@@ -1,7 +1,7 @@
 //! Write protection of namespaces by hosts (Base, 8.12; feature 84h).
 //!
-//! Set Features completes after the target has carried out `Action::SetProtection`; then hosts with
-//! access receive an event.
+//! Set Features completes after the target has carried out `Action::SetProtection`. Hosts with
+//! access then receive an event.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use super::{Action, Completion, Controller, Outcome, Refusal};
 
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
-/// Returns NWPC. Permanent protection (bit 2) requires that the target saves the state.
+/// NWPC; permanent protection (bit 2) requires that the target saves the state.
 pub(super) fn nwpc(keeps_protection: bool) -> u8 {
     1 << 0 | 1 << 1 | u8::from(keeps_protection) << 2
 }

@@ -10,7 +10,8 @@ use super::Completion;
 pub struct Refusal {
     /// Status.
     pub status: Status,
-    /// Byte offset of the invalid SQE field, if any: Parameter Error Location of the error log (Base, 5.16.1.2).
+    /// Byte offset of the invalid SQE field (Parameter Error Location in the error log; Base,
+    /// 5.16.1.2), if any.
     pub byte: Option<u8>,
     /// DW0 of the completion.
     pub result: u32,
@@ -84,11 +85,11 @@ impl Refusal {
         }
     }
 
-    /// Creates the error of an I/O queue's Connect to a controller that has ended, or belongs to
+    /// Creates the error for the Connect of an I/O queue whose controller has ended or belongs to
     /// another host.
     ///
-    /// A controller may end before its host connects the I/O queues. DNR is not set, because the
-    /// host should create a new controller, and Linux gives up after DNR.
+    /// DNR is clear: a controller may end before its host connects the I/O queues, and Linux
+    /// creates a new controller only without DNR.
     #[must_use]
     pub const fn of_departed(parameter: ConnectInvalidParameter) -> Self {
         let mut refusal = Self::connect(parameter);

@@ -19,10 +19,10 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Outcome, Refusal};
 
-/// Maximum number of unread notifications. If there are more, the oldest is lost.
+/// Maximum unread notifications; when exceeded, the oldest is lost.
 const NOTIFICATIONS_MAX: usize = 256;
 
-/// Bits of the Reservation Notification Mask. The type of a notification is the number of its bit.
+/// Valid bits of the Reservation Notification Mask; bit n masks notification type n.
 const MASK_BITS: u32 = 0b1110;
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) struct ReservationNotices {
     count: u64,
     unread: VecDeque<(u64, u32, Notice)>,
     masks: BTreeMap<u32, u32>,
-    /// Numbers and CIDs of Set Features commands that change the PTPL state, by NSID.
+    /// Change numbers and CIDs of Set Features commands that change the PTPL state, by NSID.
     persisting: BTreeMap<u32, (u64, u16)>,
 }
 
@@ -127,7 +127,7 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Ends the command of this change, but not a later command for the same NSID.
+    /// Completes the command of this change, but no later command for the same NSID.
     pub(crate) fn persistence_done(
         &mut self,
         nsid: u32,

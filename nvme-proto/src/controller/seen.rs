@@ -1,5 +1,5 @@
 //! Namespaces visible to a controller's host, and events about them. Other namespaces are absent
-//! from lists, events and ANA groups, and commands to their NSIDs fail.
+//! from lists, events and ANA groups; commands to them fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -48,8 +48,8 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// I/O is enabled before the event reports a new namespace, and disabled after the event
-    /// reports a removed one.
+    /// Enables I/O to a new namespace before the event, and disables I/O to a removed namespace
+    /// after the event.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,

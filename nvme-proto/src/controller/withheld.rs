@@ -1,8 +1,8 @@
 //! Replaced namespaces, hidden until the host has noticed the replacement.
 //!
-//! A host that missed the replacement would write data of the old disk to the new one. The NSID
-//! therefore stays inactive until the host has read it as inactive. Then an event makes the host
-//! read the new namespace.
+//! A host that missed the replacement would write old data to the new disk. The NSID therefore
+//! stays inactive until the host has read it as inactive. An event then makes the host read the new
+//! namespace.
 
 use alloc::vec::Vec;
 

@@ -19,16 +19,17 @@ const SPSP: u8 = 0x01;
 pub enum AuthenticationStep {
     /// Message for Authentication Send.
     Send(Box<[u8]>),
-    /// Requests an Authentication Receive command with a buffer of this many bytes.
+    /// Requests Authentication Receive with a buffer of this many bytes.
     Receive(u32),
-    /// Both ends are authenticated as required.
+    /// Authentication succeeded.
     Done,
     /// Reason of a failure.
     Failed(&'static str),
 }
 
 impl Association {
-    /// Continues the authentication of [`Action::Authenticate`], unless the queue was lost.
+    /// Continues the authentication requested by [`Action::Authenticate`], unless the queue was
+    /// lost.
     pub fn authenticate(&mut self, next: AuthenticationStep, now: Duration) {
         let Some(qid) = self.authenticating() else {
             return;
@@ -51,7 +52,7 @@ impl Association {
         }
     }
 
-    /// True if the target required authentication of the admin queue, and it succeeded.
+    /// True if the admin queue was authenticated.
     #[must_use]
     pub const fn is_authenticated(&self) -> bool {
         self.authenticated

@@ -1,4 +1,4 @@
-//! Bring-up of an association, from connecting to an enabled controller, in Linux's order.
+//! Bring-up of an association, in Linux's order: admin queue, controller, I/O queues, events.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use crate::wire::{AdminOpcode, Cqe, NvmOpcode, Sqe};
 use super::teardown::Teardown;
 use super::{Action, Association, AssociationState, Cause, Payload, Phase, QueueSpec, Report};
 
-/// Entries of the admin queue: the minimum of the specification, as in Linux.
+/// Entries of the admin queue: the specified minimum, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
 /// Maximum in-capsule data in bytes, even if IOCCSZ allows more.
 pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;
@@ -37,9 +37,9 @@ const REAUTHENTICATION: &str = "reauthentication";
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 
-/// Step of the bring-up, in order.
+/// Steps of the bring-up, in order.
 ///
-/// The first three are repeated for each I/O queue after [`Step::QueueCount`].
+/// After [`Step::QueueCount`], the first three repeat for each I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Link(u16),
@@ -389,7 +389,7 @@ impl Association {
 
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        // As in Linux, one unit is added, so that a TO of 0 allows half a second.
+        // As in Linux, one unit is added: TO 0 allows half a second.
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
@@ -422,7 +422,7 @@ impl Association {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // MAXCMD 0 violates the specification. Here, 0 means no limit.
+        // MAXCMD 0 violates the specification and is treated as no limit.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }

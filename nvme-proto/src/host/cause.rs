@@ -46,7 +46,7 @@ pub enum Cause {
     },
     /// CSTS.CFS is set: fatal error of the controller.
     Fatal,
-    /// Authentication failed at either end, for this reason.
+    /// Reason why authentication failed.
     NotAuthenticated(&'static str),
     /// The controller does not meet this requirement of the host.
     Unusable(&'static str),
@@ -55,8 +55,8 @@ pub enum Cause {
 impl Cause {
     /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
     ///
-    /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR. The controller
-    /// may have ended before the Connect of an I/O queue, and a retry creates another controller.
+    /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller
+    /// may have ended, and a retry creates a new controller.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

@@ -1,4 +1,4 @@
-//! Periodic work of a host: Keep Alive, Asynchronous Event Requests, and Aborts of overdue commands.
+//! Background commands of a host: Keep Alive, Asynchronous Event Request, and Abort.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct KeepAlive {
     interval: Duration,
     /// True if any command restarts the controller's timer (CTRATT.TBKAS).
     traffic_based: bool,
-    /// True if a command completed since the last check.
+    /// True if a user command completed since the last Keep Alive check.
     traffic: bool,
     due: Duration,
     sent: Option<Duration>,
@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, the host sends no Keep Alive after an interval with
-        // traffic. Nearly two intervals may therefore pass without a command.
+        // With traffic-based keep alive, nearly two intervals may pass without a command, because
+        // an interval with traffic needs no Keep Alive.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),
@@ -72,8 +72,8 @@ impl Association {
 
     /// Handles a user command on `qid` that exceeded its timeout.
     ///
-    /// Returns true if an Abort was sent, and false if ACL allows no further Abort now. `last`
-    /// means that an earlier Abort had no effect; the controller then counts as lost.
+    /// Returns true if an Abort was sent; false if ACL allows no more now, or the association is
+    /// not live. If `last` is true (an earlier Abort had no effect), the controller counts as lost.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;

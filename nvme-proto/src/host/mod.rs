@@ -1,12 +1,13 @@
 //! Host side of an association with one controller, without I/O.
 //!
 //! [`Association`] is a state machine: its driver reports events (connections, responses, time) and
-//! carries out its [`Action`]s. An association brings its controller up in Linux's order, sends
-//! Keep Alives, and reconnects after a loss ([`Recovery`]).
+//! carries out [`Action`]s. An association brings its controller up in Linux's order, sends Keep
+//! Alives, and reconnects after a loss ([`Recovery`]).
 //!
-//! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent.
+//! The driver itself sends user commands while [`Association::state`] is
+//! [`AssociationState::Live`].
 //!
-//! Invalid responses end the association with a [`Cause`], and never cause a panic.
+//! Invalid responses end the association with a [`Cause`], without a panic.
 
 mod authentication;
 mod bring_up;
@@ -41,24 +42,24 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Maximum commands that the association itself has in flight on the admin queue.
+/// Maximum commands of the association itself on the admin queue: one of the current step, a Keep
+/// Alive, an Asynchronous Event Request, and the Aborts.
 ///
-/// These are one command of the current step, one Keep Alive, one Asynchronous Event Request and
-/// the Aborts. On an I/O queue, one Connect or authentication command may be in flight in addition
-/// to [`QueueSpec::depth`].
+/// An I/O queue may have one Connect or authentication command in addition to [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
-/// Request to the driver, which carries requests out in order.
+/// Request to the driver, which must carry out requests in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Connects a queue. Then call [`Association::queue_connected`] or [`Association::queue_lost`].
     Connect(QueueSpec),
-    /// Sends a command. The driver fills in CID, PSDT and data pointer, and calls [`Association::completed`] on the
-    /// response.
+    /// Sends a command. The driver fills in CID, PSDT and data pointer, and passes the response to
+    /// [`Association::completed`].
     Send(OwnCommand),
     /// Closes the connection of a queue.
     ///
-    /// Call [`Association::queue_closed`] when the controller can no longer access the memory of its commands.
+    /// Call [`Association::queue_closed`] when the controller can no longer access the memory of
+    /// the queue's commands.
     Disconnect {
         /// QID.
         qid: u16,
@@ -81,8 +82,8 @@ pub struct QueueSpec {
     pub qid: u16,
     /// Maximum user commands in flight.
     ///
-    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5). With
-    /// [`Settings::spare_entry`], it is one less.
+    /// Equals SQSIZE (0-based), because one entry is never used (Base, 3.3.1.5); one less with
+    /// [`Settings::spare_entry`].
     pub depth: u16,
     /// Maximum command capsule in bytes.
     pub capsule_bytes: usize,
@@ -90,7 +91,7 @@ pub struct QueueSpec {
     pub request: RequestData,
 }
 
-/// Command of the association itself.
+/// Command sent by the association itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCommand {
     /// QID.
@@ -135,7 +136,7 @@ pub enum Report {
         /// Attempts to reconnect; 0 for the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. [`Recovery`] decides whether reconnection or [`Report::Gone`] follows.
+    /// The controller is lost. [`Recovery`] decides between reconnection and [`Report::Gone`].
     Lost(Cause),
     /// An attempt to reconnect failed.
     TryFailed {
@@ -144,15 +145,15 @@ pub enum Report {
         /// Reason of the failure.
         cause: Cause,
     },
-    /// `fast_io_fail_tmo` expired: commands must fail and not wait for the controller.
+    /// `fast_io_fail_tmo` expired: commands must fail instead of waiting.
     FailFast,
-    /// The association has ended, with `None` if the user requested the end.
+    /// The association has ended; `None` if the user requested the end.
     Gone(Option<Cause>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
     /// Every queue is reauthenticated.
     Reauthenticated,
-    /// Reauthentication is impossible; the association continues.
+    /// The controller refused reauthentication; the association continues.
     NotReauthenticated(Cause),
 }
 
@@ -163,9 +164,9 @@ pub enum AssociationState {
     Connecting,
     /// The controller accepts commands.
     Live,
-    /// A requested reset, with the bring-up after it, is in progress.
+    /// A requested reset, including the bring-up, is in progress.
     Resetting,
-    /// The controller is lost; the host waits for an attempt to reconnect, or makes it.
+    /// The controller is lost; the host reconnects, or waits before the next attempt.
     Reconnecting {
         /// Attempts, including the current attempt.
         tries: u32,
@@ -213,7 +214,7 @@ pub struct Association {
     settings: Settings,
     phase: Phase,
     going_up: AssociationState,
-    /// QIDs of requested connections that are not closed yet.
+    /// QIDs of connections requested and not yet closed.
     open: BTreeSet<u16>,
     /// QIDs in `open` whose connection [`Self::release_queue`] closes.
     released: BTreeSet<u16>,
@@ -233,7 +234,6 @@ pub struct Association {
     keep_alive: KeepAlive,
     aborts: Aborts,
     cancels: bool,
-    /// True if the controller required authentication of the admin queue.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,
@@ -301,7 +301,7 @@ impl Association {
         self.actions.pop_front()
     }
 
-    /// Time at which [`tick`](Self::tick) must be called.
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match self.phase {
@@ -341,7 +341,7 @@ impl Association {
 
     /// Continues after a queue was connected.
     ///
-    /// CRQSIZE is not needed: the target must have a receive for each command within SQSIZE.
+    /// CRQSIZE is ignored: the target must have a receive for each command within SQSIZE.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);
@@ -350,7 +350,7 @@ impl Association {
 
     /// Handles a connection that failed or ended.
     ///
-    /// Call [`Self::queue_closed`] after the [`Action::Disconnect`] that follows.
+    /// Call [`Self::queue_closed`] after the following [`Action::Disconnect`].
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
         if self.open.contains(&qid) && !self.released.contains(&qid) {
             self.lost(qid, now);
@@ -387,7 +387,7 @@ impl Association {
         }
     }
 
-    /// Handles the response to an own command; `data` has the length in [`Payload::ToHost`].
+    /// Handles the response to an [`OwnCommand`]; `data` has the length in [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
         match duty {
             Duty::Step(serial) if serial == self.serial && self.step_due.is_some() => {
@@ -409,7 +409,7 @@ impl Association {
         }
     }
 
-    /// Closes all connections without a shutdown of the controller.
+    /// Closes all connections without a controller shutdown.
     pub fn disconnect(&mut self, now: Duration) {
         match self.phase {
             Phase::Gone | Phase::Closing(Next::Gone(_)) => {}
@@ -417,7 +417,7 @@ impl Association {
         }
     }
 
-    /// Ends the association after the removal of the RDMA device, which has ended all connections.
+    /// Ends the association after removal of the RDMA device, which ended all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();
@@ -445,19 +445,19 @@ impl Association {
         self.cntlid
     }
 
-    /// Value of CAP when the controller was enabled.
+    /// CAP when the controller was enabled.
     #[must_use]
     pub fn cap(&self) -> Cap {
         self.cap
     }
 
-    /// Value of VS when the controller was enabled.
+    /// VS when the controller was enabled.
     #[must_use]
     pub fn vs(&self) -> Vs {
         self.vs
     }
 
-    /// Identify Controller data, read when the controller was last enabled.
+    /// Identify Controller data from the last bring-up.
     #[must_use]
     pub fn identity(&self) -> Option<&IdentifyController> {
         self.identity.as_deref()
@@ -493,8 +493,8 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The loss is reported before connections close, because the driver ends the commands with
-        // the cause of the loss.
+        // The loss is reported before connections close: the driver ends their commands with its
+        // cause.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

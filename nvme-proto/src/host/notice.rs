@@ -27,7 +27,7 @@ pub enum Notice {
     Other(AsyncEvent),
 }
 
-/// Events handled by this host: those of Linux, and Cross-Controller Reset.
+/// Events enabled by this host: those of Linux, and Cross-Controller Reset.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)

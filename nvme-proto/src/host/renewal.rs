@@ -22,10 +22,11 @@ impl Renewal {
 }
 
 impl Association {
-    /// Starts to authenticate every queue again; [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows.
+    /// Starts to authenticate every queue again; [`Report::Reauthenticated`] or
+    /// [`Report::NotReauthenticated`] follows.
     ///
-    /// Returns false if the controller is not live, or a reauthentication is in progress. A controller that rejects the
-    /// host closes the connection, and the association is lost.
+    /// Returns false if the controller is not live, or a reauthentication is in progress. A
+    /// controller that rejects the host closes the connection: the association is lost.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;
@@ -35,7 +36,7 @@ impl Association {
         true
     }
 
-    /// Sets whether the controller must authenticate, from the next connection on.
+    /// Sets whether the controller must authenticate from the next connection on.
     pub fn set_expects_proof(&mut self, expects_proof: bool) {
         self.settings.expects_proof = expects_proof;
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::wire::identify::IdentifyController;
 use crate::wire::{NvmOpcode, Sqe, Status};
 
-/// Maximum retries of a command that failed with a status, as in Linux.
+/// Maximum retries of a failed command, as in Linux.
 pub const RETRIES_MAX: u8 = 5;
 const CRDT_UNIT_MS: u64 = 100;
 
@@ -15,7 +15,7 @@ pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
 }
 
-/// Delay before a failed command is sent again: the CRDT selected by CRD.
+/// Delay before a retry: the CRDT selected by CRD.
 #[must_use]
 pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     let units = match status.crd() {
@@ -27,10 +27,10 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the command twice has the same result as executing it once, unless another
-/// command changes the blocks in between.
+/// True if executing the command twice has the same result as once, unless another command changes
+/// the blocks in between.
 ///
-/// False for reservations, Copy (which may read its own output), vendor specific commands, fused
+/// False for reservations, Copy (which may read its own output), vendor specific and fused
 /// commands, and commands whose response invalidates a memory key.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {

@@ -21,13 +21,13 @@ pub struct Settings {
     /// True to reserve an entry of each I/O queue for reauthentication, not counted in
     /// [`QueueSpec::depth`](super::QueueSpec::depth).
     pub spare_entry: bool,
-    /// KATO in milliseconds; 0 disables it.
+    /// KATO in milliseconds; 0 disables keep alive.
     pub kato_ms: u32,
-    /// True to request that SQ flow control is disabled.
+    /// True to request no SQ flow control.
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// The host then also refuses a controller that does not authenticate the host, because such a
+    /// The host then refuses a controller that does not authenticate the host, because such a
     /// controller does not authenticate itself either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
@@ -44,8 +44,7 @@ impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
     /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a
-    /// bring-up step may take 10 s. `hostid` must be unique to the host: targets identify hosts by
-    /// it.
+    /// bring-up step may take 10 s. `hostid` must be unique, because it identifies the host.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {
@@ -66,10 +65,11 @@ impl Settings {
     }
 }
 
-/// Reconnection parameters of nvme-cli. A failed first connection is not repeated.
+/// Reconnection parameters, named as in nvme-cli. A failed first connection is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// `--ctrl-loss-tmo`: time after a loss at which reconnecting ends; `None` for no limit, zero for no attempt.
+    /// `--ctrl-loss-tmo`: time after a loss at which reconnecting ends; `None` for no limit, zero
+    /// for no attempt.
     pub ctrl_loss_tmo: Option<Duration>,
     /// `--reconnect-delay`: delay before each attempt.
     pub reconnect_delay: Duration,
@@ -78,7 +78,7 @@ pub struct Recovery {
 }
 
 impl Default for Recovery {
-    /// Returns Linux's defaults: an attempt every 10 s for 600 s, while commands wait.
+    /// Linux's defaults: an attempt every 10 s for 600 s, while commands wait.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
@@ -96,9 +96,8 @@ impl Recovery {
         fast_io_fail_tmo: None,
     };
 
-    /// True if another attempt may follow `tries` failed attempts.
-    ///
-    /// As in Linux, the maximum is `ctrl_loss_tmo` divided by the delay, rounded up.
+    /// True if another attempt may follow `tries` failed attempts: as in Linux, up to
+    /// `ctrl_loss_tmo` divided by the delay, rounded up.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;

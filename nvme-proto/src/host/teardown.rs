@@ -1,6 +1,7 @@
 //! Shutdown and reset of a controller.
 //!
-//! I/O queues close first. Then CC is written, CSTS is polled, and the admin queue closes (Base, 3.6.2 and 3.7.2).
+//! I/O queues close first. Then CC is written, CSTS is polled, and the admin queue closes (Base,
+//! 3.6.2 and 3.7.2).
 
 use core::time::Duration;
 
@@ -47,7 +48,8 @@ impl Teardown {
 }
 
 impl Association {
-    /// Shuts the controller down and closes all connections; [`Report::Gone`](super::Report::Gone) follows.
+    /// Shuts the controller down and closes all connections; [`Report::Gone`](super::Report::Gone)
+    /// follows.
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
@@ -58,7 +60,8 @@ impl Association {
         }
     }
 
-    /// Resets the controller (CC.EN) and brings it up again. The driver ends or repeats user commands in flight.
+    /// Resets the controller (CC.EN) and brings it up again. The driver ends or repeats user
+    /// commands in flight.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {
             self.going_up = AssociationState::Resetting;

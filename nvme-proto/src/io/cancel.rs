@@ -12,7 +12,7 @@ const MULTIPLE: u32 = 1;
 /// Valid Cancel command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancel {
-    /// CID of the command to abort; `None` for all others.
+    /// CID of the command to abort; `None` for all other commands.
     pub cid: Option<u16>,
     nsid: u32,
 }
@@ -62,7 +62,7 @@ impl Cancel {
         is_named && (self.nsid == NSID_ALL || self.nsid == nsid)
     }
 
-    /// Returns DW0: numbers of aborted commands, and of commands still at a disk.
+    /// Returns DW0: numbers of commands aborted, and still at a disk.
     #[must_use]
     pub fn result(immediate: usize, deferred: usize) -> u64 {
         let count = |number: usize| u64::from(u16::try_from(number).unwrap_or(u16::MAX));

@@ -44,7 +44,7 @@ impl CopyFormat {
     }
 }
 
-/// Fields of a Copy command. Its source ranges are in the data ([`CopyRanges`]).
+/// Fields of a Copy command, without the source ranges ([`CopyRanges`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockCopy {
     /// SDLBA: first destination block.
@@ -89,7 +89,7 @@ impl BlockCopy {
 }
 
 impl BlockRange {
-    /// Returns the range as a source range in format 0h.
+    /// Encodes the range as a source range of format 0h.
     ///
     /// # Panics
     /// If the range does not have 1 to 65,536 blocks.
@@ -108,7 +108,7 @@ impl BlockRange {
     }
 }
 
-/// Common fields of the formats of a source range.
+/// Fields common to both formats of a source range.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -131,7 +131,7 @@ pub struct CopyRanges<'a> {
 }
 
 impl<'a> CopyRanges<'a> {
-    /// Validates the source ranges and the destination of a command from [`IoCommand`](super::IoCommand).
+    /// Validates source ranges and destination of a command from [`IoCommand`](super::IoCommand).
     ///
     /// # Errors
     /// Command Size Limit Exceeded, LBA Out of Range, or Overlapping I/O Range if a source overlaps
@@ -170,19 +170,19 @@ impl<'a> CopyRanges<'a> {
         Ok(ranges)
     }
 
-    /// Command of the ranges.
+    /// Copy command.
     #[must_use]
     pub fn command(&self) -> &BlockCopy {
         &self.command
     }
 
-    /// Number of blocks of all ranges, at least 1.
+    /// Total number of blocks, at least 1.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Ranges in the order in which they are copied.
+    /// Ranges in copy order.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         let entries = self.data.chunks_exact(self.command.format.entry_bytes());
         entries.map(|entry| {
@@ -194,8 +194,8 @@ impl<'a> CopyRanges<'a> {
         })
     }
 
-    /// Returns the index and the remaining part of the range at which the copy continues after
-    /// `done` blocks, or `None` if all blocks are copied.
+    /// Returns index and remainder of the range at which the copy continues after `done` blocks;
+    /// `None` after all blocks.
     #[must_use]
     pub fn after(&self, done: u32) -> Option<(u32, BlockRange)> {
         let mut before = 0;
@@ -374,7 +374,7 @@ mod tests {
         for slba in [100, 93, 107] {
             assert_eq!(ranges(100, &[(0, 4), (slba, 8)]), overlaps, "{slba}");
         }
-        // The second range overlaps the blocks written from the first one.
+        // The second range overlaps the destination of the first range.
         assert_eq!(ranges(100, &[(0, 8), (100, 1)]), overlaps);
         for slba in [92, 112] {
             assert!(ranges(100, &[(0, 4), (slba, 8)]).is_ok(), "{slba}");

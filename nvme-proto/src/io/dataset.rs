@@ -34,11 +34,11 @@ impl<'a> DatasetRanges<'a> {
     /// Validates all ranges of a command.
     ///
     /// # Errors
-    /// LBA Out of Range: a range exceeds the namespace.
+    /// LBA Out of Range.
     ///
     /// # Panics
-    /// If `data` is no multiple of [`DATASET_RANGE_BYTES`], which
-    /// [`IoCommand::parse`](super::IoCommand::parse) excludes.
+    /// Unless the length of `data` is a multiple of [`DATASET_RANGE_BYTES`], as
+    /// [`IoCommand::parse`](super::IoCommand::parse) ensures.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)
             .expect("the transfer is a whole number of ranges");

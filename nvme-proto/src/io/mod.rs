@@ -1,20 +1,20 @@
 //! Parser of I/O commands of the NVM command set.
 //!
-//! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields of an SQE; only the
-//! disk can fail a valid command.
+//! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields
+//! of an SQE. A valid command can fail only at the disk.
 //!
 //! A target processes an I/O command in these steps:
 //!
 //! 1. Pass a Fabrics command ([`Sqe::is_fabrics`]) to the controller.
-//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the status of the response.
+//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the status.
 //! 3. Fetch [`DataTransfer::FromHost`] by RDMA READ, or use [`DataTransfer::InCapsule`] in place.
 //! 4. Execute [`IoCommand::operation`].
 //! 5. After success, send [`DataTransfer::ToHost`] by RDMA WRITE.
-//! 6. Send the response, which invalidates the key of `sqe.dptr.invalidate_rkey()`, if any.
+//! 6. Send the response. It invalidates the key from `sqe.dptr.invalidate_rkey()`, if any.
 //!
-//! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3, CDW14, CDW15) and access
-//! hints (CDW13). A command fails with Invalid Namespace or Format if its NSID has no namespace, or
-//! the namespace was removed.
+//! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3,
+//! CDW14, CDW15) and access hints (CDW13). A command without a namespace fails with Invalid
+//! Namespace or Format.
 
 mod cancel;
 mod copy;
@@ -96,7 +96,7 @@ pub enum Operation {
     DatasetManagement {
         /// NR: ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: true if the ranges are deallocated, false if they are only hints.
+        /// AD: true to deallocate the ranges, false for hints only.
         deallocate: bool,
     },
     /// Copies blocks within the namespace (NVM 1.1, 3.3.2).
@@ -122,7 +122,7 @@ pub enum OperationKind {
     WriteUncorrectable,
     /// [`Operation::DatasetManagement`].
     DatasetManagement {
-        /// AD: true if the ranges are deallocated.
+        /// AD: true to deallocate the ranges.
         deallocate: bool,
     },
     /// [`Operation::Copy`].
@@ -197,7 +197,7 @@ pub struct BlockRange {
 pub struct NamespaceView {
     /// Size in logical blocks.
     pub nsze: u64,
-    /// Base-2 logarithm of the block size in bytes.
+    /// Log2 of the block size in bytes.
     pub lbads: u8,
     /// True if commands that change data fail.
     pub write_protected: bool,
@@ -210,11 +210,11 @@ pub struct NamespaceView {
 pub struct IoLimits {
     /// MDTS: maximum data length in bytes.
     pub mdts_bytes: u32,
-    /// WZSL: maximum Write Zeroes in bytes; `None` for no limit.
+    /// WZSL: maximum Write Zeroes in bytes; `None`: no limit.
     pub wzsl_bytes: Option<u32>,
-    /// VSL: maximum Verify in bytes; `None` for no limit.
+    /// VSL: maximum Verify in bytes; `None`: no limit.
     pub vsl_bytes: Option<u32>,
-    /// WUSL: maximum Write Uncorrectable in bytes; `None` for no limit.
+    /// WUSL: maximum Write Uncorrectable in bytes; `None`: no limit.
     pub wusl_bytes: Option<u32>,
     /// Supported optional commands.
     pub oncs: Oncs,
@@ -232,8 +232,9 @@ const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 impl IoCommand {
     /// Parses and validates an SQE.
     ///
-    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the SQE's NSID, if any.
-    // Inlining keeps the parts of a Read command in registers.
+    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the
+    /// SQE's NSID, if any.
+    // Inlining keeps the fields of a Read command in registers.
     #[inline(always)]
     pub fn parse(
         sqe: &Sqe,
@@ -259,8 +260,7 @@ impl IoCommand {
                 parser.dataset_management()?
             }
             NvmOpcode::COPY if oncs.copy() => parser.copy()?,
-            // The namespace decides, because ONCS reports this command only if all namespaces
-            // support it.
+            // The namespace decides: ONCS reports this command only if all namespaces support it.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {
@@ -314,7 +314,7 @@ impl NamespaceView {
 
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
-    /// All bits above NLB: DTYPE and reserved bits of Write Uncorrectable.
+    /// Bits above NLB: DTYPE, and reserved bits of Write Uncorrectable.
     pub(super) const ABOVE_NLB: u32 = !NLB;
     /// DTYPE and reserved bits; directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
@@ -324,7 +324,7 @@ mod cdw12 {
     pub(super) const LR: u32 = 1 << 31;
 }
 
-/// CDW13 bits 15:8, which are reserved in block commands.
+/// Reserved bits of CDW13 in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
 /// Passed by value, to stay in registers.
@@ -447,9 +447,8 @@ impl<'a> Parser<'a> {
         Ok((Operation::Copy(copy), transfer))
     }
 
-    /// Returns the blocks with flags, and their length in bytes.
-    ///
-    /// `defined` has the bits of CDW12 that only this command defines.
+    /// Returns the blocks with flags, and their length in bytes. `defined` has the bits of CDW12
+    /// that only this command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;

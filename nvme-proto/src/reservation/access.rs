@@ -8,7 +8,7 @@ use crate::io::OperationKind;
 pub enum Access {
     /// Read, Compare and Verify.
     Read,
-    /// Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush, and Copy within a namespace.
+    /// Write, Write Zeroes, Write Uncorrectable, Dataset Management, Flush and Copy.
     Write,
 }
 
@@ -80,7 +80,7 @@ impl Reservations {
         }
     }
 
-    /// True if the reservation forbids commands of this group to the host.
+    /// True if the reservation forbids the host commands of this group.
     #[must_use]
     pub fn forbids(&self, host: &HostId, access: Access) -> bool {
         self.rtype()

@@ -9,7 +9,7 @@ use crate::wire::reservation::{AcquireCdw10, RegisterCdw10, ReleaseCdw10};
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.with_dnr();
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_dnr();
 
-/// Command with a change of reservations.
+/// Change of registrants or reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Reservation Register.
@@ -41,7 +41,7 @@ pub enum Change {
     },
     /// Set Features of Reservation Persistence (83h).
     Persist(bool),
-    /// Clear by an administrator. It involves no host and no key.
+    /// Clear by an administrator, without host or key.
     Clear,
 }
 
@@ -64,7 +64,7 @@ pub struct Outcome {
     pub next: Reservations,
     /// Notifications, by host.
     pub notices: Vec<(HostId, Notice)>,
-    /// Hosts whose commands must end before the answer (Preempt and Abort).
+    /// Hosts whose commands must end before the response (Preempt and Abort).
     pub aborted: Vec<HostId>,
 }
 
@@ -94,7 +94,7 @@ impl Reservations {
     /// power loss. [`Change::Clear`] ignores `host`.
     ///
     /// # Errors
-    /// The status of the command. A failed command changes nothing.
+    /// Status of the command, which then changes nothing.
     pub fn execute(
         &self,
         host: &HostId,
@@ -210,7 +210,7 @@ impl Reservations {
         outcome
     }
 
-    /// Releases the reservation if no holder is registered any more, and returns its type.
+    /// Releases the reservation if no holder is registered; returns its type.
     fn release_without_holder(&mut self) -> Option<ReservationType> {
         let held = self.held?;
         let stays = match held.holder {
@@ -278,7 +278,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Succeeds without a change if the host is a registrant that does not hold the reservation.
+    /// Changes nothing if the host does not hold the reservation.
     fn release(&self, host: &HostId, rtype: u8) -> Result<Outcome, Status> {
         let mut outcome = Outcome::of(self);
         let Some(held) = self.rtype().filter(|_| self.is_holder(host)) else {
@@ -294,7 +294,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Notifies all registrants except the host of the command.
+    /// Clears the reservation, and notifies all registrants except `host`.
     fn clear(&self, host: Option<&HostId>) -> Outcome {
         let mut outcome = Outcome::of(self);
         let hosts = self.registrants.iter().map(|one| one.host);

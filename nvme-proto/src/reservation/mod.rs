@@ -1,8 +1,8 @@
 //! Reservations of a namespace (Base 2.1, 8.1.22), without I/O.
 //!
 //! [`Reservations`] is the state of one namespace, [`Request`] and [`Change`] are the commands, and
-//! [`Reservations::forbids`] decides on I/O commands. A change returns the next state, which the
-//! target stores and passes to its reactors before it answers the command.
+//! [`Reservations::forbids`] decides on I/O commands. A change returns the next state. The target
+//! stores this state and applies it to I/O before answering the command.
 
 mod access;
 mod change;
@@ -22,7 +22,7 @@ use crate::wire::reservation::{RegisteredControllerExtended, ReservationStatusEx
 /// HOSTID, which identifies a registrant.
 pub type HostId = [u8; 16];
 
-/// Maximum number of registrants of a namespace.
+/// Maximum registrants of a namespace.
 pub const REGISTRANTS_MAX: usize = 128;
 
 /// CNTLID reported for each registrant, because all controllers are dynamic.
@@ -47,7 +47,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// The six types of the specification, ordered by code.
+    /// Reservation types, ordered by code.
     pub const ALL: [Self; 6] = [
         Self::WriteExclusive,
         Self::ExclusiveAccess,
@@ -123,15 +123,15 @@ impl Held {
 pub struct Reservations {
     generation: u32,
     persistent: bool,
-    /// Ascending by host.
+    /// Sorted by HOSTID.
     registrants: Vec<Registrant>,
     held: Option<Held>,
 }
 
 impl Reservations {
-    /// Restores a state, or returns `None` if the state is invalid.
+    /// Restores a state; `None` if invalid.
     ///
-    /// `holder` is the index of the holder, ignored for types with all registrants as holders.
+    /// `holder` is the index of the holder, ignored if all registrants hold the reservation.
     fn restore(
         generation: u32,
         persistent: bool,
@@ -161,7 +161,7 @@ impl Reservations {
         self.generation
     }
 
-    /// PTPL state: whether the reservations persist through power loss.
+    /// PTPL state: true if reservations persist through power loss.
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         self.persistent
@@ -179,7 +179,7 @@ impl Reservations {
         self.held.map(|held| held.rtype)
     }
 
-    /// Host that holds the reservation; `None` if all registrants do.
+    /// Single holder; `None` without a reservation, or if all registrants hold it.
     #[must_use]
     pub fn holder(&self) -> Option<&HostId> {
         self.held.as_ref()?.holder.as_ref()
@@ -201,7 +201,7 @@ impl Reservations {
             .ok()
     }
 
-    /// Fills the data of Reservation Report with extended data structures; a short buffer gets the first part.
+    /// Writes Reservation Report data in the extended format, truncated to `out`.
     pub fn report(&self, out: &mut [u8]) {
         let mut header = ReservationStatusExtended::new_zeroed();
         header.status.generation.set(self.generation);

@@ -17,7 +17,7 @@ pub enum Request {
     Register(RegisterCdw10),
     /// Reservation Acquire.
     Acquire(AcquireCdw10, ReservationType),
-    /// Reservation Release; the type may be unknown.
+    /// Reservation Release; RTYPE is not validated.
     Release(ReleaseCdw10),
     /// Reservation Report of this number of bytes.
     Report(u32),
@@ -94,7 +94,7 @@ impl Request {
     /// Returns the change with the command's data; `None` for a report.
     ///
     /// # Panics
-    /// If the data does not have the length of [`Self::locate`].
+    /// If `data` does not have the length of [`Self::locate`].
     #[must_use]
     pub fn change(&self, data: &[u8]) -> Option<Change> {
         const LENGTH: &str = "the data has the length of the command";

@@ -1,8 +1,8 @@
 //! File format of reservations that persist through power loss.
 //!
-//! The file contains magic, UUID, generation, type, index of the holder, number of registrants,
-//! length of the SUBNQN, SUBNQN, registrants (HOSTID and key), and an FNV-1a checksum of all bytes
-//! before it. Integers are little-endian.
+//! Magic, UUID, generation, type, index of the holder, number of registrants, length of SUBNQN,
+//! SUBNQN, registrants (HOSTID and key), and an FNV-1a checksum of all bytes before it. Integers
+//! are little-endian.
 
 use alloc::vec::Vec;
 
@@ -40,8 +40,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 impl Reservations {
-    /// Encodes the state of the disk `uuid` in the subsystem `subnqn`. At most 255 bytes of
-    /// `subnqn` are stored.
+    /// Encodes the state of disk `uuid` in subsystem `subnqn`, of which at most 255 bytes are
+    /// stored.
     #[must_use]
     pub fn encode(&self, uuid: &[u8; 16], subnqn: &str) -> Vec<u8> {
         let subnqn = &subnqn.as_bytes()[..subnqn.len().min(255)];
@@ -65,7 +65,7 @@ impl Reservations {
         bytes
     }
 
-    /// Decodes the state of the disk `uuid` in the subsystem `subnqn`; the PTPL state is set.
+    /// Decodes the state of disk `uuid` in subsystem `subnqn`, with PTPL set.
     pub fn decode(bytes: &[u8], uuid: &[u8; 16], subnqn: &str) -> Result<Self, StoredError> {
         let (content, sum) = bytes
             .split_last_chunk::<CHECKSUM_BYTES>()

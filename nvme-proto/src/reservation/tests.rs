@@ -1,4 +1,4 @@
-//! Random commands against a model that follows the sentences of the specification.
+//! Random commands, compared with a model of the specification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
@@ -242,7 +242,7 @@ impl Model {
     }
 }
 
-/// Faults of an implementation, which the comparison must find.
+/// Faults that the comparison must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,

@@ -34,9 +34,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Adds a namespace in place of the removed namespace `former`, at its NSID.
+    /// Adds a namespace at the NSID of the removed namespace `former`.
     ///
-    /// If the UUIDs differ, the NSID stays inactive for each connected host until the host has read it as inactive.
+    /// If the UUIDs differ, the NSID stays inactive for each connected host until the host has read
+    /// it as inactive.
     pub fn add_namespace_after(
         &mut self,
         former: &Namespace,
@@ -97,7 +98,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Handles the result of [`Action::SetProtection`]; `intact` is true if all completed writes are durable.
+    /// Handles the result of [`Action::SetProtection`]; `intact` is true if all completed writes
+    /// are durable.
     pub fn protection_done(
         &mut self,
         nsid: u32,
@@ -151,8 +153,7 @@ impl Subsystem {
 
     /// Sets whether hosts may write-protect a namespace.
     ///
-    /// If not, the protection set by a host is removed. The target must accept writes again before
-    /// such a call.
+    /// If not, protection set by a host is removed; the target must accept writes before this call.
     pub fn set_protectable(
         &mut self,
         nsid: u32,
@@ -192,7 +193,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the ANA states of a port. Hosts at the port receive an event if visible namespaces are
+    /// Sets the ANA states of a port; its hosts receive an event if visible namespaces are
     /// affected.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);
@@ -217,7 +218,7 @@ impl Subsystem {
         }
     }
 
-    /// Raises an internal error event, persistent or transient.
+    /// Raises a persistent or transient internal error event.
     pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
         let event = match persistent {
             true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
@@ -233,14 +234,14 @@ impl Subsystem {
         self.common.settings.hosts = hosts;
     }
 
-    /// Ends all associations before the subsystem's removal. The target must reject new associations.
+    /// Ends all associations before the subsystem's removal. The target must reject new
+    /// associations.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
 
-    /// Ends the associations of a port that was removed, or no longer exports the subsystem.
-    ///
-    /// The target must reject new associations.
+    /// Ends the associations of a port that was removed, or no longer exports the subsystem. The
+    /// target must reject new associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
         self.terminate(of_port, reason, actions);
@@ -263,8 +264,7 @@ impl Subsystem {
         self.terminate(of_it, Termination::CrossControllerReset, actions);
     }
 
-    /// Sets listeners and subsystems of the discovery log. If the log changed, hosts with a persistent connection
-    /// receive an event.
+    /// Sets listeners and subsystems of the discovery log; a change raises an event.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,
@@ -281,8 +281,7 @@ impl Subsystem {
         }
     }
 
-    /// Sets the referrals of the discovery log. If the log changed, hosts with a persistent connection receive an
-    /// event.
+    /// Sets the referrals of the discovery log; a change raises an event.
     pub fn set_referrals(&mut self, referrals: Vec<Referral>, actions: &mut Vec<Action>) {
         assert_eq!(
             self.common.kind,

@@ -8,7 +8,7 @@ bitfields! {
         aet with_aet: u8 = 0..=2;
         /// Event information, specific to the type.
         aei with_aei: u8 = 8..=15;
-        /// LID of the log page with details; reading the page re-arms the event.
+        /// LID of the log page with details. Reading the page re-arms the event.
         lid with_lid: u8 = 16..=23;
     }
 }

@@ -1,4 +1,4 @@
-//! Meanings of bits as data, for programs that explain them to people.
+//! Names and meanings of bits, for tools that display them.
 
 use core::fmt::{self, Display, Formatter};
 
@@ -25,7 +25,7 @@ pub struct Part {
 
 #[derive(Debug)]
 pub(crate) enum Meaning {
-    /// Name of the feature reported by the bit, and the word for a set bit, such as "supported".
+    /// Name of the bit's feature, and the word for a set bit, such as "supported".
     If(&'static str, &'static str),
     /// Meaning of a clear bit, and of a set bit.
     Either(&'static str, &'static str),
@@ -45,13 +45,13 @@ impl Part {
         u64::MAX >> (63 - (self.high - self.low)) << self.low
     }
 
-    /// Value of this part, if the whole field has the value `field`.
+    /// Value of this part in the field value `field`.
     #[must_use]
     pub const fn value(&self, field: u64) -> u64 {
         (field & self.mask()) >> self.low
     }
 
-    /// Meaning of this part as text, if the whole field has the value `field`.
+    /// Meaning of this part in the field value `field`, as text.
     #[must_use]
     pub const fn meaning(&self, field: u64) -> impl Display {
         Shown(&self.meaning, self.value(field))

@@ -1,7 +1,7 @@
 //! Private data of RDMA connection requests, replies and rejects (RDMA, 7).
 //!
-//! Parsers accept longer slices, because the connection manager pads private data with zeroes. The caller removes the
-//! 36-byte header of the RDMA IP CM service.
+//! Parsers accept the zero padding of the connection manager. The caller removes the 36-byte header
+//! of the RDMA IP CM service.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

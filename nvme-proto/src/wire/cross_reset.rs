@@ -17,7 +17,7 @@ bitfields! {
     }
 }
 
-/// Controller from the time when CC.EN is set until its next reset.
+/// Controller from the setting of CC.EN until its next reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// CNTLID.

@@ -1,6 +1,6 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties and authentication.
 //!
-//! The type of each command converts from and to [`Sqe`].
+//! Each command type converts from and to [`Sqe`].
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -71,7 +71,7 @@ pub struct ConnectCommand {
     pub cattr: u8,
     /// Reserved.
     pub reserved47: u8,
-    /// KATO in milliseconds, for the admin queue; 0 disables it.
+    /// KATO in milliseconds, for the admin queue; 0 disables keep alive.
     pub kato: U32,
     /// Reserved.
     pub reserved52: [u8; 12],
@@ -97,7 +97,7 @@ bitfields! {
         priority with_priority: u8 = 0..=1;
     }
     flags {
-        /// Disables SQ flow control; SQHD is FFFFh in every response.
+        /// Disables SQ flow control: SQHD is always FFFFh.
         dissqfc with_dissqfc = 2;
         /// The host can delete I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;
@@ -230,7 +230,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Decodes ATTRIB bits 2:0, ignoring reserved bits 7:3; `None` for a reserved value.
+    /// Decodes ATTRIB bits 2:0 (7:3 are reserved); `None` for a reserved value.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {

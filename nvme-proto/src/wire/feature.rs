@@ -67,7 +67,6 @@ bitfields! {
     pub struct SupportedCapabilities(u32);
     flags {
         saveable with_saveable = 0 ("cannot be saved" | "can be saved");
-        /// The value belongs to a namespace.
         namespace_specific with_namespace_specific = 1 ("of the controller" | "of a namespace");
         changeable with_changeable = 2 ("cannot be changed" | "can be changed");
     }
@@ -106,7 +105,7 @@ bitfields! {
     /// Temperature Threshold (FID 04h).
     pub struct TemperatureThreshold(u32);
     fields {
-        /// Threshold, in kelvin.
+        /// Threshold (kelvin).
         tmpth with_tmpth: u16 = 0..=15 (|kelvin, f| write!(f, "{} °C ({kelvin} K)", kelvin as i64 - 273));
         /// TMPSEL: 0 composite, 1 to 8 a sensor, Fh all.
         tmpsel with_tmpsel: u8 = 16..=19 (|sensor, f| match sensor {
@@ -123,7 +122,7 @@ bitfields! {
     /// Error Recovery (FID 05h).
     pub struct ErrorRecovery(u32);
     fields {
-        /// Time limit of error recovery, in units of 100 ms; 0: no limit.
+        /// Time limit of error recovery (unit: 100 ms); 0: no limit.
         tler with_tler: u16 = 0..=15 (|tenths, f| match tenths {
             0 => f.write_str("time to try again: no limit"),
             _ => write!(f, "time to try again: {} ms", tenths * 100),
@@ -159,7 +158,7 @@ bitfields! {
     fields {
         /// Aggregation threshold in completions, 0-based.
         thr with_thr: u8 = 0..=7 (|more, f| write!(f, "completions of an interrupt: {}", more + 1));
-        /// Aggregation time in units of 100 us.
+        /// Aggregation time (unit: 100 us).
         time with_time: u8 = 8..=15 (|units, f| write!(f, "longest wait: {} us", units * 100));
     }
 }
@@ -223,9 +222,9 @@ bitfields! {
     /// Host Controlled Thermal Management (FID 10h).
     pub struct HostThermalManagement(u32);
     fields {
-        /// Heavy throttling temperature, in kelvin.
+        /// Heavy throttling temperature (kelvin).
         tmt2 with_tmt2: u16 = 0..=15 (|kelvin, f| write!(f, "heavy throttling from: {kelvin} K"));
-        /// Light throttling temperature, in kelvin.
+        /// Light throttling temperature (kelvin).
         tmt1 with_tmt1: u16 = 16..=31 (|kelvin, f| write!(f, "lighter throttling from: {kelvin} K"));
     }
 }
@@ -260,7 +259,7 @@ bitfields! {
 }
 
 bit_fields! {
-    /// Bit fields of feature values (DW0 of the completion) by FID (Base 2.0, 5.27.1; NVM 1.0,
+    /// Bit fields of feature values (DW0 of the completion), by FID (Base 2.0, 5.27.1; NVM 1.0,
     /// 4.1.3).
     FEATURE_BITS;
     "0x01" Arbitration;
@@ -291,7 +290,7 @@ bit_fields! {
 }
 
 bit_fields! {
-    /// Bit fields of the capabilities of a feature.
+    /// Bit fields of feature capabilities.
     CAPABILITY_BITS;
     "capabilities" SupportedCapabilities;
 }
@@ -302,7 +301,7 @@ bit_fields! {
 )]
 #[repr(C)]
 pub struct Timestamp {
-    /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset; 48 bits, little-endian.
+    /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset (48 bits, little-endian).
     pub milliseconds: [u8; 6],
     /// Bit 0: counting may have stopped. Bits 3:1: origin.
     pub attributes: u8,

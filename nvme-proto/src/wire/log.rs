@@ -101,7 +101,7 @@ bitfields! {
     }
 }
 
-/// Entry of the Error Information log, whose newest entry is first (LID 01h; Base, figure 205).
+/// Entry of the Error Information log, newest first (LID 01h; Base, figure 205).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -109,9 +109,9 @@ bitfields! {
 pub struct ErrorEntry {
     /// Error count, unique in the controller's lifetime; 0 in an unused entry.
     pub error_count: U64,
-    /// SQID of the failed command; FFFFh if none failed.
+    /// SQID of the failed command; FFFFh without a command.
     pub sqid: U16,
-    /// CID of the failed command; FFFFh if none failed.
+    /// CID of the failed command; FFFFh without a command.
     pub cid: U16,
     /// Status field of the completion, phase tag in bit 0.
     pub status: U16,
@@ -149,31 +149,31 @@ impl ErrorEntry {
 pub struct SmartLog {
     /// Critical warnings (bit mask).
     pub critical_warning: u8,
-    /// Composite temperature, in kelvin.
+    /// Composite temperature (kelvin).
     pub composite_temperature: U16,
-    /// Available spare, in percent.
+    /// Available spare (percent).
     pub avsp: u8,
-    /// Available spare threshold, in percent.
+    /// Available spare threshold (percent).
     pub avspt: u8,
-    /// Endurance used, in percent; may exceed 100.
+    /// Endurance used (percent); may exceed 100.
     pub pused: u8,
     /// Endurance group critical warnings.
     pub endurance_group_warning: u8,
     /// Reserved.
     pub reserved7: [u8; 25],
-    /// Data units read, in units of 512,000 bytes, rounded up.
+    /// Data read (unit: 512,000 bytes, rounded up).
     pub data_units_read: U128,
-    /// Data units written, in units of 512,000 bytes, rounded up.
+    /// Data written (unit: 512,000 bytes, rounded up).
     pub data_units_written: U128,
     /// Completed Read and Compare commands.
     pub host_read_commands: U128,
     /// Completed Write commands.
     pub host_write_commands: U128,
-    /// Time with I/O commands in flight, in minutes.
+    /// Time with I/O commands in flight (minutes).
     pub controller_busy_time: U128,
     /// Power cycles.
     pub power_cycles: U128,
-    /// Power-on time, in hours.
+    /// Power-on time (hours).
     pub power_on_hours: U128,
     /// Power losses without shutdown.
     pub unsafe_shutdowns: U128,
@@ -181,19 +181,19 @@ pub struct SmartLog {
     pub media_errors: U128,
     /// Error Information log entries in the controller's lifetime.
     pub error_log_entries: U128,
-    /// Time above the warning temperature, in minutes.
+    /// Time above the warning temperature (minutes).
     pub warning_temperature_time: U32,
-    /// Time above the critical temperature, in minutes.
+    /// Time above the critical temperature (minutes).
     pub critical_temperature_time: U32,
-    /// Sensor temperatures, in kelvin; 0 if not implemented.
+    /// Sensor temperatures (kelvin); 0 if not implemented.
     pub temperature_sensors: [U16; 8],
     /// Transitions to thermal management temperature 1.
     pub thermal1_transitions: U32,
     /// Transitions to thermal management temperature 2.
     pub thermal2_transitions: U32,
-    /// Time at thermal management temperature 1, in seconds.
+    /// Time at thermal management temperature 1 (seconds).
     pub thermal1_time: U32,
-    /// Time at thermal management temperature 2, in seconds.
+    /// Time at thermal management temperature 2 (seconds).
     pub thermal2_time: U32,
     /// Reserved.
     pub reserved232: [u8; 280],
@@ -262,7 +262,8 @@ bitfields! {
 }
 
 bit_fields! {
-    /// Bit fields of the SMART log (Base 2.0, figure 207), firmware log (figure 208) and error log (figure 206).
+    /// Bit fields of the SMART log (Base 2.0, figure 207), firmware log (figure 208) and error log
+    /// (figure 206).
     LOG_BITS;
     "critical_warning" 8 {
         5 ("persistent memory region: writable" | "persistent memory region: read-only or unreliable");
@@ -295,7 +296,7 @@ bit_fields! {
 }
 
 bit_fields! {
-    /// Bit fields of an entry of the Commands Supported and Effects log.
+    /// Bit fields of a Commands Supported and Effects entry.
     EFFECT_BITS;
     "effects" CommandEffects;
 }
@@ -407,7 +408,8 @@ pub struct DiscoveryEntry {
     pub adrfam: u8,
     /// A [`SubsystemType`].
     pub subtype: u8,
-    /// Secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control can be disabled.
+    /// Secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control can be
+    /// disabled.
     pub treq: u8,
     /// Identifier of the subsystem port.
     pub portid: U16,
@@ -419,13 +421,13 @@ pub struct DiscoveryEntry {
     pub eflags: U16,
     /// Reserved.
     pub reserved12: [u8; 20],
-    /// TRSVCID, ASCII padded with spaces: the port for RDMA.
+    /// TRSVCID (space-padded ASCII): the port for RDMA.
     pub trsvcid: [u8; 32],
     /// Reserved.
     pub reserved64: [u8; 192],
     /// SUBNQN.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// TRADDR, ASCII padded with spaces.
+    /// TRADDR (space-padded ASCII).
     pub traddr: [u8; 256],
     /// For RDMA, an [`RdmaTsas`].
     pub tsas: [u8; 256],

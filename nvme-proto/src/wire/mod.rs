@@ -11,7 +11,7 @@
 //! sqe.dptr = SglDescriptor::in_capsule(0, 512);
 //! let capsule = [sqe.as_bytes(), &[0; 512]].concat();
 //!
-//! // A target reads it.
+//! // A target splits it.
 //! let (sqe, data) = Sqe::split_capsule(&capsule).unwrap();
 //! assert_eq!((sqe.cid.get(), data.len()), (7, 512));
 //! assert_eq!(sqe.dptr.parse(), Ok(Sgl::InCapsule { offset: 0, length: 512 }));
@@ -28,8 +28,7 @@ macro_rules! assert_size {
 }
 
 /// Declares an integer type with named bit fields, each with a getter and a `with_` method that
-/// returns a changed copy. A meaning in parentheses explains a field; `bits` explains bits without
-/// a name.
+/// returns a changed copy. A meaning in parentheses explains a field; `bits` explains unnamed bits.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*

@@ -15,10 +15,9 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// NVMe qualified name: UTF-8 text of at most [`NQN_BYTES_MAX`] bytes without NUL.
 ///
-/// Any such text is accepted, even if empty, because some peers violate the NQN format;
-/// [`Nqn::irregularity`] checks the format. Names are compared bytewise. `Display` and `Debug`
-/// escape control characters, which must not reach a terminal or split a log line; [`Nqn::raw`]
-/// returns the unescaped text.
+/// Any such text is accepted, even if empty, because some peers violate the NQN format, which
+/// [`Nqn::irregularity`] checks. Names are compared bytewise. `Display` and `Debug` escape control
+/// characters, which must not reach a terminal or split a log line; [`Nqn::raw`] does not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
@@ -39,7 +38,8 @@ pub enum NqnError {
 
 /// Violation of the NQN format (Base, 4.5).
 ///
-/// The format is `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` or [`DISCOVERY_NQN`].
+/// Formats: `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` and
+/// [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Irregularity {
@@ -125,8 +125,8 @@ impl Nqn {
     }
 }
 
-/// Formats a peer's text, with unprintable characters and backslashes escaped as in Rust literals: different texts have
-/// different output.
+/// Formats a peer's text, with unprintable characters and backslashes escaped as in Rust literals.
+/// Different texts have different output.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 

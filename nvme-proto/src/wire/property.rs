@@ -31,7 +31,7 @@ bitfields! {
         mqes with_mqes: u16 = 0..=15 (|entries, f| write!(f, "entries of a queue: up to {}", entries + 1));
         /// Arbitration mechanisms in addition to round robin.
         ams with_ams: u8 = 17..=18;
-        /// Maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
+        /// Maximum time from CC.EN to CSTS.RDY (unit: 500 ms).
         to with_to: u8 = 24..=31 (|halves, f| write!(f, "longest time to get ready: {} ms", halves * 500));
         /// Supported I/O command sets: bit 0 for NVM, bit 6 for those listed by Identify CNS 1Ch.
         css with_css: u8 = 37..=44;
@@ -98,7 +98,7 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// I/O command sets: 000b for NVM, 110b for all those listed by Identify CNS 1Ch, 111b for
+        /// I/O command sets: 000b for NVM, 110b for those listed by Identify CNS 1Ch, 111b for
         /// none.
         css with_css: u8 = 4..=6 ("I/O command sets" ["NVM", "", "", "", "", "", "all that are supported", "none"]);
         /// Host page, 2^(12 + MPS) bytes.
@@ -169,9 +169,9 @@ bitfields! {
     /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
     pub struct Crto(u32);
     fields {
-        /// Maximum time until ready with media, in units of 500 ms.
+        /// Maximum time until ready with media (unit: 500 ms).
         crwmt with_crwmt: u16 = 0..=15;
-        /// Maximum time until ready independent of media, in units of 500 ms.
+        /// Maximum time until ready independent of media (unit: 500 ms).
         crimt with_crimt: u16 = 16..=31;
     }
 }

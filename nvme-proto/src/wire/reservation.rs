@@ -27,7 +27,7 @@ impl RegisterCdw10 {
     pub const REPLACE: u8 = 2;
     /// Keeps the PTPL state.
     pub const CPTPL_KEEP: u8 = 0;
-    /// Clears the PTPL state: reservations end with the target's process.
+    /// Clears the PTPL state: reservations do not survive the target's process.
     pub const CPTPL_CLEAR: u8 = 2;
     /// Sets the PTPL state: reservations persist through power loss.
     pub const CPTPL_SET: u8 = 3;
@@ -51,7 +51,7 @@ bitfields! {
 impl AcquireCdw10 {
     /// Acquires a reservation that no host holds.
     pub const ACQUIRE: u8 = 0;
-    /// Takes the reservation or the registration of other hosts.
+    /// Preempts the reservation or registration of other hosts.
     pub const PREEMPT: u8 = 1;
     /// Like `PREEMPT`; also ends the commands of the preempted hosts.
     pub const PREEMPT_AND_ABORT: u8 = 2;
@@ -114,8 +114,7 @@ pub struct AcquireData {
 }
 assert_size!(AcquireData = 16);
 
-/// Header of Reservation Report's data for 64-bit host identifiers;
-/// [`RegisteredController`]s follow.
+/// Header of Reservation Report data for 64-bit host identifiers, before [`RegisteredController`]s.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -136,8 +135,8 @@ pub struct ReservationStatus {
 }
 assert_size!(ReservationStatus = 24);
 
-/// Header of Reservation Report's data for 128-bit host identifiers;
-/// [`RegisteredControllerExtended`]s follow.
+/// Header of Reservation Report data for 128-bit host identifiers, before
+/// [`RegisteredControllerExtended`]s.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -196,7 +195,7 @@ assert_size!(RegisteredControllerExtended = 64);
 )]
 #[repr(C)]
 pub struct NotificationLog {
-    /// LPC: number of the notification, never 0; 0 if the page is empty.
+    /// LPC: number of the notification, from 1; 0 if the page is empty.
     pub count: U64,
     /// RNLPT: type of the notification; 0 if the page is empty.
     pub notice: u8,

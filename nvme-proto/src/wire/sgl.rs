@@ -1,7 +1,7 @@
 //! SGL descriptors, which locate a command's data (Base, 4.1.2).
 //!
-//! A Fabrics command has one descriptor (SGL1). Over RDMA, it is either a keyed data block in host
-//! memory or a data block at an offset in the capsule (RDMA, 3).
+//! A Fabrics command has one descriptor (SGL1): over RDMA, a keyed data block in host memory, or a
+//! data block at an offset in the capsule (RDMA, 3).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -76,7 +76,7 @@ pub enum Sgl {
         /// True if the response must invalidate `rkey`.
         invalidate: bool,
     },
-    /// Data of the controller that the host discards.
+    /// Data to the host that the controller discards.
     BitBucket {
         /// Length in bytes.
         length: u32,
@@ -96,7 +96,7 @@ impl Sgl {
     /// Maximum bytes of a keyed descriptor.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-    /// Length in bytes of the data, or of a segment's descriptor list.
+    /// Length in bytes of the data or descriptor list.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -165,8 +165,8 @@ impl SglDescriptor {
         self.0[15] & 0xf
     }
 
-    /// Validates the descriptor. Reserved bytes of an unkeyed descriptor are ignored, because Linux
-    /// leaves old keys there.
+    /// Validates the descriptor. Ignores reserved bytes of an unkeyed descriptor, where Linux
+    /// leaves old keys.
     ///
     /// # Errors
     /// SGL Descriptor Type Invalid: type or subtype is undefined for Fabrics over RDMA.

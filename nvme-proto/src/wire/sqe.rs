@@ -84,7 +84,7 @@ pub struct Sqe {
     pub flags: u8,
     /// CID, unique among the queue's commands in flight.
     pub cid: U16,
-    /// NSID; 0 if unused, FFFFFFFFh for all. The first byte of Fabrics commands is FCTYPE.
+    /// NSID; 0 if unused, FFFFFFFFh for all. In Fabrics commands, the first byte is FCTYPE.
     pub nsid: U32,
     /// Command specific.
     pub cdw2: U32,

@@ -25,7 +25,7 @@ const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
-/// Values 180h to 182h differ between command sets; their names contain both meanings.
+/// Declares status codes; `or` adds a name to a code whose meaning depends on the command set.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {
         impl Status {

@@ -61,7 +61,7 @@ fn every_feature_has_a_current_a_default_and_a_saved_value() {
         };
         let default = rig.succeed(of(DEFAULT));
         assert_eq!(rig.succeed(of(SAVED)), default, "feature {fid:#x}");
-        // Connect has set KATO, whose value differs from the default.
+        // KATO is from Connect, not the default.
         if fid != 0x0f {
             assert_eq!(rig.succeed(of(CURRENT)), default, "feature {fid:#x}");
         }

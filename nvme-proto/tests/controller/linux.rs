@@ -1,5 +1,4 @@
-//! Checks that the Linux host makes (drivers/nvme/host). If a check fails, Linux warns or does not
-//! connect.
+//! Checks of the Linux host (drivers/nvme/host). If a check fails, Linux warns or does not connect.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};
@@ -24,7 +23,7 @@ fn linux_requires_ready_within_the_timeout_of_cap_and_crto() {
     let get = |size, ofst| PropertyGetCommand::new(0, size, ofst).into();
     let cap = Cap(rig.complete(get(PropertySize::Eight, offset::CAP)).result);
     assert_eq!(cap.mpsmin(), 0, "nvme_enable_ctrl: pages of 4 KiB");
-    // Linux waits for the longer of CAP.TO and CRTO.CRWMT, in units of 500 ms.
+    // Linux waits for the longer of CAP.TO and CRTO.CRWMT (unit: 500 ms).
     assert!(cap.crwms());
     let crto = Crto(rig.complete(get(PropertySize::Four, offset::CRTO)).result as u32);
     assert_eq!(crto.crwmt(), u16::from(cap.to()));

@@ -113,7 +113,7 @@ fn compare(heading: &str, column: usize, mut works: impl FnMut(u8) -> bool) {
     assert!(wrong.is_empty(), "{heading}, column {column}: {wrong:?}");
 }
 
-/// Checks that each code with a name in nvme-proto has a row. A row with one code must have this name.
+/// Checks that each code named in nvme-proto has a row, with this name if the row has one code.
 fn check_names(heading: &str, name: impl Fn(u8) -> Option<&'static str>) {
     let rows = table(heading);
     for (code, name) in (0..=u8::MAX).filter_map(|code| Some((code, name(code)?))) {
@@ -166,7 +166,7 @@ fn discovery() -> Rig {
     rig
 }
 
-/// Returns false if a controller refuses the command with one of these statuses.
+/// True unless the controller rejects the command with one of these statuses.
 fn accepts(rig: &mut Rig, sqe: Sqe, refusals: &[Status]) -> bool {
     match rig.send(sqe, &[0; 512]).0 {
         Outcome::Complete(completion) => !refusals.contains(&completion.status.code()),

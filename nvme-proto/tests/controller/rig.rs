@@ -1,4 +1,4 @@
-//! Test fixture: a subsystem with host and target.
+//! Test fixture: a subsystem with its host and target.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,6 +1,5 @@
-//! Extraction of NVMe capsules from packet captures.
-//!
-//! Parses RoCE v2 and connection management as far as the captures require.
+//! Extraction of NVMe capsules from packet captures, with the required parts of RoCE v2 and
+//! connection management.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,7 +10,7 @@ use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
 pub(crate) struct Capsule {
-    /// Number of the capsule's first packet in the capture, counted from 1.
+    /// Number of the capsule's first packet in the capture, from 1.
     pub frame: usize,
     /// Number of the connection, by order of CM requests. Several connections may use one CID.
     pub connection: usize,

@@ -1,7 +1,7 @@
 //! Replay of captured sessions with this crate's host instead of Linux.
 //!
 //! The host receives the captured responses, and must send the captured commands in order, except
-//! commands that only read logs.
+//! reads of logs.
 
 use std::time::Duration;
 

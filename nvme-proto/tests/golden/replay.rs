@@ -1,6 +1,6 @@
 //! Replay of captured sessions with this crate's controllers instead of the Linux target.
 //!
-//! Responses must be the captured ones, except as in [`differs_on_purpose`].
+//! Responses must equal the captured responses, except as in [`differs_on_purpose`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// For each connection: whether it is for discovery, and its CNTLID.
+    /// By connection: true for discovery, and the CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,
@@ -166,7 +166,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Carries out actions as a target. A flush always succeeds, and queues close at once.
+/// Carries out actions as a target: flushes succeed, and queues close at once.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {

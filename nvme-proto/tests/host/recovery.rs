@@ -200,7 +200,7 @@ fn a_reset_that_fails_is_a_loss() {
 
 #[test]
 fn a_shutdown_that_fails_ends_all_the_same() {
-    // KATO is 0, so that the target does not end the association before the host.
+    // With KATO 0, the target does not end the association before the host.
     let mut rig = Rig::live(Settings {
         kato_ms: 0,
         ..settings()
@@ -223,7 +223,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // CSTS had SHST = complete and CFS set: a flush failed.
+    // After a failed flush, CSTS has SHST = complete and CFS set.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

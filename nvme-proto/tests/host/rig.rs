@@ -173,8 +173,8 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // The target's timer is not checked while `mute` is set, because the target would end the
-        // association before the host does.
+        // While `mute` is set, the target's timer is not checked, because the target would end the
+        // association before the host.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);

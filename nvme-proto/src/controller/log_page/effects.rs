@@ -1,4 +1,4 @@
-//! Log pages 05h and 12h: supported commands and features, with effects (Base, 5.16.1.6, 5.16.1.18).
+//! Log pages 05h and 12h: supported commands and features (Base, 5.16.1.6 and 5.16.1.18).
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 9] = [
     AdminOpcode::FABRICS,
 ];
 
-/// I/O commands of all namespaces; true if the command changes data.
+/// I/O commands that every namespace supports; true if the command changes data.
 const NVM: [(NvmOpcode, bool); 13] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Reads between a page's end and its maximum length return zeroes, because hosts read up to a
-//! maximum from Identify, or up to a former length. Higher offsets are errors.
+//! A page reads as zeroes from its end to its maximum length, because hosts request the maximum
+//! from Identify, or a length read earlier. Higher offsets are errors.
 
 mod effects;
 mod health;
@@ -29,7 +29,7 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// Log page 13h (NVMe-MI commands), which is empty, but required by log page 00h.
+/// Log page 13h (NVMe-MI commands): empty, but required by log page 00h.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
 const NVM_PAGES: [LogPage; 11] = [
@@ -129,7 +129,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns the largest size in bytes that the page can reach while the controller exists.
+    /// Returns the largest possible size of the page for this controller, in bytes.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,

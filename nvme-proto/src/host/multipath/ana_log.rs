@@ -59,7 +59,7 @@ impl fmt::Display for AnaLogError {
 impl core::error::Error for AnaLogError {}
 
 impl<'a> AnaLog<'a> {
-    /// Validates the structure of the page, ignoring bytes after the last group.
+    /// Validates the structure of the page; ignores bytes after the last group.
     pub fn parse(page: &'a [u8]) -> Result<Self, AnaLogError> {
         let (head, groups) =
             AnaLogHeader::read_from_prefix(page).map_err(|_| AnaLogError::Short)?;

@@ -11,9 +11,9 @@ const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// Maximum time in which a controller executes commands after their connection closed.
 ///
-/// The time is KATO (5 s if 0), rounded up to KAS, plus CQT (1 s if 0). With CTRATT.TBKAS, KATO
-/// counts twice, because the controller may check for traffic only once per interval. The time is
-/// valid only if the controller enforces its keep alive timer.
+/// KATO (5 s if 0), rounded up to KAS, plus CQT (1 s if 0). With CTRATT.TBKAS, KATO counts twice,
+/// because the controller may check for traffic only once per interval. Valid only if the
+/// controller enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -32,8 +32,8 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// Returns the blocks that a command may change, or `None` for no change. A command that names no
-/// blocks may change the whole namespace.
+/// Returns the blocks that a command may change; `None` for no change. An unlisted command may
+/// change the whole namespace.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
@@ -66,12 +66,12 @@ struct Doubt {
 /// Blocks that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Length is at most the initial capacity, so that the list never reallocates.
+    /// Length is at most the initial capacity: the list never reallocates.
     list: Vec<Doubt>,
 }
 
 impl Doubts {
-    /// Creates an empty list of at most `most` ranges. When the list is full, [`add`](Self::add)
+    /// Creates an empty list of at most `most` ranges. If the list is full, [`add`](Self::add)
     /// replaces all ranges by one range of all blocks.
     ///
     /// # Panics
@@ -84,7 +84,7 @@ impl Doubts {
         }
     }
 
-    /// Records an unanswered command, which the controller may execute until `until`.
+    /// Records an unanswered command that the controller may execute until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         self.add_from(0, sqe, until);
     }

@@ -1,20 +1,21 @@
 //! Path selection and failover for a namespace with several controllers.
 //!
-//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as Linux does.
+//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as
+//! Linux does.
 //!
 //! # Writes with unknown outcome
 //!
-//! Unanswered writes of a lost path may have been executed completely, partly or not at all, or may still be executed.
-//! As in Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and
-//! others return to the caller.
+//! An unanswered write of a lost path may be executed completely, partly, later or never. As in
+//! Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another
+//! path, and others return to the caller.
 //!
-//! A paused target may execute such a write when it continues, possibly over newer data, until keep
-//! alive timeout and CQT have passed. [`Doubts`] therefore delays commands that change the same
-//! blocks. The delay, [`time_in_doubt`], starts when the lost connection is closed, because the
-//! target may receive commands until then.
+//! Until KATO and CQT have passed, a target that was paused may execute such a write over newer
+//! data. [`Doubts`] therefore delays commands that change the same blocks. The delay,
+//! [`time_in_doubt`], starts when the lost connection closes, because the target may receive
+//! commands until then.
 //!
-//! The delay does not protect against a target that ignores its timer, or a write that stays in a
-//! disk longer than CQT.
+//! The delay does not protect against a target that ignores its keep alive timer, or a write that
+//! stays in a disk longer than CQT.
 
 mod ana_log;
 mod doubt;
@@ -31,7 +32,7 @@ pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
 /// Policy among paths with equal ANA state, named as in Linux.
 ///
-/// `numa` is not supported: with one polling thread, no path is nearer than another.
+/// `numa` is not supported: with one polling thread, no path is nearer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Uses the paths in rotation.
@@ -70,7 +71,7 @@ const CHANGE_LASTS_ANATT: u32 = 2;
 struct Path {
     link: Link,
     ana: Option<AnaState>,
-    /// True if `fast_io_fail_tmo` expired, so that no command waits for this path.
+    /// True if `fast_io_fail_tmo` expired: no command waits for this path.
     fails_fast: bool,
     outstanding: u32,
     change_until: Option<Duration>,
@@ -87,8 +88,8 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // No command waits for a path in ANA Persistent Loss, because this state lasts as long
-            // as the association (Base, 8.1.3.4). Linux waits without limit.
+            // No command waits for a path in ANA Persistent Loss, which lasts as long as the
+            // association (Base, 8.1.3.4). Linux waits without limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,
@@ -175,7 +176,7 @@ impl PathSet {
         self.paths[path].is_usable()
     }
 
-    /// Outstanding commands.
+    /// Number of outstanding commands.
     #[must_use]
     pub fn outstanding(&self, path: usize) -> u32 {
         self.paths[path].outstanding
@@ -196,7 +197,7 @@ impl PathSet {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // If an optimized path exists but is full, the command waits for it.
+                // If all optimized paths are full, the command waits.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
@@ -221,13 +222,13 @@ impl PathSet {
         }
     }
 
-    /// Time at which [`tick`](Self::tick) must be called.
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.paths.iter().filter_map(|path| path.change_until).min()
     }
 
-    /// Returns a path whose ANA Change lasted too long; its controller must be reset.
+    /// Returns a path whose ANA Change lasted too long: reset its controller.
     pub fn tick(&mut self, now: Duration) -> Option<usize> {
         let overdue = |path: &Path| path.change_until.is_some_and(|until| until <= now);
         let index = self.paths.iter().position(overdue)?;

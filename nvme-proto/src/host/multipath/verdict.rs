@@ -5,7 +5,7 @@ use crate::wire::status::{SCT_PATH, Status};
 /// Maximum failovers of a command, as in Linux.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
-/// Next step of a failed command.
+/// Next step for a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Return the error to the caller.
@@ -19,14 +19,14 @@ pub enum Verdict {
     Again,
 }
 
-/// Decides about a command that failed with `status`, as Linux does.
+/// Decides the next step for a command that failed with `status`, as Linux does.
 ///
-/// A command that may not be repeated ([`requeue::may_pass`]) returns to the caller. After a path
-/// related status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent on another
-/// path; after another status, on any path.
+/// A command that may not be repeated ([`requeue::may_pass`]) returns to the caller. A path related
+/// status (SCT 3h) or Command Aborted due to SQ Deletion requires another path; other statuses
+/// allow any path.
 ///
-/// `failovers` is the number of earlier failovers, without those after a loss or an ANA status. If
-/// it has reached [`FAILOVERS_MAX`], a command without an ANA status returns to the caller.
+/// `failovers` counts earlier failovers, except those after a loss or an ANA status. From
+/// [`FAILOVERS_MAX`] on, a command without an ANA status returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
@@ -51,7 +51,7 @@ pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     }
 }
 
-/// Decides about a command whose connection was lost.
+/// Decides the next step for a command whose connection was lost.
 #[must_use]
 pub fn judge_loss(sqe: &Sqe) -> Verdict {
     if requeue::is_safe(sqe) {

@@ -5,8 +5,8 @@ use crate::wire::bits::bit_fields;
 use crate::wire::property::version;
 
 bit_fields! {
-    /// Bit fields of [`IdentifyController`](super::IdentifyController) (Base 2.0, figure 275; CTRATT bits 16 to 19 from
-    /// Base 2.1).
+    /// Bit fields of [`IdentifyController`](super::IdentifyController) (Base 2.0, figure 275;
+    /// CTRATT bits 16 to 19 from Base 2.1).
     CONTROLLER_BITS;
     "cmic" Cmic;
     "ver" 32 { 0..=31 (version); };
@@ -126,7 +126,8 @@ bit_fields! {
 }
 
 bit_fields! {
-    /// Bit fields of [`IdentifyNamespace`](super::IdentifyNamespace) (NVM 1.0, figure 97; NMIC bit 1 from Base 2.1).
+    /// Bit fields of [`IdentifyNamespace`](super::IdentifyNamespace) (NVM 1.0, figure 97; NMIC bit
+    /// 1 from Base 2.1).
     NAMESPACE_BITS;
     "nsfeat" Nsfeat;
     "flbas" 8 {

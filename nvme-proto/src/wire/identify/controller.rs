@@ -16,11 +16,11 @@ pub struct IdentifyController {
     pub vid: U16,
     /// PCI subsystem vendor ID.
     pub ssvid: U16,
-    /// Serial number, ASCII padded with spaces.
+    /// Serial number (space-padded ASCII).
     pub sn: [u8; 20],
-    /// Model number, ASCII padded with spaces.
+    /// Model number (space-padded ASCII).
     pub mn: [u8; 40],
-    /// Firmware revision, ASCII padded with spaces.
+    /// Firmware revision (space-padded ASCII).
     pub fr: [u8; 8],
     /// Recommended arbitration burst, 2^RAB commands.
     pub rab: u8,
@@ -34,9 +34,9 @@ pub struct IdentifyController {
     pub cntlid: U16,
     /// Value of VS.
     pub ver: U32,
-    /// RTD3 resume latency, in microseconds.
+    /// RTD3 resume latency (microseconds).
     pub rtd3r: U32,
-    /// RTD3 entry latency, in microseconds.
+    /// RTD3 entry latency (microseconds).
     pub rtd3e: U32,
     /// Optional asynchronous events, as in [`crate::wire::feature::AsyncEventConfig`].
     pub oaes: U32,
@@ -46,15 +46,15 @@ pub struct IdentifyController {
     pub rrls: U16,
     /// Reserved.
     pub reserved102: [u8; 9],
-    /// 1 for I/O, 2 for discovery, 3 for administrative controllers.
+    /// Controller type: 1 I/O, 2 discovery, 3 administrative.
     pub cntrltype: u8,
     /// FRU globally unique identifier.
     pub fguid: [u8; 16],
-    /// Retry delay of CRD 1, in units of 100 ms.
+    /// Retry delay of CRD 1 (unit: 100 ms).
     pub crdt1: U16,
-    /// Retry delay of CRD 2, in units of 100 ms.
+    /// Retry delay of CRD 2 (unit: 100 ms).
     pub crdt2: U16,
-    /// Retry delay of CRD 3, in units of 100 ms.
+    /// Retry delay of CRD 3 (unit: 100 ms).
     pub crdt3: U16,
     /// Controller reachability capabilities.
     pub crcap: u8,
@@ -88,39 +88,39 @@ pub struct IdentifyController {
     pub avscc: u8,
     /// Autonomous power state transition attributes.
     pub apsta: u8,
-    /// Warning composite temperature, in kelvin.
+    /// Warning composite temperature (kelvin).
     pub wctemp: U16,
-    /// Critical composite temperature, in kelvin.
+    /// Critical composite temperature (kelvin).
     pub cctemp: U16,
-    /// Maximum firmware activation time, in units of 100 ms.
+    /// Maximum firmware activation time (unit: 100 ms).
     pub mtfa: U16,
-    /// Preferred host memory buffer size, in units of 4 KiB.
+    /// Preferred host memory buffer size (unit: 4 KiB).
     pub hmpre: U32,
-    /// Minimum host memory buffer size, in units of 4 KiB.
+    /// Minimum host memory buffer size (unit: 4 KiB).
     pub hmmin: U32,
-    /// Total NVM capacity, in bytes.
+    /// Total NVM capacity (bytes).
     pub tnvmcap: U128,
-    /// Unallocated NVM capacity, in bytes.
+    /// Unallocated NVM capacity (bytes).
     pub unvmcap: U128,
     /// Replay protected memory block support.
     pub rpmbs: U32,
-    /// Extended device self-test time, in minutes.
+    /// Extended device self-test time (minutes).
     pub edstt: U16,
     /// Device self-test options.
     pub dsto: u8,
-    /// Firmware update granularity, in units of 4 KiB.
+    /// Firmware update granularity (unit: 4 KiB).
     pub fwug: u8,
-    /// Keep alive granularity, in units of 100 ms; 0 if not supported.
+    /// Keep alive granularity (unit: 100 ms); 0 if not supported.
     pub kas: U16,
     /// Host controlled thermal management attributes.
     pub hctma: U16,
-    /// Minimum thermal management temperature, in kelvin.
+    /// Minimum thermal management temperature (kelvin).
     pub mntmt: U16,
-    /// Maximum thermal management temperature, in kelvin.
+    /// Maximum thermal management temperature (kelvin).
     pub mxtmt: U16,
     /// Sanitize capabilities.
     pub sanicap: U32,
-    /// Minimum host memory buffer descriptor size, in units of 4 KiB.
+    /// Minimum host memory buffer descriptor size (unit: 4 KiB).
     pub hmminds: U32,
     /// Maximum host memory buffer descriptors.
     pub hmmaxd: U16,
@@ -128,7 +128,7 @@ pub struct IdentifyController {
     pub nsetidmax: U16,
     /// Largest endurance group identifier.
     pub endgidmax: U16,
-    /// ANA transition time, in seconds.
+    /// ANA transition time (seconds).
     pub anatt: u8,
     /// ANA capabilities, an [`Anacap`].
     pub anacap: u8,
@@ -136,19 +136,18 @@ pub struct IdentifyController {
     pub anagrpmax: U32,
     /// Number of ANA group identifiers.
     pub nanagrpid: U32,
-    /// Persistent event log size, in units of 64 KiB.
+    /// Persistent event log size (unit: 64 KiB).
     pub pels: U32,
     /// Domain identifier.
     pub domainid: U16,
     /// Reserved.
     pub reserved358: [u8; 10],
-    /// Maximum endurance group capacity, in bytes.
+    /// Maximum endurance group capacity (bytes).
     pub megcap: U128,
     /// Reserved.
     pub reserved384: [u8; 2],
-    /// Command quiesce time in milliseconds (Base 2.1); 0 if not reported.
-    ///
-    /// The controller may execute commands for this time after the keep alive timer expires.
+    /// Command quiesce time in milliseconds after the keep alive timer expires (Base 2.1); 0 if not
+    /// reported.
     pub cqt: U16,
     /// Reserved.
     pub reserved388: [u8; 124],
@@ -168,15 +167,15 @@ pub struct IdentifyController {
     pub fna: u8,
     /// Volatile write cache, a [`Vwc`].
     pub vwc: u8,
-    /// Atomic write unit normal, in logical blocks, 0-based.
+    /// Atomic write unit normal (logical blocks, 0-based).
     pub awun: U16,
-    /// Atomic write unit power fail, in logical blocks, 0-based.
+    /// Atomic write unit power fail (logical blocks, 0-based).
     pub awupf: U16,
     /// Vendor specific I/O command configuration.
     pub icsvscc: u8,
     /// Namespace write protection capabilities.
     pub nwpc: u8,
-    /// Atomic compare and write unit, in logical blocks, 0-based.
+    /// Atomic compare and write unit (logical blocks, 0-based).
     pub acwu: U16,
     /// Copy descriptor formats.
     pub ocfs: U16,
@@ -194,13 +193,13 @@ pub struct IdentifyController {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved1024: [u8; 768],
-    /// Largest I/O command capsule, in units of 16 bytes.
+    /// Largest I/O command capsule (unit: 16 bytes).
     pub ioccsz: U32,
-    /// Largest I/O response capsule, in units of 16 bytes.
+    /// Largest I/O response capsule (unit: 16 bytes).
     pub iorcsz: U32,
-    /// In-capsule data offset after the SQE, in units of 16 bytes.
+    /// In-capsule data offset after the SQE (unit: 16 bytes).
     pub icdoff: U16,
-    /// Bit 0: 0 for the dynamic, 1 for the static controller model.
+    /// Bit 0: static (1) or dynamic (0) controller model.
     pub fcatt: u8,
     /// Maximum SGL data block descriptors of a command; 0: no limit.
     pub msdbd: u8,
@@ -242,15 +241,15 @@ impl IdentifyController {
 )]
 #[repr(C)]
 pub struct PowerState {
-    /// Maximum power, in units of 10 mW, or of 0.1 mW with MXPS.
+    /// Maximum power (unit: 10 mW, or 0.1 mW with MXPS).
     pub mp: U16,
     /// Reserved.
     pub reserved2: u8,
     /// Bit 0: MXPS. Bit 1: NOPS, no I/O is processed in this state.
     pub flags: u8,
-    /// Entry latency, in microseconds.
+    /// Entry latency (microseconds).
     pub enlat: U32,
-    /// Exit latency, in microseconds.
+    /// Exit latency (microseconds).
     pub exlat: U32,
     /// Relative throughput and latency (RRT, RRL, RWT, RWL).
     pub relative: [u8; 4],
@@ -263,9 +262,7 @@ bitfields! {
     /// CMIC: sharing of the NVM subsystem.
     pub struct Cmic(u8);
     flags {
-        /// Several ports are possible.
         multi_port with_multi_port = 0 ("one port" | "two or more ports");
-        /// Several controllers are possible.
         multi_controller with_multi_controller = 1 ("one controller" | "two or more controllers");
         sriov with_sriov = 2 ("not of an SR-IOV virtual function" | "of an SR-IOV virtual function");
         ana with_ana = 3 (supports "Asymmetric Namespace Access Reporting");
@@ -309,7 +306,7 @@ bitfields! {
     flags {
         smart_per_namespace with_smart_per_namespace = 0 (supports "SMART log of each namespace");
         command_effects with_command_effects = 1 (supports "Commands Supported and Effects log");
-        /// NUMD and offset of Get Log Page have 32 bits.
+        /// Get Log Page has a 32-bit NUMD and a 64-bit offset.
         extended_data with_extended_data = 2 (supports "extended data of Get Log Page");
         telemetry with_telemetry = 3 (supports "Telemetry logs");
         persistent_event with_persistent_event = 4 (supports "Persistent Event log");
@@ -379,7 +376,7 @@ bitfields! {
     /// SGLS: SGL support.
     pub struct Sgls(u32);
     fields {
-        /// 00b: no SGLs; 01b: without alignment requirement; 10b: with 4-byte alignment.
+        /// 00b: no SGLs; 01b: no alignment; 10b: 4-byte alignment.
         supported with_supported: u8 = 0..=1 ("SGLs" ["not supported", "supported", "supported, aligned to 4 bytes"]);
     }
     flags {
@@ -413,14 +410,14 @@ pub struct IdentifyControllerNvm {
     pub dmrl: u8,
     /// Maximum logical blocks of a range; 0: no limit.
     pub dmrsl: U32,
-    /// Maximum logical blocks of all ranges of a command; 0: no limit.
+    /// Maximum logical blocks of a command's ranges; 0: no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],
 }
 assert_size!(IdentifyControllerNvm = IDENTIFY_BYTES);
 
-/// Encodes text as an ASCII field padded with spaces (SN, MN, FR), truncated if too long.
+/// Encodes text as an ASCII field (SN, MN, FR), padded with spaces or truncated.
 ///
 /// Characters outside 20h to 7Eh become `?` (Base, 1.5).
 #[must_use]

@@ -70,8 +70,8 @@ impl NamespaceDescriptor<'_> {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()
     }
 
-    /// Writes the descriptor to the start of `out` and returns the rest. Returns `None` and writes
-    /// nothing if the descriptor does not fit.
+    /// Writes the descriptor to the start of `out` and returns the rest. If it does not fit, writes
+    /// nothing and returns `None`.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
         let nid = self.nid();
         let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;

@@ -11,11 +11,11 @@ use super::IDENTIFY_BYTES;
 )]
 #[repr(C)]
 pub struct IdentifyNamespace {
-    /// Size, in logical blocks.
+    /// Size (logical blocks).
     pub nsze: U64,
-    /// Capacity, in logical blocks.
+    /// Capacity (logical blocks).
     pub ncap: U64,
-    /// Utilization, in logical blocks.
+    /// Utilization (logical blocks).
     pub nuse: U64,
     /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
@@ -37,35 +37,35 @@ pub struct IdentifyNamespace {
     pub fpi: u8,
     /// Deallocate features, a [`Dlfeat`].
     pub dlfeat: u8,
-    /// Atomic write unit normal, in logical blocks, 0-based.
+    /// Atomic write unit normal (logical blocks, 0-based).
     pub nawun: U16,
-    /// Atomic write unit power fail, in logical blocks, 0-based.
+    /// Atomic write unit power fail (logical blocks, 0-based).
     pub nawupf: U16,
-    /// Atomic compare and write unit, in logical blocks, 0-based.
+    /// Atomic compare and write unit (logical blocks, 0-based).
     pub nacwu: U16,
-    /// Atomic boundary size normal, in logical blocks, 0-based.
+    /// Atomic boundary size normal (logical blocks, 0-based).
     pub nabsn: U16,
-    /// Atomic boundary offset, in logical blocks.
+    /// Atomic boundary offset (logical blocks).
     pub nabo: U16,
-    /// Atomic boundary size power fail, in logical blocks, 0-based.
+    /// Atomic boundary size power fail (logical blocks, 0-based).
     pub nabspf: U16,
-    /// Optimal I/O boundary, in logical blocks.
+    /// Optimal I/O boundary (logical blocks).
     pub noiob: U16,
-    /// Capacity, in bytes.
+    /// Capacity (bytes).
     pub nvmcap: U128,
-    /// Preferred write granularity, in logical blocks, 0-based.
+    /// Preferred write granularity (logical blocks, 0-based).
     pub npwg: U16,
-    /// Preferred write alignment, in logical blocks, 0-based.
+    /// Preferred write alignment (logical blocks, 0-based).
     pub npwa: U16,
-    /// Preferred deallocate granularity, in logical blocks, 0-based.
+    /// Preferred deallocate granularity (logical blocks, 0-based).
     pub npdg: U16,
-    /// Preferred deallocate alignment, in logical blocks, 0-based.
+    /// Preferred deallocate alignment (logical blocks, 0-based).
     pub npda: U16,
-    /// Optimal write size, in logical blocks, 0-based.
+    /// Optimal write size (logical blocks, 0-based).
     pub nows: U16,
-    /// Maximum source range of Copy, in logical blocks.
+    /// Maximum source range of Copy (logical blocks).
     pub mssrl: U16,
-    /// Maximum copy length, in logical blocks.
+    /// Maximum copy length (logical blocks).
     pub mcl: U32,
     /// Maximum source ranges of Copy, 0-based.
     pub msrc: u8,
@@ -131,7 +131,7 @@ impl IdentifyNamespace {
 pub struct LbaFormat {
     /// Metadata bytes per logical block.
     pub ms: U16,
-    /// Base-2 logarithm of the block size in bytes.
+    /// Log2 of the block size in bytes.
     pub lbads: u8,
     /// Relative performance in bits 1:0, from 0 (best) to 3.
     pub rp: u8,
