@@ -1,7 +1,7 @@
-//! Results of Cairn's own methods on the control socket, which commands print with `-o json`
+//! Results of the control socket's `cairn_*` methods. Commands print them with `-o json`
 //! (docs/control.md, "JSON").
 //!
-//! Keys are only added within a major version.
+//! A minor version may add keys, but removes none.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,16 +12,14 @@ use serde::Serialize;
 /// Result of `status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
-    /// `ok`, or `degraded` if there is a problem of another kind than `refused`.
+    /// `degraded` if there is a problem of any kind but `refused`, else `ok`.
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
-    /// Hosts that were refused and still may not connect. The latest one is first, and the list
-    /// has at most 256 hosts.
+    /// Refused hosts that may still not connect, latest first; at most 256.
     pub(crate) refused: Vec<RefusedHost>,
     pub(crate) version: &'static str,
     pub(crate) commit: &'static str,
     pub(crate) pid: u32,
-    /// Seconds since the start.
     pub(crate) uptime_s: u64,
     pub(crate) reactors: usize,
     pub(crate) config_file: Option<String>,
@@ -34,13 +32,13 @@ pub(crate) struct Status {
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
     pub(crate) subsystems: usize,
-    /// Number of configured namespaces, including missing ones.
+    /// Configured namespaces, including missing ones.
     pub(crate) namespaces: usize,
     /// Namespaces whose disk lost data.
     pub(crate) failed_namespaces: usize,
     /// Namespaces whose file was deleted.
     pub(crate) deleted_namespaces: usize,
-    /// Number of connected hosts. A host that is connected to two subsystems counts twice.
+    /// Connected hosts. A host that is connected to two subsystems counts twice.
     pub(crate) associations: usize,
     pub(crate) last_reload: Option<LastReload>,
     /// Namespaces with registrants.
@@ -54,14 +52,14 @@ pub(crate) struct Reservation {
     pub(crate) nsid: u32,
     /// Type of the reservation (RTYPE, 1 to 6); null if none is held.
     pub(crate) rtype: Option<u8>,
-    /// Type of the reservation in words.
     pub(crate) rtype_name: Option<String>,
-    /// NQN of the holder; null unless a host with its HOSTID is connected to the subsystem.
+    /// NQN of the holder; null unless a host with the holder's HOSTID is connected to the
+    /// subsystem.
     pub(crate) holder: Option<String>,
-    /// HOSTID of the holder; null with the types 5 and 6, which each registrant holds.
+    /// HOSTID of the holder; null for types 5 and 6, whose reservation all registrants hold.
     pub(crate) holder_hostid: Option<String>,
     pub(crate) registrants: usize,
-    /// Number of changes of the registrations (GEN).
+    /// Number of changes to the registrations (GEN).
     pub(crate) generation: u32,
     /// Whether the state persists through power loss (PTPL).
     pub(crate) persistent: bool,
@@ -114,22 +112,21 @@ impl Problem {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RefusedHost {
-    /// NQN as the host gave it.
+    /// NQN sent by the host.
     pub(crate) host: String,
-    /// NQN of the subsystem that the host wanted.
+    /// NQN of the subsystem that the host requested.
     pub(crate) nqn: String,
     /// Address of the last attempt.
     pub(crate) peer: IpAddr,
     /// `host`, `subsystem` or `authentication`; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) reason: String,
-    /// Entry that the subsystem's `allowed_hosts` needs to admit the host. Null if the refusal has
-    /// another reason, or if the name is not a valid NQN.
+    /// Entry for the subsystem's `allowed_hosts` that would admit the host. Null if the refusal has
+    /// another reason, or if the host's NQN is invalid.
     pub(crate) admit: Option<String>,
-    /// Setting of the wrong or missing key: `dhchap_key` or `dhchap_ctrl_key`. Null if the failure
-    /// does not reveal it.
+    /// Setting of the wrong or missing key: `dhchap_key` or `dhchap_ctrl_key`. Null if unknown.
     pub(crate) key: Option<&'static str>,
-    /// Whether the host must authenticate, and the target has no key for it.
+    /// Whether the host must authenticate, and the target has no key for the host.
     pub(crate) lacks_key: bool,
     #[serde(skip)]
     pub(crate) is_listed: bool,
@@ -146,7 +143,7 @@ impl RefusedHost {
     pub(crate) const KEY: &str = "authentication";
 }
 
-/// Configured part that is not available.
+/// Configured object that is unavailable.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Missing {
     /// `namespace`, `directory`, `listener`, `metrics` or `audit`.
@@ -180,7 +177,7 @@ pub(crate) struct Listener {
     pub(crate) port: u16,
     /// `verbs`, `soft` or `loopback`.
     pub(crate) provider: &'static str,
-    /// RoCE version in user space.
+    /// RoCE version of a listener in user space.
     pub(crate) roce: Option<&'static str>,
     /// VLAN ID of the tag that RoCE v1 writes.
     pub(crate) vlan: Option<u16>,
@@ -200,8 +197,7 @@ pub(crate) struct Subsystem {
     pub(crate) model: String,
     /// Listeners through which hosts reach the subsystem; null for all listeners.
     pub(crate) listeners: Option<Vec<String>>,
-    /// ANA states by listener and group. Only states that differ from those of the listener are
-    /// listed.
+    /// ANA states by listener and group, if they differ from the listener's states.
     pub(crate) ana: BTreeMap<String, BTreeMap<String, &'static str>>,
     pub(crate) allow_any_host: bool,
     pub(crate) require_key: bool,
@@ -223,7 +219,7 @@ pub(crate) struct Namespace {
     pub(crate) bytes: Option<u64>,
     /// Size of a block in bytes; null if the namespace is missing.
     pub(crate) block_bytes: Option<u64>,
-    /// UUID. It is null if the namespace is missing and its UUID is not configured.
+    /// UUID; null if the namespace is missing and has no configured UUID.
     pub(crate) uuid: Option<String>,
     pub(crate) read_only: bool,
     /// Whether a host has protected the namespace from writes.
@@ -260,7 +256,7 @@ pub(crate) struct Connection {
     pub(crate) local: Option<String>,
     pub(crate) provider: Option<&'static str>,
     pub(crate) queues: usize,
-    /// Commands without a response.
+    /// Commands in progress.
     pub(crate) outstanding: u64,
 }
 
@@ -274,11 +270,12 @@ pub(crate) struct Hosts {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Host {
     pub(crate) host: String,
-    /// Host group by which the list permits the host; null if the list names the host itself.
+    /// Host group through which the subsystem permits the host; null if `allowed_hosts` names the
+    /// host.
     pub(crate) group: Option<String>,
     /// Whether the host must authenticate.
     pub(crate) authenticates: bool,
-    /// Whether the host must authenticate and cannot, because it has no key.
+    /// Whether the host must authenticate, and the target has no key for the host.
     pub(crate) lacks_key: bool,
     pub(crate) controllers: usize,
 }
@@ -286,7 +283,7 @@ pub(crate) struct Host {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostGroup {
     pub(crate) name: String,
-    /// Number of lists that name the group.
+    /// Number of host lists (of subsystems and namespaces) that name the group.
     pub(crate) lists: usize,
     pub(crate) hosts: Vec<String>,
 }
@@ -296,7 +293,7 @@ pub(crate) struct HostGroup {
 pub(crate) struct HostAdded {
     /// Whether the host is new.
     pub(crate) added: bool,
-    /// Sentences about a name that is probably mistyped.
+    /// Sentences about a probably mistyped NQN.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -312,8 +309,8 @@ pub(crate) struct NamespaceAdded {
 /// Result of a removal, of `host any`, and of `namespace set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Sentences about settings and reservations that were removed too, unreachable subsystems, and
-    /// hosts that lost a connection or can still connect.
+    /// Sentences about settings and reservations that were also removed, about unreachable
+    /// subsystems, and about hosts that lost a connection or can still connect.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -346,7 +343,7 @@ pub(crate) struct HostsAdded {
     pub(crate) added: u64,
     /// Whether the group is new.
     pub(crate) created: bool,
-    /// Sentences about mistyped names and a group that no list names.
+    /// Sentences about probably mistyped NQNs, and about a group that no list of hosts names.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -400,7 +397,7 @@ pub(crate) struct Drained {
     /// Hosts that left or were disconnected.
     pub(crate) disconnected: usize,
     pub(crate) connected: usize,
-    /// Number of commands that had no response when their host was disconnected.
+    /// Commands that had no response when their host was disconnected.
     pub(crate) cut_off: u64,
 }
 

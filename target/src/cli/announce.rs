@@ -6,8 +6,8 @@ use cairn_rdma::PKey;
 
 use super::units::count;
 
-/// Returns the commands that discover this target and connect to each subsystem. They use nvme-cli
-/// in the default partition, and cairn-initiator in other partitions.
+/// Returns the commands that discover this target and connect to each subsystem: of nvme-cli in the
+/// default partition, of cairn-initiator in other partitions.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
@@ -59,7 +59,7 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// Returns the address to which hosts can connect. For a wildcard, it is the source address of the
+/// Returns the address to which hosts can connect: for a wildcard, the source address of the
 /// default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
@@ -83,8 +83,8 @@ fn reachable(listening: IpAddr) -> IpAddr {
     without_route(listening, &known)
 }
 
-/// Returns the address for a wildcard on a machine without a default route: the address of an
-/// interface, or else loopback.
+/// Returns the address of an interface, else loopback, for a wildcard on a machine without a
+/// default route.
 fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
     let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut known = known

@@ -63,7 +63,7 @@ pub(super) fn import(import: &Import) -> Result<u8, String> {
     };
     report(&converted);
     let text = converted.text.trim_end();
-    // An invalid text is printed too, because the user can fix it.
+    // Invalid text is printed too, because the user can correct it.
     result.print(text);
     let name = format!("made from {}", file.display());
     Config::parse(&name, &converted.text, &Flags::default()).map_err(|error| error.to_string())?;

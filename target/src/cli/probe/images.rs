@@ -22,8 +22,7 @@ impl Default for Patience {
     }
 }
 
-/// Opens an image for reading only, because a running target may hold the exclusive lock of the
-/// image.
+/// Opens an image read-only, because a running target may hold the image's exclusive lock.
 pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), String> {
     let claim = Claim {
         read_only: true,

@@ -1,4 +1,5 @@
-//! Output format `name`: prints each record as the arguments that identify it in other commands.
+//! Output format `name`: prints each row as the arguments that identify its object in other
+//! commands.
 
 use std::net::IpAddr;
 
