@@ -1,5 +1,6 @@
-//! File access of the control plane. Each call runs on a thread and has a deadline. Until a late
-//! call returns, new calls for its path fail. With [`LATE_MAX`] late calls, all new calls fail.
+//! File access of the control plane. Each call runs on its own thread and has a deadline. Until a
+//! late call returns, new calls for its path fail. While [`LATE_MAX`] calls are late, all new calls
+//! fail.
 
 use std::fs::Metadata;
 use std::io;
@@ -72,8 +73,8 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job` with the path on a new thread. Fails if no thread can start, or if this call or an
-/// earlier one for the same path is late.
+/// Calls `job` with the path on a new thread. Fails if no thread can start, if the call misses the
+/// deadline, or if an earlier call for the path is late.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -92,7 +93,7 @@ pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
-/// Like [`call`], but blocks.
+/// Like [`call`], but blocks the calling thread.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -124,7 +125,7 @@ pub(crate) fn call_here_within<T: Send + 'static>(
 }
 
 /// Runs `job` like [`call`]. If the call is late or its caller is gone, the thread passes the
-/// result to `undo`. Other calls for the path fail until `undo` returns.
+/// result to `undo`, and until `undo` returns, other calls for the path fail.
 pub(crate) async fn call_or_undo<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce() -> T + Send + 'static,
@@ -185,14 +186,14 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| panicked());
     }
-    // After this close, the thread cannot send its result, and passes it to `undo`.
+    // After this close, the thread cannot send its result and passes the result to `undo`.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;
     Ok(result)
 }
 
-/// Blocks until the future `calls` completes. For callers without a tokio runtime.
+/// Blocks until `calls` completes, for callers without a tokio runtime.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

@@ -38,8 +38,7 @@ impl Buckets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// In this format, names of counter families do not end in `_total`, and the last line is
-    /// `# EOF`.
+    /// Names of counter families lack `_total`, and the last line is `# EOF`.
     OpenMetrics,
 }
 
@@ -204,7 +203,7 @@ impl Family {
     }
 
     /// Returns the metric type. A gauge whose name ends in `_total` is a counter in seconds
-    /// (`count_ns`).
+    /// (`Reporter::count_ns`).
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

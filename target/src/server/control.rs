@@ -36,11 +36,11 @@ use crate::panics::Part;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time limit of a stop, during which commands in flight complete and hosts are disconnected.
+/// Time limit of a stop, in which commands in flight complete and hosts are disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit of flushes after the reactors have ended. A slow disk may need many seconds for the
-/// content of its cache.
+/// Time limit of flushes after the reactors have ended. A slow disk may need many seconds to write
+/// its cache.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
@@ -204,7 +204,7 @@ impl ControlPlane {
             drop(watch);
             self.shut_down().await
         });
-        // The exit must not wait for a hanging disk.
+        // The exit must not wait for a hung disk.
         runtime.shutdown_background();
         end
     }
@@ -262,8 +262,8 @@ impl ControlPlane {
                 self.reloads.reload(reloading, service, flushes);
             }
             Input::Order(Order::Do(action)) => {
-                // Poisoning is harmless, because the action only reads, or changes a subsystem
-                // under its lock.
+                // A panic is harmless, because the action only reads, or changes a subsystem under
+                // its lock.
                 let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
@@ -406,14 +406,14 @@ impl ControlPlane {
             .min();
     }
     async fn shut_down(&mut self) -> Result<(), String> {
-        // Cause: the end of the target.
+        // Cause: the stop of the target.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
-            // Cause: the end of the target.
+            // Cause: the stop of the target.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let stopped = self.stop_reactors(Instant::now() + STOP_TIMEOUT);
@@ -455,8 +455,8 @@ impl ControlPlane {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // Other messages are handled, too, because a host that shuts down during the drain
-                // needs its flush.
+                // Other messages are handled too, because a host that shuts down meanwhile needs
+                // its flush.
                 Some(message) => self.message(message),
                 None => return,
             }

@@ -1,8 +1,8 @@
-//! Opens and measures disks ([`Call`]) on separate threads.
+//! Opens and measures disks on separate threads, one for each [`Call`].
 //!
 //! A disk may block a call indefinitely, but the control plane must serve hosts. Late results are
-//! therefore discarded, and until a late call returns, its path gets no other call, which bounds
-//! the number of blocked threads.
+//! therefore discarded. Until a late call returns, its path gets no other call, which bounds the
+//! number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -49,7 +49,7 @@ impl Call {
         }
     }
 
-    /// After a panic, the disk is closed and the outcome is an error.
+    /// Makes the call. After a panic, the disk is closed and the outcome is an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -66,8 +66,7 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file. While a call in this folder is late, no other file of the folder is
-    /// opened.
+    /// Folder of a pool file. While a call in this folder is late, its other files are not opened.
     folder: Option<PathBuf>,
     call: Call,
     may_fail: bool,
@@ -101,13 +100,13 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that failed to open, and that the configuration may leave out.
+    /// Disks that failed to open and may be missing.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
 
 pub(super) struct Openings {
-    /// Whether calls run on threads, not inline as in simulations.
+    /// True if calls run on threads; simulations run them inline.
     has_threads: bool,
     returned_out: UnboundedSender<Returned>,
     pub(super) returned: UnboundedReceiver<Returned>,
@@ -374,8 +373,8 @@ impl Running {
         }
     }
 
-    /// True if `task` must wait for this call: both have the same path, or the call is late and
-    /// both have the same folder.
+    /// Returns true if `task` must wait for this call: both have the same path, or the call is late
+    /// and both have the same folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;
@@ -387,7 +386,7 @@ impl Running {
         if waited >= NOTICE_AFTER && !self.was_noticed {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
-            // Cause: the configuration, or a disk that hangs.
+            // Cause: the configuration, or a hung disk.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting up to {} seconds for a disk to respond, or for its lock",
@@ -407,7 +406,7 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // A faster disk is not reported: the failure of another disk ended the wait early.
+        // A faster disk is not reported: the failure of another disk has ended the wait early.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(
@@ -430,7 +429,7 @@ impl Late {
 
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        // Cause: a reload, and a disk that hangs.
+        // Cause: a reload, and a hung disk.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \

@@ -17,7 +17,7 @@ use cairn_data_path::registry::SubsystemShared;
 pub(crate) struct Export {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// A running recovery job holds a clone, so that no second job starts.
+    /// Cloned by a running recovery job, so that no second job starts.
     recovering: Arc<()>,
 }
 
@@ -82,8 +82,8 @@ impl Export {
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // A namespace with a configured UUID is another disk to hosts, and must not have the
-        // drive's names.
+        // Hosts treat a namespace with a configured UUID as a disk of its own, so it must not show
+        // the drive's NGUID and EUI64.
         let names = if namespace.is_named {
             Names::default()
         } else {
@@ -123,7 +123,7 @@ impl Export {
         }
     }
 
-    /// Hosts are notified before I/O fails.
+    /// Removes namespaces. Hosts are notified before I/O fails.
     pub(crate) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
         let mut gone = Vec::new();
         if nsids.is_empty() {
@@ -179,7 +179,8 @@ impl Export {
         );
     }
 
-    /// Hosts are notified before they lose access and after they gain it.
+    /// Changes the hosts of a namespace. Hosts are notified before they lose access and after they
+    /// gain it.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
@@ -315,13 +316,13 @@ impl Export {
         self.subsystem.show_losses();
     }
 
-    /// Adopts the size that a reload found, unless the disk lost data: only an administrator who
-    /// adds the namespace again accepts a loss.
+    /// Adopts the size that a reload found, unless the disk lost data. An administrator accepts a
+    /// loss by adding the namespace again.
     pub(crate) fn adopt_size(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
-        // An image has reported its size already.
+        // Size changes of a Ceph image are reported by the image, not found by a reload.
         if namespace.backend.reported_bytes().is_some() || !namespace.finds_loss(bytes) {
             return self.resize(nsid, bytes);
         }

@@ -1,8 +1,9 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old disk is in use. If both use one file, the new disk takes over
-//! the lock. Then the namespaces are exchanged. Connected hosts access the new disk only after they
-//! have noticed the removal, because earlier writes are for the old disk.
+//! The new disk opens while the old disk is in use. If both are the same file, the new disk takes
+//! over the lock. Then the namespaces are exchanged. Hosts connected before the exchange access the
+//! new disk only after they have noticed the removal, because their earlier writes are for the old
+//! disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ impl FormerNamespace {
             return;
         }
         new.stays_reserved(&self.reserving);
-        // Hosts may have changed the protection since the file was read.
+        // A host may have changed the protection after `new` read the file.
         let is_kept = file_of(new) == self.file;
         let state = self.seen.protection;
         if config.write_protection && (is_kept || state != WriteProtectionState::NONE) {
@@ -48,9 +49,9 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses changed settings of an open Ceph image, unless the image is read-only or shared both
-/// before and after the change. The image would be opened a second time, but only one client can
-/// have its lock.
+/// Refuses changed settings of an open Ceph image, unless it is read-only or shared both before and
+/// after the change. The new namespace would open the image a second time, but only one client can
+/// hold the lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,
