@@ -1,4 +1,4 @@
-//! Changes of reservations: stored, then enforced at all reactors, then answered.
+//! Changes of reservations: stored, enforced at all reactors, then answered.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,12 +20,11 @@ use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, Subsyste
 #[derive(Debug)]
 pub(crate) enum NotCleared {
     NoNamespace,
-    /// The namespace is shared.
     NotReservable,
     NoRegistrants,
 }
 
-/// Begins to clear a namespace's reservations. The receiver gets the result, or fails if the
+/// Begins to clear a namespace's reservations. The receiver gets the result, or an error if the
 /// namespace is removed first.
 pub(super) fn clear(
     exports: &Exports,
@@ -70,8 +69,8 @@ impl Flushes {
         }
     }
 
-    /// Stores the change if it must survive a power loss. The change comes into force only after
-    /// that, because a crash must not undo it.
+    /// Stores a change that must survive a power loss. The change comes into force only afterwards,
+    /// because a crash must not undo a change in force.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);
@@ -89,7 +88,7 @@ impl Flushes {
         }));
     }
 
-    /// Puts the change in force, and answers it once the disks have ended all commands that it
+    /// Puts the change in force. Answers it once the disks have ended all commands that the change
     /// forbids.
     fn enforce(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let scope = Scope::Reservation(namespace.reserving().enforce());

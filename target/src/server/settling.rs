@@ -1,6 +1,6 @@
 //! Waits until the disks have ended all commands that began before a change.
 //!
-//! Each wait has a deadline, because hanging disks keep commands indefinitely.
+//! Each wait has a deadline, because a hung disk never ends its commands.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
-/// Time limit for completion of commands begun before a change.
+/// Time limit for the end of commands begun before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Continuation of a change. Its arguments are the owner of the [`Waits`], and whether the change
@@ -55,7 +55,7 @@ impl<O> Waits<O> {
     }
 
     /// Registers a continuation, and returns the wait's ID. [`Self::end`] returns the continuation,
-    /// or [`Self::late`] after [`SETTLE_TIMEOUT`].
+    /// or [`Self::late`] does so after [`SETTLE_TIMEOUT`].
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;

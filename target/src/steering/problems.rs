@@ -20,10 +20,10 @@ use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
 
-/// Time for which a refused host counts as a problem after its last attempt.
+/// Time after its last attempt for which a refused host counts as a problem.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// Age of the oldest command at which a disk counts as stuck.
+/// Age of a disk's oldest command at which the disk counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
 const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --dhchap-secret if \
@@ -32,7 +32,7 @@ const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --
 const DHCHAP_KEY: &str = "dhchap_key";
 const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
 
-/// Maximum problems of one kind about hosts, which strangers can cause.
+/// Maximum problems of one kind about hosts, because strangers can cause them.
 const HOSTS_MAX: usize = 32;
 
 pub(super) struct Observations<'a> {
@@ -118,8 +118,7 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             RefusedFor::NoKey => (RefusedHost::KEY, Some(DHCHAP_KEY)),
             RefusedFor::Unauthenticated => (RefusedHost::KEY, None),
         };
-        // A name that is not an NQN could be an option or a host group in the command that the
-        // remedy shows.
+        // An invalid NQN could act as an option or a host group in the remedy's command.
         let is_nqn = one.host.irregularity().is_none();
         let admit = is_nqn && one.reason == RefusedFor::Host;
         let admit = admit.then(|| Quoted(host).to_string());
@@ -296,7 +295,7 @@ fn first_of(error: &str) -> String {
     let problems = error.lines().filter(|line| line.starts_with("error: "));
     let more = problems.count().saturating_sub(1);
     let first = error.split("\n\n").next().unwrap_or_default();
-    // Lines that begin with "|" are an excerpt of the file.
+    // Lines that begin with "|" quote the file.
     let lines = first.lines().map(str::trim);
     let lines: Vec<_> = lines.take_while(|line| !line.starts_with('|')).collect();
     let first = lines.join(" ");
@@ -487,7 +486,7 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
 }
 
 /// Quotes a name for a shell, because strangers choose names and administrators paste commands.
-/// Replaces a name with characters that terminals may misinterpret by "NQN".
+/// Returns "NQN" for a name with characters that terminals may misinterpret.
 pub(super) fn word(name: &str) -> String {
     if shown(name) == name {
         shell_word(name, "NQN")

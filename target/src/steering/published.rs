@@ -1,4 +1,4 @@
-//! State of the change queue, readable by other threads.
+//! State of the change queue, shared with other threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ impl Published {
 
     pub(super) fn notices(&self, snapshot: &Snapshot) -> MutexGuard<'_, Notices> {
         let disks = spdk::sizes(snapshot, &self.lock().disks);
-        // After a panic, at most one notice is missing.
+        // A panic during the lock can cost at most one notice.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.note(disks);
         notices

@@ -322,7 +322,7 @@ impl Export {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
-        // Size changes of a Ceph image are reported by the image, not found by a reload.
+        // A Ceph image reports each new size, which `see_changes` adopts.
         if namespace.backend.reported_bytes().is_some() || !namespace.finds_loss(bytes) {
             return self.resize(nsid, bytes);
         }
