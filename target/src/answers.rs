@@ -20,6 +20,7 @@ pub(crate) struct Status {
     pub(crate) version: &'static str,
     pub(crate) commit: &'static str,
     pub(crate) pid: u32,
+    /// Seconds since the target started.
     pub(crate) uptime_s: u64,
     pub(crate) reactors: usize,
     pub(crate) config_file: Option<String>,

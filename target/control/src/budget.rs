@@ -2,8 +2,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Maximum bytes reserved for the requests and responses of one user. A single request may exceed
-/// this limit.
+/// Maximum bytes reserved for requests and responses of one user; a single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]

@@ -60,7 +60,7 @@ pub struct Disk {
     pub product: &'static str,
     /// Size in blocks; 0 for a file.
     pub blocks: u64,
-    /// Block size in bytes that clients see.
+    /// Block size in bytes, as shown to clients.
     pub block_bytes: u32,
     /// True if writes are refused.
     pub read_only: bool,
@@ -79,6 +79,6 @@ pub struct Stage {
     pub rereads: bool,
     /// Whether deleted files may be closed, which loses their data.
     pub loses_data: bool,
-    /// Namespaces with deleted files that the text lacks.
+    /// Served namespaces (NQN, NSID) whose file was deleted and that the text lacks.
     pub kept: BTreeSet<(String, u32)>,
 }

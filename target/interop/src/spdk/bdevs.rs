@@ -1,5 +1,4 @@
-//! Bdevs that SPDK clients create. The configuration file contains the name of each bdev with a
-//! namespace.
+//! Bdevs that SPDK clients create. Names of bdevs with a namespace are in the configuration file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +15,14 @@ use crate::{Control, Snapshot};
 
 const DISKS_MAX: usize = 16384;
 
-/// SPDK product names, by which clients filter bdevs.
+/// SPDK product names. Clients filter bdevs by them.
 pub(super) const AIO: &str = "AIO disk";
 pub(super) const MALLOC: &str = "Malloc disk";
 pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
 pub(super) struct New {
-    /// Name of the bdev; `None` for the next free "Malloc" name.
+    /// `None` for the next free "Malloc" name.
     name: Option<String>,
     disk: Disk,
 }
