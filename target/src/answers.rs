@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Result of `status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
     /// `degraded` if there is a problem of any kind but `refused`, else `ok`.
@@ -39,7 +38,7 @@ pub(crate) struct Status {
     pub(crate) failed_namespaces: usize,
     /// Namespaces whose file was deleted.
     pub(crate) deleted_namespaces: usize,
-    /// Connected hosts. A host that is connected to two subsystems counts twice.
+    /// Connected hosts, counted once for each of their subsystems.
     pub(crate) associations: usize,
     pub(crate) last_reload: Option<LastReload>,
     /// Namespaces with registrants.
@@ -81,7 +80,6 @@ pub(crate) struct Registrant {
     pub(crate) hostid: String,
     /// Reservation key in hexadecimal.
     pub(crate) key: String,
-    /// Whether the host holds the reservation.
     pub(crate) holder: bool,
 }
 
@@ -144,7 +142,7 @@ impl RefusedHost {
     pub(crate) const KEY: &str = "authentication";
 }
 
-/// Configured object that is unavailable.
+/// Unavailable configured object.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Missing {
     /// `namespace`, `directory`, `listener`, `metrics` or `audit`.
@@ -159,11 +157,10 @@ pub(crate) struct Missing {
 pub(crate) struct LastReload {
     /// Seconds since 1970.
     pub(crate) at: u64,
-    /// Reason why the reload failed. The previous configuration then stays in force.
+    /// Reason of a failure, after which the previous configuration stays in force.
     pub(crate) error: Option<String>,
 }
 
-/// Result of `reload`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Reload {
     /// Sentences about the changes, one for each object.
@@ -187,7 +184,7 @@ pub(crate) struct Listener {
     /// ANA states by group.
     pub(crate) ana_groups: BTreeMap<String, &'static str>,
     pub(crate) drained: bool,
-    /// Reason why the listener does not listen now.
+    /// Reason why the listener does not listen.
     pub(crate) down: Option<String>,
 }
 
@@ -223,7 +220,6 @@ pub(crate) struct Namespace {
     /// UUID; null if the namespace is missing and has no configured UUID.
     pub(crate) uuid: Option<String>,
     pub(crate) read_only: bool,
-    /// Whether a host has protected the namespace from writes.
     pub(crate) protected_by_host: bool,
     pub(crate) ana_group: u32,
     /// Hosts that see the namespace; null if all hosts of the subsystem do.
@@ -244,14 +240,11 @@ pub(crate) enum NamespaceState {
     Deleted,
 }
 
-/// Connected host.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Connection {
     /// NQN of the subsystem.
     pub(crate) nqn: String,
-    /// ID of the host's controller.
     pub(crate) cntlid: u16,
-    /// NQN of the host.
     pub(crate) host: String,
     pub(crate) peer: Option<IpAddr>,
     pub(crate) local: Option<String>,
@@ -261,7 +254,6 @@ pub(crate) struct Connection {
     pub(crate) outstanding: u64,
 }
 
-/// Result of `host list`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Hosts {
     pub(crate) allow_any_host: bool,
@@ -274,7 +266,6 @@ pub(crate) struct Host {
     /// Host group through which the subsystem permits the host; null if `allowed_hosts` names the
     /// host.
     pub(crate) group: Option<String>,
-    /// Whether the host must authenticate.
     pub(crate) authenticates: bool,
     /// Whether the host must authenticate, and the target has no key for the host.
     pub(crate) lacks_key: bool,
@@ -289,29 +280,25 @@ pub(crate) struct HostGroup {
     pub(crate) hosts: Vec<String>,
 }
 
-/// Result of `host add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostAdded {
-    /// Whether the host is new.
     pub(crate) added: bool,
     /// Sentences about a probably mistyped NQN.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Result of `namespace add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NamespaceAdded {
     /// NSID of the new namespace, or of the existing one.
     pub(crate) nsid: u32,
-    /// Whether the namespace is new.
     pub(crate) added: bool,
 }
 
 /// Result of a removal, of `host any`, and of `namespace set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Sentences about settings and reservations that were also removed, about unreachable
-    /// subsystems, and about hosts that lost a connection or can still connect.
+    /// Sentences about settings and reservations also removed, unreachable subsystems, and hosts
+    /// that lost a connection or can still connect.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -328,10 +315,8 @@ impl Removed {
     }
 }
 
-/// Result of `limit set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LimitsSet {
-    /// Whether a limit changed.
     pub(crate) changed: bool,
     /// Sentence about a limited host that the subsystem does not permit.
     pub(crate) warnings: Vec<String>,
@@ -342,7 +327,6 @@ pub(crate) struct LimitsSet {
 pub(crate) struct HostsAdded {
     /// Number of new hosts.
     pub(crate) added: u64,
-    /// Whether the group is new.
     pub(crate) created: bool,
     /// Sentences about probably mistyped NQNs, and about a group that no list of hosts names.
     pub(crate) warnings: Vec<String>,
@@ -376,11 +360,11 @@ pub(crate) struct Limit {
     pub(crate) write: Option<u64>,
     /// Bytes per second.
     pub(crate) total: Option<u64>,
-    /// Maximum number of outstanding commands at the disk.
+    /// Maximum outstanding commands at the disk.
     pub(crate) outstanding: Option<u64>,
     /// Milliseconds of unused rate that accumulate for a burst.
     pub(crate) burst_ms: u64,
-    /// Weight of the host. Hosts share the disk in proportion to their weights.
+    /// Hosts share the disk in proportion to their weights.
     pub(crate) weight: Option<u64>,
 }
 
@@ -398,7 +382,7 @@ pub(crate) struct Drained {
     /// Hosts that left or were disconnected.
     pub(crate) disconnected: usize,
     pub(crate) connected: usize,
-    /// Commands that had no response when their host was disconnected.
+    /// Commands without a response when their host was disconnected.
     pub(crate) cut_off: u64,
 }
 

@@ -73,8 +73,8 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job` with the path on a new thread. Fails if no thread can start, if the call misses the
-/// deadline, or if an earlier call for the path is late.
+/// Calls `job` with the path on a new thread. Fails if no thread can start, or if this call or an
+/// earlier one for the path is late.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -93,7 +93,7 @@ pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
-/// Like [`call`], but blocks the calling thread.
+/// Like [`call`], but blocks.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -125,7 +125,7 @@ pub(crate) fn call_here_within<T: Send + 'static>(
 }
 
 /// Runs `job` like [`call`]. If the call is late or its caller is gone, the thread passes the
-/// result to `undo`, and until `undo` returns, other calls for the path fail.
+/// result to `undo`. Other calls for the path fail until `undo` returns.
 pub(crate) async fn call_or_undo<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce() -> T + Send + 'static,

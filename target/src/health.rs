@@ -1,4 +1,4 @@
-//! State of the target's listeners, disks and files, for `status`, metrics and the service manager.
+//! State of listeners, disks and files, for `status`, metrics and the service manager.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -54,7 +54,7 @@ const CRATES: [&str; 8] = [
     "cairn_verbs",
 ];
 
-/// Refuses the names of unknown crates, because `EnvFilter` takes a mistyped level for a crate.
+/// Refuses names of unknown crates, because `EnvFilter` takes a mistyped level for a crate.
 fn check_targets(directives: &str) -> Result<(), String> {
     let mut depth = 0;
     let is_end = |symbol: char| {
@@ -110,7 +110,7 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     })
 }
 
-/// Writes a field, and quotes a value that contains white space.
+/// Quotes values that contain white space.
 fn write_field(
     out: &mut FieldWriter<'_>,
     field: &tracing::field::Field,
@@ -149,8 +149,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// Returns whether `JOURNAL_STREAM` names the device and inode of stderr (systemd.exec(5)). Its
-/// existence proves nothing, because a child with redirected stderr inherits the variable.
+/// Returns whether `JOURNAL_STREAM` names the device and inode of stderr (systemd.exec(5)). A child
+/// with redirected stderr inherits the variable, too.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -203,7 +203,7 @@ impl Write for PrefixedStderr {
     }
 }
 
-/// Prefixes each line with the priority, because the journal stores each line as a message.
+/// Prefixes each line with the priority, because the journal stores lines separately.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Files that the target itself reads or writes. If they were exported, hosts could change the
+//! Files that the target itself reads or writes. If exported, they would let hosts change the
 //! target.
 
 use std::collections::HashMap;
@@ -50,8 +50,8 @@ impl OwnFiles {
         }))
     }
 
-    /// Returns the target's use of a file, or `None` if the file is not the target's own. The first
-    /// call may block for [`LOOKUP_TIMEOUT`].
+    /// Returns the target's use of a file, or `None` for other files. The first call may block for
+    /// [`LOOKUP_TIMEOUT`].
     pub(crate) fn role(&self, found: &FoundPath) -> Option<&'static str> {
         let known = self
             .role_at(found.place())
@@ -66,7 +66,7 @@ impl OwnFiles {
         self.found().places.get(&place).copied()
     }
 
-    /// Compares paths if the lookup missed its deadline, because inodes and links are then unknown.
+    /// Compares paths if the lookup is late, because inodes and links are then unknown.
     fn role_by_path(&self, found: &FoundPath) -> Option<&'static str> {
         if self.found().is_complete {
             return None;

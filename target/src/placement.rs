@@ -10,12 +10,12 @@ use cairn_doctor::source::Live;
 /// Default maximum of reactors, because each may poll and so occupy a core.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// Minimum cores for pinning. On a smaller machine, a pinned reactor might wait for its core while
-/// another core is idle.
+/// Minimum cores for pinning. With fewer, a pinned reactor might wait for its core while another is
+/// idle.
 const CORES_TO_PIN: usize = 4;
 
 /// Returns the core of each reactor, or `None` if the scheduler chooses. By default, cores are near
-/// the adapters of the listeners, because a reactor's memory is on the NUMA node of its core.
+/// the listeners' adapters, because a reactor's memory is on the NUMA node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -60,8 +60,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores in order of preference: first the cores of the `near` nodes, one from
-/// each node in turn. Within a node, the highest core is first, because interrupts tend to use the
+/// Returns the allowed cores in order of preference: first the cores of the `near` nodes, one of
+/// each node in turn. In a node, the highest core is first, because interrupts tend to use the
 /// lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));

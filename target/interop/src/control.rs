@@ -17,7 +17,7 @@ pub trait Control: Sync {
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
     /// Applies `change` to a copy of the configuration, possibly several times, each to a new copy.
-    /// On success, the result is in force and in the configuration file.
+    /// On success, the result is in force and in the file.
     fn change(
         &self,
         kind: Kind,

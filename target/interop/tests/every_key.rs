@@ -38,7 +38,7 @@ type Key = (
 );
 
 /// Keys of the schema, each with a value other than the default, required other settings, and the
-/// expected text of the note. An empty text stands for the last part of the key.
+/// note's expected text. An empty text stands for the last part of the key.
 const KEYS: &[Key] = &[
     ("audit.datagram", "'/run/audit'", &[], ""),
     ("audit.file", "'/var/log/audit'", &[], ""),

@@ -14,8 +14,8 @@ use super::{PROGRAM, steer};
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Bash function that first asks the target for names. Bash splits words at colons, which names
-/// contain. The function therefore splits the line at spaces, and offers only the part of a name
-/// after its last colon.
+/// contain, so the function splits the line at spaces, and offers only the part of a name after its
+/// last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()
@@ -36,8 +36,8 @@ _cairn_target_names() {
 complete -F _cairn_target_names -o bashdefault -o default cairn-target
 "#;
 
-/// Zsh function that first asks the target for names. If there are none, it calls the generated
-/// function, which is renamed to `_cairn-target-words`.
+/// Zsh function that first asks the target for names, or else calls the generated function, renamed
+/// to `_cairn-target-words`.
 const NAMES_IN_ZSH: &str = r#"
 _cairn-target() {
     local -a names
@@ -51,7 +51,7 @@ _cairn-target() {
 
 if [ "$funcstack"#;
 
-/// Fish commands that offer the target's names. Files are offered only if there are no names.
+/// Fish commands that offer the target's names, or else files.
 const NAMES_IN_FISH: &str = r#"
 function __fish_cairn_target_has_names
     set -l words (commandline -opc) "$(commandline -ct)"
@@ -120,7 +120,7 @@ fn is_plain(c: char) -> bool {
 
 type Pick = fn(&Place<'_>, &Value) -> Vec<String>;
 
-/// Argument that the last word of the command line belongs to, with the words before it.
+/// Argument that the last word belongs to, with the words before it.
 struct Place<'a> {
     path: Vec<&'a str>,
     argument: &'a Arg,
@@ -167,8 +167,8 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Returns the requests to the target that list values for this argument, and a function that
-    /// extracts the values from each row of an answer.
+    /// Returns the requests that list values for this argument, and a function that extracts the
+    /// values from an answer's row.
     fn question(&self) -> Option<(&'static [&'static str], Pick)> {
         let path = self.path.join(" ");
         Some(match (&*path, self.argument.get_id().as_str()) {

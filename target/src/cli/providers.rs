@@ -9,8 +9,8 @@ use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
 /// Returns all providers in order of preference, and the user-space provider again for its
-/// counters. A provider that cannot work on this machine fails only on use. Returns an error if the
-/// capture file cannot be written.
+/// counters. A provider that cannot work here fails only on use. Fails if the capture file cannot
+/// be written.
 pub(super) fn all(
     target: &cairn_config::Target,
     pcap: Option<(&Path, u64)>,
@@ -36,8 +36,7 @@ pub(super) fn all(
     ))
 }
 
-/// Verbs provider that opens the RDMA library on first use. Without an RDMA device, each use
-/// retries, because a device may be added.
+/// Verbs provider. Opens the RDMA library on first use, and retries until there is an RDMA device.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

@@ -22,7 +22,7 @@ use crate::steering::{self, Reloaded, Steering};
 
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Exit code for a refused configuration. The service manager need not restart the target after it.
+/// Exit code for a refused configuration, after which a restart is useless.
 const REFUSED: u8 = 2;
 
 struct Failure {
@@ -276,8 +276,7 @@ impl Signals {
     }
 }
 
-/// Raises the soft limit on open files to the hard limit. The default soft limit is low only
-/// because of select(2).
+/// Raises the soft limit on open files, which is low only because of select(2), to the hard limit.
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

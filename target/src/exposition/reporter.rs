@@ -1,4 +1,4 @@
-//! Adapter from values of the target to a recorder of the `metrics` façade.
+//! Adapter from values to a recorder of the `metrics` façade.
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 
@@ -35,7 +35,7 @@ impl<'a> Reporter<'a> {
         counter.absolute(value);
     }
 
-    /// Records a counter of time as a gauge in seconds, because the façade's counters are integers.
+    /// Records a time as a gauge in seconds, because counters of the façade are integers.
     pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let gauge = self

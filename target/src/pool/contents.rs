@@ -22,7 +22,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table in the file, and the newer table that could not be written to the file.
+    /// Table in the file, and the newer table that could not be written.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,
@@ -82,8 +82,8 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // If the directory exists but cannot be read, its previous contents stay, because hosts
-            // can still use the open files.
+            // An unreadable directory keeps its previous contents, because hosts can still use the
+            // open files.
             let before = if is_gone {
                 Contents::default()
             } else {
@@ -211,7 +211,7 @@ impl Memory {
     }
 }
 
-/// Returns the state of a file. A file that has an NSID stays a namespace while it has at least one
+/// Returns the state of a file. A file with an NSID stays a namespace while it has at least one
 /// block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
@@ -240,7 +240,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Finds the directory. If the flag of an error is true, the directory counts as empty.
+/// Finds the directory. An error's flag is true if the directory counts as empty.
 fn find(rules: &DiskRules, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! Each directory has a thread, which scans it for each new configuration and after each change in
-//! the directory. While the file system hangs, the previous result stays in use.
+//! A thread scans each directory for each new configuration and after each change in the directory.
+//! While the file system hangs, the previous result stays in use.
 
 mod contents;
 mod scan;

@@ -1,4 +1,4 @@
-//! Detects files that a program has open for writing, on which the kernel grants no read lease.
+//! Detects files that are open for writing, on which the kernel grants no read lease.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -11,7 +11,7 @@ use std::path::Path;
 const F_SETSIG: libc::c_int = 10;
 
 /// Returns whether a program has the file open for writing. Returns false if the file system has no
-/// leases or another user owns the file, because the kernel then reports no writers.
+/// leases or another user owns the file.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);

@@ -23,7 +23,7 @@ use crate::files;
 
 const READ_BYTES: usize = 4096;
 
-/// Maximum reads per call, because a busy folder must not block the control plane.
+/// Maximum reads per call, so that a busy folder cannot block the control plane.
 const READS_MAX: usize = 64;
 
 /// Maximum symbolic links in a path, as in the kernel.
@@ -64,8 +64,8 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches `paths` from the first [`next`](Self::next) on and, if `addresses` is true, also
-    /// network addresses and RDMA devices. Ignores failures, because missing parts are also retried
+    /// Watches `paths` from the first [`next`](Self::next) on and, if `addresses`, also network
+    /// addresses and RDMA devices. Ignores failures, because missing parts are also retried
     /// periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
@@ -78,8 +78,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches these folders for all changes. When the function returns, all watches exist, except
-    /// in file systems that do not answer.
+    /// Watches these folders for all changes. On return, all watches exist, except in file systems
+    /// that do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -243,8 +243,8 @@ impl Paths {
     }
 }
 
-/// Watches the folders one after another. Skips a folder that does not answer in time; periodic
-/// attempts notice its changes.
+/// Watches the folders in turn. Skips a folder that does not answer in time; periodic attempts
+/// notice its changes.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -287,9 +287,8 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
     }
 }
 
-/// Returns the events after which a disk may be usable: it was created or replaced, or its
-/// permissions changed. `CLOSE_WRITE` is missing, because each attempt closes the file and would
-/// trigger the next attempt.
+/// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
+/// `CLOSE_WRITE` is missing, because each attempt closes the file and would trigger the next.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -300,14 +299,14 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Returns [`reports`], removals of files, and files closed after writing. Single writes are not
-/// reported, because hosts write often.
+/// Returns [`reports`], removals of files, and files closed after writing, but not single writes,
+/// which are frequent.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
 /// Returns true if a report concerns an awaited name or a watch not yet in `watches`, or if reports
-/// are lost or remain unread.
+/// are lost or unread.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

@@ -219,7 +219,7 @@ impl ControlPlane {
         ];
         let timer = runtime::timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
-            // `self` holds senders of the first three channels, which therefore never close.
+            // The first three channels never close, because `self` holds senders.
             Some(event) = self.listener_events.recv() => Input::Listener(event),
             Some(message) = self.messages.recv() => Input::Message(message),
             Some(returned) = self.service.openings.returned.recv() => Input::Returned(returned),
@@ -292,7 +292,7 @@ impl ControlPlane {
     }
 
     fn try_missing(&mut self) {
-        // Reloads and disk openings in progress retry all missing parts themselves.
+        // Reloads and openings in progress retry all missing parts themselves.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -455,8 +455,8 @@ impl ControlPlane {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // Other messages are handled too, because a host that shuts down meanwhile needs
-                // its flush.
+                // Other messages are handled, too: a host that shuts down meanwhile needs its
+                // flush.
                 Some(message) => self.message(message),
                 None => return,
             }

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
 //! A hung disk blocks its flush and a thread, and hosts can repeat requests. A subsystem therefore
-//! runs one flush at a time, and requests that arrive meanwhile share the next flush. After a
-//! reload, flushes of the new namespaces do not wait for flushes of the former ones.
+//! runs one flush at a time, and later requests share the next flush. After a reload, flushes of
+//! new namespaces do not wait for those of former namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Returns the waiters for the next flush of these namespaces. It starts now, unless a flush is
+    /// Returns the waiters for the next flush of these namespaces. Starts that flush unless one is
     /// in progress.
     fn waiters_of(
         &mut self,
@@ -129,8 +129,7 @@ impl Flushes {
     }
 
     /// Flushes all namespaces after the host's earlier writes, and completes the host's command to
-    /// disable the write cache. The command fails if a disk is late, although later writes are
-    /// durable.
+    /// disable the write cache. It fails if a disk is late, although later writes are durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {
@@ -184,7 +183,7 @@ impl Flushes {
         });
     }
 
-    /// Stores the protection. Requires that all writes begun before the change have ended.
+    /// Stores the protection. All writes begun before the change must have ended.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,

@@ -16,7 +16,7 @@ use super::exports::Exports;
 use crate::files;
 use cairn_data_path::registry::{Authenticator, HostKeys};
 
-/// Maximum size of a key file in bytes, enough for the longest secret and spaces.
+/// Maximum bytes of a key file, enough for the longest secret and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
@@ -167,8 +167,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
     })?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     match text.parse() {
-        // The mode of a file without a secret is irrelevant: /etc/passwd, for example, is readable
-        // by design.
+        // The mode of a file without a secret is irrelevant: /etc/passwd is readable by design.
         Err(source) => Err(KeyError::Secret { path, source }),
         // Credentials are exempt: systemd protects their folder, and group bits may show an ACL.
         Ok(_) if !is_credential && mode & 0o077 != 0 => Err(KeyError::Open { path, mode }),
@@ -186,8 +185,8 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// Reads a file into a buffer that does not grow and is wiped when dropped, and returns the buffer
-/// with the file's permission bits. May block.
+/// Reads a file into a buffer that does not grow and is wiped when dropped. Also returns the
+/// permission bits. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, u32), KeyError> {
     let fail = |source| KeyError::Read {
@@ -195,7 +194,7 @@ fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, u32), KeyError> {
         source,
     };
     let mut options = File::options();
-    // `O_NONBLOCK` keeps the opening of a FIFO from blocking.
+    // `O_NONBLOCK` keeps a FIFO from blocking the open.
     let options = options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;

@@ -1,9 +1,9 @@
 //! Configured objects that are unavailable: disks, addresses, the metrics port.
 //!
-//! The target serves the other objects, and retries the missing ones at intervals and after kernel
-//! reports ([`arrivals`](super::arrivals)). Hosts cannot see a namespace without its disk. When the
-//! disk appears, the namespace is added as by a reload, so a visible namespace always has its
-//! disk's identity.
+//! The target serves the others, and retries the missing ones at intervals and after kernel reports
+//! ([`arrivals`](super::arrivals)). Hosts cannot see a namespace without its disk. When the disk
+//! appears, the namespace is added as by a reload, so a visible namespace always has its disk's
+//! identity.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -187,7 +187,7 @@ impl MissingParts {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
-                // Pools scan their files themselves, and folders in hung file systems cannot be
+                // Pools scan their files themselves. Folders in hung file systems cannot be
                 // watched.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()

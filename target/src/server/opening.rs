@@ -1,8 +1,8 @@
 //! Opens and measures disks on separate threads, one for each [`Call`].
 //!
-//! A disk may block a call indefinitely, but the control plane must serve hosts. Late results are
-//! therefore discarded. Until a late call returns, its path gets no other call, which bounds the
-//! number of blocked threads.
+//! A disk may block a call indefinitely, but the control plane must serve hosts. It discards late
+//! results. Until a late call returns, its path gets no other call, which bounds the number of
+//! blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -26,7 +26,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of calls in progress. Late calls do not count.
+/// Maximum calls in progress, without late calls.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -66,7 +66,7 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file. While a call in this folder is late, its other files are not opened.
+    /// Folder of a pool file. While a call is late, no other file of its folder is opened.
     folder: Option<PathBuf>,
     call: Call,
     may_fail: bool,
@@ -373,8 +373,8 @@ impl Running {
         }
     }
 
-    /// Returns true if `task` must wait for this call: both have the same path, or the call is late
-    /// and both have the same folder.
+    /// Returns true if `task` must wait for this call: both have one path, or the call is late and
+    /// both have one folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;
@@ -473,8 +473,7 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // Sending fails only after the control plane has ended. Dropping the result closes the
-            // disk.
+            // Sending fails only after the control plane has ended. The disk is then closed.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {

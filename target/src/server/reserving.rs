@@ -24,8 +24,8 @@ pub(crate) enum NotCleared {
     NoRegistrants,
 }
 
-/// Begins to clear a namespace's reservations. The receiver gets the result, or an error if the
-/// namespace is removed first.
+/// Begins to clear a namespace's reservations. The receiver fails if the namespace is removed
+/// first.
 pub(super) fn clear(
     exports: &Exports,
     (nqn, nsid): Place,
@@ -69,8 +69,8 @@ impl Flushes {
         }
     }
 
-    /// Stores a change that must survive a power loss. The change comes into force only afterwards,
-    /// because a crash must not undo a change in force.
+    /// Stores a change that must survive a power loss. Only then does the change come into force,
+    /// because a crash must not undo it.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);
@@ -88,8 +88,7 @@ impl Flushes {
         }));
     }
 
-    /// Puts the change in force. Answers it once the disks have ended all commands that the change
-    /// forbids.
+    /// Puts the change in force. Answers it once the disks have ended all commands that it forbids.
     fn enforce(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let scope = Scope::Reservation(namespace.reserving().enforce());
         self.settle(scope, move |flushes, settled| {

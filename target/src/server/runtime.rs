@@ -13,7 +13,7 @@ pub(super) fn new() -> io::Result<Runtime> {
 }
 
 /// Waits until `deadline` of `clock`. A system suspend delays the return, because the runtime's
-/// clock does not count suspended time.
+/// clock does not count it.
 pub(super) fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
     let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
     async move {

@@ -13,8 +13,8 @@ use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settlin
 /// Time limit for the end of commands begun before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Continuation of a change. Its arguments are the owner of the [`Waits`], and whether the change
-/// is settled.
+/// Continuation of a change, called with the owner of the [`Waits`] and whether the change is
+/// settled.
 pub(super) type Then<O> = Box<dyn FnOnce(&mut O, bool) + Send>;
 
 struct Wait<O> {
@@ -55,7 +55,7 @@ impl<O> Waits<O> {
     }
 
     /// Registers a continuation, and returns the wait's ID. [`Self::end`] returns the continuation,
-    /// or [`Self::late`] does so after [`SETTLE_TIMEOUT`].
+    /// or [`Self::late`] after [`SETTLE_TIMEOUT`].
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -67,8 +67,8 @@ impl<O> Waits<O> {
         id
     }
 
-    /// Registers `then` to run once no disk has a command of `scope` from before the change, or
-    /// after [`SETTLE_TIMEOUT`]. The change must already be in force or in the mailboxes.
+    /// Calls `then` once no disk has a command of `scope` from before the change, or after
+    /// [`SETTLE_TIMEOUT`]. The change must already be in force or in the mailboxes.
     pub(super) fn settle(
         &mut self,
         scope: Scope,

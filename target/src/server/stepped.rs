@@ -1,5 +1,4 @@
-//! Target with the real reactors and control plane, but without threads and sleep. The caller
-//! provides the clock.
+//! Target with the real reactors and control plane, but without threads, sleep and a clock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,15 +56,15 @@ impl SteppedTarget {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work, and returns the time of the next call. A polling reactor needs the
-    /// next call as soon as the clock has advanced.
+    /// Does all pending work, and returns the time of the next call. A polling reactor needs it as
+    /// soon as the clock has advanced.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();
             let now = self.clock.now();
             let rest = self.control.reactors.step(now);
             match rest {
-                // Polling would never end, because the clock stands still during this call.
+                // Polling would never end, because the clock stands still in this call.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !worked => {
                     let own = self.control.next_step();
@@ -76,7 +75,7 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor, without the control plane, to measure the round's cost.
+    /// Runs one round of each reactor, without the control plane, to measure its cost.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }

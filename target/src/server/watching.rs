@@ -1,7 +1,7 @@
 //! Detects truncated, moved or deleted exported files, even without host I/O.
 //!
 //! A thread checks each file every few seconds. If a check blocks, a new thread checks the other
-//! file systems. A hung file system thus occupies one thread, and delays no reactor or connection.
+//! file systems. A hung file system thus delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,8 +18,8 @@ use cairn_data_path::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Length of a pause, as a multiple of the round before it. Pauses limit the CPU cost of thousands
-/// of files.
+/// Length of a pause, as a multiple of the round before it, to limit the CPU cost of thousands of
+/// files.
 const PAUSES_PER_ROUND: u32 = 100;
 
 /// Time limit of a check, after which another thread checks the other file systems.
@@ -60,7 +60,7 @@ impl Drop for Watch {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The join succeeds, because a panic of the thread ends the process.
+            // The join succeeds, because a panic ends the process.
             let _ = thread.join();
         }
     }
@@ -100,8 +100,8 @@ type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 /// Exported files. Keeps no namespace alive, and allocates only when namespaces change.
 struct Files {
     registry: Weak<Registry>,
-    /// Namespace tables whose files are in `all`. The `Weak` prevents reuse of a table's address,
-    /// which identifies the table.
+    /// Namespace tables whose files are in `all`. Each `Weak` prevents reuse of its table's
+    /// address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
     subsystems: Vec<Arc<SubsystemShared>>,
@@ -214,7 +214,7 @@ impl<F: Checked> Rounds<F> {
     }
 }
 
-/// Thread that checks files. A drop ends the thread after its current check.
+/// Thread that checks files; ended by a drop after its current check.
 struct Checker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
@@ -242,7 +242,7 @@ impl<F: Checked> Checker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Checks the files. The error is the index of a hung check, or of the current check if
+    /// Checks the files. The error is the index of a hung check, or of the current one if
     /// `is_over`.
     fn check_all(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! Control methods that add subsystems, namespaces and listeners. An object that exists with the
-//! same settings stays unchanged.
+//! Control methods that add subsystems, namespaces and listeners, or find them unchanged.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +20,9 @@ type Answer = Result<Value, Error>;
 type Params = Map<String, Value>;
 
 impl Methods {
-    /// Adds an object by `add`. If the configuration file has the object with other settings, calls
-    /// `add` again with the settings in force, which `of` reads from a snapshot. A snapshot would
-    /// cost too much for every addition.
+    /// Adds an object by `add`. If the file has the object with other settings, calls `add` again
+    /// with the settings in force. `of` takes them from a snapshot, which is too costly for every
+    /// addition.
     async fn add<T: Send + Sync + 'static>(
         &self,
         of: impl Fn(&Snapshot) -> T,
@@ -175,8 +174,7 @@ fn of_subsystem(now: &Snapshot, nqn: &str) -> InForce {
     in_force
 }
 
-/// Returns the settings of the namespace with this NSID or, without an NSID, of all namespaces with
-/// this export.
+/// Returns the settings of the namespace `nsid`, or of all namespaces with this export.
 fn of_namespaces(
     now: &Snapshot,
     nqn: &str,

@@ -1,5 +1,5 @@
-//! Queue of configuration changes. They are executed one at a time, or in batches that contain only
-//! additions or only removals.
+//! Queue of configuration changes, executed one at a time, or in batches of only additions or only
+//! removals.
 //!
 //! A change edits a copy of the configuration text. The copy is checked, written to a temporary
 //! file, applied like a reload, and renamed over the configuration file. Failures restore the
@@ -34,7 +34,7 @@ const TOGETHER_MAX: usize = 256;
 
 const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
-/// Change of the configuration; may run several times, on different stages.
+/// Change of the configuration. May run several times, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
 pub(super) enum Job {
@@ -233,8 +233,7 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch. If it fails and one change may be the cause, applies each change
-    /// separately.
+    /// Applies a batch. After a failure that one change may have caused, applies each separately.
     async fn change_all(&mut self, batch: Vec<Pending>) {
         let mut refused = None;
         let mut tried = self.try_all(&batch).await;
@@ -485,8 +484,8 @@ fn summary(changes: &[String]) -> String {
     text
 }
 
-/// Returns the configuration of `draft` and its difference from `from`, if all differences are
-/// added or removed namespaces.
+/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only
+/// added or removed.
 fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     if let Some((config, added)) = from.grown(draft) {
         let removed = Vec::new();
@@ -515,8 +514,8 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
 ///
 /// A failed change of a batch is undone: the stage is restored from a copy, and the changes since
 /// the copy are repeated. A copy costs as much as thousands of changes, so copies are made only at
-/// the start and after failures. After the failure of a single change, the caller must drop the
-/// stage, which may be partly changed.
+/// the start and after failures. A single failed change may leave the stage modified, and the
+/// caller must drop it.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));
@@ -533,7 +532,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // The attempt cannot fail, because the change already succeeded on this text.
+                    // The attempt cannot fail: the change already succeeded on this text.
                     let _ = attempt(since, stage);
                 }
             }

@@ -1,7 +1,7 @@
-//! Configuration file of a running target. Only this module reads and replaces the file.
+//! Configuration file of a running target, read and replaced only here.
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration
-//! file. Because each step can fail, the text in force and every text that the file may contain are
+//! file. Each step can fail, so the text in force and every text that the file may contain are
 //! recorded. Any other text comes from another program.
 
 use std::fs::{self, File, OpenOptions};
@@ -195,7 +195,7 @@ impl Prepared {
     }
 }
 
-/// Defers the removal of the temporary file, because the control plane must not wait for the file
+/// Defers the removal of the temporary file, so that the control plane does not wait for the file
 /// system.
 impl Drop for Prepared {
     fn drop(&mut self) {
@@ -237,8 +237,8 @@ impl FileLocation {
         }
     }
 
-    /// Replaces the file's text unless another program has changed it. Does not lock the state
-    /// during file system calls, because the control plane reads the state.
+    /// Replaces the file's text unless another program has changed it. Never locks the state during
+    /// file system calls, because the control plane reads it.
     fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
         self.check(file)?;
         file.state().may_have.push(Arc::clone(text));
@@ -260,7 +260,7 @@ impl FileLocation {
         if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
             let kept = fchown(&file, Some(like.uid()), Some(like.gid()));
             // Without privileges, the target's user owns the new file, even if another user owned
-            // the old file.
+            // the old one.
             kept.or_else(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Ok(()),
                 _ => Err(error),

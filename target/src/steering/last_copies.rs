@@ -1,5 +1,5 @@
-//! Namespaces whose files were deleted. Because such an open file is the last copy of the data,
-//! only a forced removal closes it.
+//! Namespaces with deleted files. Only a forced removal closes such a file, the last copy of the
+//! data.
 
 use std::path::{Path, PathBuf};
 
@@ -115,7 +115,7 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Checks for deletions now, because the watch needs seconds to find them.
+/// Checks for deletions, which the watch notices only after seconds.
 pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
     let gone = leaving(before, now, scope).into_iter();
     let gone = gone.map(|one| one.entry.namespace);

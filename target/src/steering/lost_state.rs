@@ -10,7 +10,7 @@ use crate::server::Snapshot;
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Returns the directory of persistent reservations, and the reason why they are lost.
+/// Returns the directory, and the reason why reservations stored there are lost.
 pub(super) async fn look(snapshot: &Snapshot) -> Option<(PathBuf, String)> {
     let mut folder = None;
     let mut stored = Vec::new();
@@ -27,7 +27,7 @@ pub(super) async fn look(snapshot: &Snapshot) -> Option<(PathBuf, String)> {
         }
     }
     let folder = folder?;
-    // The call has a path of its own, because a late call makes other calls for its path fail.
+    // A separate path, because a late call makes other calls for its path fail.
     let call = folder.join("status");
     let at = folder.clone();
     let looked = files::call(&call, move |_| loss(&at, &stored));

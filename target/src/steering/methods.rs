@@ -154,7 +154,7 @@ const SHOWN_MAX: usize = 1024;
 
 fn shown(params: &Params) -> String {
     let mut text = serde_json::to_string(params).unwrap_or_default();
-    // A client may pass a key itself instead of a key's path.
+    // A client may pass a key instead of its path.
     if text.contains("DHHC-") {
         return "not shown: they have a key".to_owned();
     }
@@ -212,8 +212,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // A started target hides `framework_start_init`, because clients that load a saved
-                // configuration would call it.
+                // Once started, the target hides `framework_start_init`, because clients that load
+                // a saved configuration would call it.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }

@@ -1,8 +1,8 @@
 //! Control socket (docs/control.md): queries and changes of a running target in JSON-RPC
 //! ([`cairn_control`]).
 //!
-//! A change edits the configuration text. Before the response, the text is applied like a reload
-//! and written to disk ([`changes`]).
+//! A change edits the configuration text, which is applied like a reload and written to disk before
+//! the response ([`changes`]).
 
 mod additions;
 mod changes;
@@ -76,7 +76,7 @@ impl Steering {
 }
 
 /// Returns the future that executes changes, watches pool directories and serves the control
-/// socket, if there is one. `text` is the configuration at the start.
+/// socket, if any. `text` is the configuration at the start.
 pub(crate) fn companion(
     source: Source,
     text: String,
@@ -136,8 +136,8 @@ async fn serve(socket: Bound, methods: impl Handler) {
     }
 }
 
-/// Opens the configured control socket. A failure is fatal only if the configuration sets the path,
-/// or if the group is missing.
+/// Opens the control socket. A failure is fatal only if the configuration sets the path, or if the
+/// group is missing.
 pub(crate) fn bind(control: &ControlSettings) -> Result<Socket, BindError> {
     match try_bind(control) {
         Ok(bound) => Ok(bound.map_or(Socket::Off, Socket::Bound)),
@@ -161,8 +161,8 @@ fn try_bind(control: &ControlSettings) -> Result<Option<Bound>, BindError> {
     bound.transpose()
 }
 
-/// Checks, without side effects, whether [`bind`] would succeed. The flag of an error is true if
-/// the error prevents the start.
+/// Checks, without side effects, whether [`bind`] would succeed. An error's flag is true if it
+/// prevents the start.
 pub(crate) fn check_socket(control: &ControlSettings) -> Result<(), (BindError, bool)> {
     let Some(path) = path_of(control) else {
         return Ok(());

@@ -107,8 +107,7 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     if !exports.name_path(path) {
         return Err(not_allowed(&shown));
     }
-    // The path is checked here for an early error, and again at each opening, because links may
-    // change.
+    // This check gives an early error. Each opening repeats it, because links may change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::io(&error, message)

@@ -10,14 +10,13 @@ use super::changes::Job;
 use crate::pool::Pools;
 use crate::server::{Arrivals, Handle};
 
-/// Time to collect reports of changes before a scan.
+/// Time to collect reports before a scan.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Delay of the next scan while a file or an NSID is not ready.
+/// Delay of the next scan while a file or NSID is not ready.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Scan interval without reports, because some file systems do not report the changes of other
-/// machines.
+/// Scan interval without reports, because some file systems do not report other machines' changes.
 const SLOW: Duration = Duration::from_secs(30);
 
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {
@@ -28,8 +27,8 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
         let subsystems = snapshot.config.subsystems.iter();
         let all = subsystems.flat_map(|subsystem| &subsystem.pools);
         let folders: Vec<PathBuf> = all.map(|pool| pool.folder.clone()).collect();
-        // The folders are watched before the scan, so that no change is missed. The watches are
-        // renewed each time, because a path may now lead to another directory.
+        // The folders are watched before the scan, so that no change is missed, and anew each time,
+        // because a path may lead to another directory.
         let mut arrivals = Arrivals::in_folders(&folders).await;
         let mut waits = false;
         if !folders.is_empty() {

@@ -20,7 +20,7 @@ use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
 
-/// Time after its last attempt for which a refused host counts as a problem.
+/// Time after its last attempt for which a refused host is a problem.
 const RECENT: Duration = Duration::from_secs(600);
 
 /// Age of a disk's oldest command at which the disk counts as stuck.
@@ -32,7 +32,7 @@ const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --
 const DHCHAP_KEY: &str = "dhchap_key";
 const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
 
-/// Maximum problems of one kind about hosts, because strangers can cause them.
+/// Maximum problems of one kind about hosts, which strangers can cause.
 const HOSTS_MAX: usize = 32;
 
 pub(super) struct Observations<'a> {
@@ -87,7 +87,7 @@ fn connected(snapshot: &Snapshot) -> HashSet<(Nqn, String)> {
     hosts.collect()
 }
 
-/// Returns the refused hosts that still may not connect, the latest first.
+/// Returns the refused hosts that may still not connect, latest first.
 pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     if snapshot.refused.is_empty() {
         return Vec::new();
@@ -485,8 +485,8 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
     all
 }
 
-/// Quotes a name for a shell, because strangers choose names and administrators paste commands.
-/// Returns "NQN" for a name with characters that terminals may misinterpret.
+/// Quotes a name for a shell, because strangers choose names and administrators paste commands. A
+/// name that terminals may misinterpret becomes "NQN".
 pub(super) fn word(name: &str) -> String {
     if shown(name) == name {
         shell_word(name, "NQN")

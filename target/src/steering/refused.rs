@@ -6,7 +6,7 @@ use super::file::WriteError;
 use crate::server::ReloadError;
 
 pub(super) enum Refused {
-    /// One change of the batch may be the cause, so the others may succeed separately.
+    /// One change of the batch may be the cause, so the others may succeed.
     ByOne(Error),
     /// No change is possible because of the file or the target.
     All(Error),

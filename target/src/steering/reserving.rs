@@ -37,8 +37,8 @@ pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     all
 }
 
-/// Returns a sentence about the registrants that a removal of the namespace would drop. Persistent
-/// registrations stay.
+/// Returns a sentence about the registrants that a removal of the namespace drops; persistent ones
+/// stay.
 pub(super) fn dropped_reservation(snapshot: &Snapshot, nqn: &str, nsid: u32) -> Option<String> {
     let mut all = reservations(snapshot).into_iter();
     let it = all.find(|one| one.nqn == nqn && one.nsid == nsid && !one.persistent)?;
@@ -107,7 +107,7 @@ impl Methods {
         }
     }
 
-    /// Clears the reservations of a namespace. Returns false if there are no registrants.
+    /// Clears a namespace's reservations. Returns false if there are no registrants.
     pub(super) async fn clear_reservation(
         &self,
         params: Map<String, Value>,

@@ -48,8 +48,8 @@ impl Source {
         Ok((text, config))
     }
 
-    /// True if a configuration may be derived from the previous one. Namespaces of command-line
-    /// options prevent this, because their NSIDs depend on the NSIDs in the file.
+    /// True if a configuration may be derived from the previous one. The NSIDs of command-line
+    /// namespaces prevent this, because they depend on the NSIDs in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }
@@ -67,8 +67,7 @@ impl Source {
         self.check(text).map(|config| self.completed(config))
     }
 
-    /// Parses a text that is not in the file yet, like [`Config::parse_draft`], and scans
-    /// directories.
+    /// Parses a text that is not in the file yet, and scans directories.
     pub(super) fn parse_draft(&self, text: &str) -> Result<Config, ConfigError> {
         Config::parse_draft(text, &self.flags).map(|config| self.completed(config))
     }

@@ -7,17 +7,17 @@ use super::published::Published;
 use super::source::Source;
 use crate::files;
 
-/// Maximum reads of the file, which may briefly differ from the configuration in force, because a
-/// change is renamed into place before it is published.
+/// Maximum reads of the file, which may briefly differ from the configuration in force: a change is
+/// renamed before it is published.
 const LOOKS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum wait for the file. A hung file system must not delay a status.
+/// Maximum wait for the file, because a hung file system must not delay a status.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 pub(super) async fn difference(source: &Arc<Source>, published: &Published) -> Option<String> {
     let path = source.path()?;
-    // The call has a path of its own, because a late call makes other calls for its path fail.
+    // A separate path, because a late call makes other calls for its path fail.
     let call = path.with_extension("status");
     let mut differs = None;
     for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! `cairn-target top`: live statistics of a target, computed from two readings of its metrics
+//! `cairn-target top`: live statistics of a target, from two readings of its metrics
 //! (docs/metrics.md).
 
 mod fit;

@@ -298,8 +298,7 @@ impl Notes {
         self.limits(&what, "limits", &subsystem.limits);
         self.limits(&what, "limits_per_host", &subsystem.limits_per_host);
         for (host, limits) in &subsystem.limits_of_hosts {
-            // An entry without limits exempts its host from `limits_per_host`, so it needs a note
-            // too.
+            // An entry without limits still exempts its host from `limits_per_host`.
             self.add(format!("{what}: limited_host {host} has no counterpart"));
             self.limits(&format!("{what}, limited_host {host}"), "limits", limits);
         }

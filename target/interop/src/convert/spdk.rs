@@ -267,8 +267,7 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // The target refuses a configuration with an empty list, so no host gets access
-                // without authentication.
+                // The target refuses an empty list, so no host gets access without authentication.
                 Some(Vec::new())
             })
         });
@@ -411,8 +410,7 @@ impl Import {
         }
     }
 
-    /// Adds a host. A host with an unreadable key is left out, because it could otherwise connect
-    /// without authentication.
+    /// Adds a host, but not one with an unreadable key, which could connect without authentication.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::{Answer, Params, invalid};
 
 enum Accepted {
-    /// Any value of this type is accepted and ignored.
+    /// Any value of the type is accepted and ignored.
     Number,
     Flag,
     Text,
-    /// Only 0, false, "" or zeros are accepted; the text explains why other values are refused.
+    /// Only 0, false, "" or zeros are accepted; the text says why others are refused.
     Off(&'static str),
 }
 

@@ -132,8 +132,7 @@ fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> 
         .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
 }
 
-/// Refuses a malformed NQN, as SPDK does. In the configuration file, such an NQN only causes a
-/// warning.
+/// Refuses a malformed NQN, as SPDK does. In the configuration file, it only causes a warning.
 fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
     let refused = |why: String| {
         let name = name.escape_debug();

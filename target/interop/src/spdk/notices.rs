@@ -72,8 +72,8 @@ impl Notices {
         }
     }
 
-    /// Records added disks. Returns false if an added disk has the name of a disk of another size;
-    /// the caller must then call [`Notices::note`].
+    /// Records added disks. Returns false if one has the name of a disk of another size; the caller
+    /// must then call [`Notices::note`].
     pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {

@@ -1,5 +1,5 @@
-//! Checks of the disks and the memory of namespaces. All disks stay open until the end of the
-//! checks, so that a disk configured twice is found.
+//! Checks of the disks and the memory of namespaces. All disks stay open until the end, so that a
+//! disk configured twice is found.
 
 use std::collections::HashSet;
 use std::io;
@@ -95,14 +95,13 @@ fn probe_in_time(
     })
 }
 
-/// Returns a problem for each namespace that cannot be exported, and a note for each disk that is
-/// only partly exported.
+/// Returns problems of namespaces that cannot be exported, and notes about partly exported disks.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
-    // All disks share one time limit, because a running target may have all of them in use.
+    // All disks share one time limit, because a running target may use all of them.
     let until = Instant::now() + IN_USE_PATIENCE;
     let rules = DiskRules::of(config);
     for subsystem in &config.subsystems {
@@ -171,8 +170,8 @@ impl Opened<'_> {
         texts.map(finding).collect()
     }
 
-    /// Returns the identity of the disk. A UUID derived from the disk's device and inode replaces
-    /// an unconfigured UUID, because the disk's own UUID may not be stored yet.
+    /// Returns the identity of the disk. Its device and inode replace an unconfigured UUID, because
+    /// the disk's own UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -1,6 +1,5 @@
-//! Checks of the preconditions of `serve`, with the code of `serve` but without side effects: disks
-//! and Ceph images are opened for reading, and NVMe character devices receive only Identify
-//! commands.
+//! Checks of the preconditions of `serve`, with its code but without side effects: disks and Ceph
+//! images are opened for reading, and NVMe character devices receive only Identify commands.
 
 mod disks;
 mod images;
@@ -51,8 +50,8 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Returns the findings for a configuration. A warning means that `serve` would start without an
-/// object; a note means that an object is in use, possibly by a running target.
+/// Returns the findings. A warning means that `serve` would start without an object, a note that an
+/// object is in use, possibly by a running target.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -229,7 +228,6 @@ fn has_devices() -> bool {
 }
 
 /// Returns an error if the limit on locked memory is too low for the listeners at RDMA devices.
-/// Others lock no memory.
 fn memory(config: &Config, limit: u64, has_devices: bool) -> Option<String> {
     let locks = |listener: &Listener| match listener.provider {
         Provider::Soft => false,

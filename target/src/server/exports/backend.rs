@@ -23,11 +23,11 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 
 /// Checks a disk or directory against `[control] exports`.
 ///
-/// Requests at the control socket can name only paths in this list. Each opening also checks the
-/// resolved object, because links can change. The configuration file may export any path.
+/// Requests at the control socket can name only paths in this list. Because links can change, each
+/// opening also checks the resolved object. The configuration file may export any path.
 ///
 /// # Errors
-/// The list permits the path, but not the object to which it leads.
+/// The list permits the path, but not the object behind it.
 fn admit(control: &ControlSettings, found: FoundPath) -> Result<AdmittedPath, OpenError> {
     found.admit(|found| match &control.exports {
         Some(exports) if exports.name_path(found.path()) => {
@@ -86,8 +86,8 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens a namespace's disk like a running target, but writes nothing, and opens no Ceph image.
-/// Retries until `until` while the disk is in use.
+/// Opens a namespace's disk like a running target, but writes nothing and opens no Ceph image.
+/// Retries a disk in use until `until`.
 pub(crate) fn try_backend(
     rules: &DiskRules,
     config: &cairn_config::Namespace,

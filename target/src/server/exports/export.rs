@@ -37,7 +37,7 @@ impl Export {
 }
 
 impl Export {
-    /// Adds namespaces. I/O to them works before hosts are notified.
+    /// Adds namespaces. Their I/O works before hosts are notified.
     pub(crate) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
         self.add_after(added, |_| None);
     }
@@ -82,8 +82,7 @@ impl Export {
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // Hosts treat a namespace with a configured UUID as a disk of its own, so it must not show
-        // the drive's NGUID and EUI64.
+        // A configured UUID makes a namespace a separate disk, without the drive's NGUID and EUI64.
         let names = if namespace.is_named {
             Names::default()
         } else {
@@ -179,8 +178,8 @@ impl Export {
         );
     }
 
-    /// Changes the hosts of a namespace. Hosts are notified before they lose access and after they
-    /// gain it.
+    /// Changes a namespace's hosts. They are notified before they lose access and after they gain
+    /// it.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
@@ -228,8 +227,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, some of
-    /// which replace namespaces in `former`, and changes all others.
+    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, some in
+    /// place of namespaces in `former`, and changes all others.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,
@@ -316,8 +315,8 @@ impl Export {
         self.subsystem.show_losses();
     }
 
-    /// Adopts the size that a reload found, unless the disk lost data. An administrator accepts a
-    /// loss by adding the namespace again.
+    /// Adopts the size that a reload found, unless the disk lost data. Only adding the namespace
+    /// again accepts a loss.
     pub(crate) fn adopt_size(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;

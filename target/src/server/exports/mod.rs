@@ -101,7 +101,7 @@ impl Exports {
         all.find(|subsystem| subsystem.id == id)
     }
 
-    /// Exports a subsystem with its opened disks, except those for which `is_missing` returns true.
+    /// Exports a subsystem with its opened disks, except where `is_missing` returns true.
     ///
     /// # Errors
     /// A disk cannot be opened, or two disks share an identity. If `is_patient`, the second of two
@@ -191,8 +191,7 @@ impl Exports {
         let id = self.next_id;
         self.next_id += 1;
         let subsystem = Arc::new(self.parts.nvm(id, config));
-        // Limits and listeners are set before the registration, after which hosts find the
-        // subsystem.
+        // Limits and listeners are set before the registration makes the subsystem visible.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_ana(&config.ana);
@@ -205,8 +204,7 @@ impl Exports {
     }
 
     /// Returns a job, for any thread, that opens a namespace if `rules` permit its disk. The disk
-    /// may take over the lock of one of `formers`. If `is_known`, the disk must have its stored
-    /// size.
+    /// may take over the lock of one of `formers` and, if `is_known`, must have its stored size.
     pub(crate) fn opener(
         &self,
         rules: &DiskRules,
@@ -264,8 +262,7 @@ impl Exports {
         Ok(namespace)
     }
 
-    /// Registers the memory of all namespaces with a new device. Reactors must not call this slow
-    /// function.
+    /// Registers the memory of all namespaces with a new device. Too slow for reactors.
     pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
         if self.devices.iter().any(|known| known.id() == device.id()) {
             return;
@@ -315,8 +312,8 @@ impl Exports {
         formers
     }
 
-    /// Removes from `new` each pool file whose identity another disk already has, and returns these
-    /// files. Fails if two disks share an identity and neither is a new pool file.
+    /// Removes from `new`, and returns, each pool file whose identity another disk has. Fails if
+    /// two disks share an identity and neither is a new pool file.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

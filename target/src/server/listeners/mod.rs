@@ -1,7 +1,7 @@
 //! Listeners of the target: opened, changed, drained and removed.
 //!
-//! Draining moves a listener's hosts to other paths and disconnects them. No host can connect there
-//! until the drain is undone or the target restarts.
+//! Draining moves a listener's hosts to other paths and disconnects them. Hosts can connect there
+//! again once the drain is undone or the target restarts.
 
 mod ana;
 mod open;
@@ -168,7 +168,7 @@ impl Listeners {
     }
 
     /// Applies the new configuration of listeners that stay open. ANA states apply to existing
-    /// connections; most other settings apply only to later connections.
+    /// connections, most other settings only to later ones.
     pub(crate) fn change_ana(&mut self, old: &Config, new: &Config, exports: &Exports) {
         let mut changed = Vec::new();
         for listener in &mut self.open {
@@ -272,7 +272,7 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends drains: hosts can connect again, and connected hosts stay.
+    /// Ends drains: hosts can connect, and connected hosts stay.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use cairn_data_path::ana::{AnaShared, ListenerShared};
 
-/// Number of a listener, never reused.
+/// Never reused.
 pub(crate) type ListenerId = u64;
 
 pub(crate) type FromListener = (ListenerId, ListenerEvent);
@@ -54,7 +54,7 @@ impl OpenListener {
         for provider in candidates(config, providers)? {
             let events = events.clone();
             let sink = Box::new(move |event| {
-                // Without a receiver, the event is dropped, which refuses its request.
+                // Without a receiver, the event is dropped, and so its request refused.
                 let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {
@@ -111,8 +111,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// Returns true if the open listener can adopt `config`: the settings compared here are equal,
-    /// and all others can change.
+    /// Returns true if the open listener can adopt `config`: these settings are equal, and all
+    /// others can change.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()

@@ -1,8 +1,8 @@
 //! Retirement of removed or drained listeners.
 //!
 //! All ANA groups of the listener become inaccessible. Hosts are notified by an event or a
-//! response, and move to other paths. Commands in flight complete. An association ends once its I/O
-//! queues are idle for [`SILENCE`], or at the deadline.
+//! response, and move to other paths. Commands in flight complete. An association ends when its I/O
+//! queues have been idle for [`SILENCE`], or at the deadline.
 
 use cairn_base::Trid;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // A drained listener already has a retirement, which the new one replaces.
+        // The new retirement replaces that of a drained listener.
         self.forget(listener.id);
         // A concurrent Connect either reads this flag or is covered by the calls below.
         listener.removed.store(true, Ordering::Relaxed);

@@ -132,8 +132,8 @@ fn prepare(
     })
 }
 
-/// Refuses new settings for a disk that lost data or was replaced at its path, and refuses a
-/// smaller disk with the same UUID, because the new namespace would hide the loss.
+/// Refuses new settings for a disk that lost data or was replaced at its path, and a smaller disk
+/// with the same UUID: the new namespace would hide the loss.
 fn check_loss((nqn, nsid): &Place, former: &Namespace, disk: &Namespace) -> Result<(), StartError> {
     let (before, now) = (former.bytes(), disk.bytes());
     let block_bytes = u64::from(disk.backend.geometry().block_bytes);
