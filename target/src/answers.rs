@@ -32,7 +32,7 @@ pub(crate) struct Status {
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
     pub(crate) subsystems: usize,
-    /// Configured namespaces, including missing ones.
+    /// Configured namespaces, with and without a disk.
     pub(crate) namespaces: usize,
     /// Namespaces whose disk lost data.
     pub(crate) failed_namespaces: usize,

@@ -42,7 +42,7 @@ impl LogFilter {
     }
 }
 
-/// Crates that write log lines.
+/// Crates with log lines.
 const CRATES: [&str; 8] = [
     "cairn_base",
     "cairn_data_path",

@@ -22,14 +22,14 @@ pub type Declared = &'static [(&'static str, Effect)];
 /// Kind of a configuration change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The change only adds objects. The target may apply it together with other changes.
+    /// Only adds objects; may be applied together with other changes.
     Grows,
-    /// The change only removes objects. The target may apply it together with other changes, and
-    /// refuses it if a host would gain access.
+    /// Only removes objects; may be applied together with other changes. Refused if a host would
+    /// gain access.
     Shrinks,
-    /// The change is applied separately, and refused if a host would gain access.
+    /// Applied separately, and refused if a host would gain access.
     Narrows,
-    /// The change is applied separately.
+    /// Applied separately.
     Alone,
 }
 

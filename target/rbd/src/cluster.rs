@@ -14,7 +14,7 @@ const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Client options: name, value, and whether to fail if librados rejects the option.
 const OPTIONS: [(&str, &str, bool); 6] = [
-    // With a cache, writes would be acknowledged before the OSDs have the data.
+    // The cache would acknowledge writes before the OSDs have them.
     ("rbd_cache", "false", true),
     // With a timeout, the cluster could still execute an operation that was reported as failed.
     ("rados_osd_op_timeout", "0", true),

@@ -13,7 +13,7 @@ use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout};
 use crate::sys::{self, Functions};
 
-/// Image opened by one client. Each pending operation holds a reference.
+/// Image with its client. Each pending operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -66,8 +66,8 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks until the cluster replies. The keeper's thread calls `on_change`
-    /// after a change of the size or a permanent failure, and so does [`Self::open_again`].
+    /// Opens an image. Blocks until the cluster replies. `on_change` is called by the keeper's
+    /// thread after a change of the size or a permanent failure, and by [`Self::open_again`].
     ///
     /// # Errors
     /// Another client uses the image, or it cannot be opened; the error has the remedy.
@@ -88,7 +88,7 @@ impl Image {
     }
 
     /// Opens the image with a new client after the cluster blocklisted the old client, whose
-    /// operations end independently. Blocks until the cluster replies.
+    /// operations end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
     /// Those of [`Self::open`], or the name now belongs to another image. The image then keeps the
@@ -108,8 +108,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces that the image is no longer used. The image closes after its pending operations,
-    /// and a later open of the same image waits for the close.
+    /// Announces that the image is unused. It closes after its pending operations; a later open of
+    /// the same image waits for the close.
     pub fn let_go(&self) {
         self.current().note_close();
     }
@@ -137,7 +137,7 @@ impl Image {
         self.layout
     }
 
-    /// Returns the last known size in bytes without calling the library.
+    /// Returns the last known size in bytes, without a library call.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {

@@ -53,8 +53,8 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Starts the keeper of an image. To detect that the cluster has blocklisted the client, the keeper
-/// watches the header object `watched`, if given.
+/// Starts the keeper of an image. To detect blocklisting of the client, it watches the header
+/// object `watched`, if given.
 pub(crate) fn start(
     open: Open,
     name: String,

@@ -1,7 +1,7 @@
 //! Images of a Ceph cluster (RBD), over librbd and librados, loaded at run time.
 //!
-//! Threads share an [`Image`]. Each I/O thread has a [`Queue`], which accepts work for any image.
-//! librbd's threads put completions into a list, and wake a sleeping I/O thread by an eventfd.
+//! Threads share an [`Image`]. Each I/O thread has a [`Queue`] for work on any image. librbd's
+//! threads put completions into a list, and wake a sleeping I/O thread by an eventfd.
 //!
 //! Why `unsafe` here: librbd is C code, whose threads access an operation's memory until they call
 //! back. Until then, the operation keeps its memory ([`Memory`]) and its image alive.

@@ -13,9 +13,8 @@ use super::{PROGRAM, steer};
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Bash function that first asks the target for names. Bash splits words at colons, which names
-/// contain, so the function splits the line at spaces, and offers only the part of a name after its
-/// last colon.
+/// Bash function that first asks the target for names. Bash splits words at colons, so the function
+/// splits the line at spaces, and offers only the part of a name after its last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()

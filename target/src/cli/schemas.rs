@@ -14,7 +14,7 @@ use crate::top::Rates;
 
 type Describe = fn() -> Schema;
 
-/// Commands with a result of their own for `-o json`. Other commands print `true`.
+/// Commands that print a result with `-o json`; others print `true`.
 const COMMANDS: &[(&str, Describe)] = &[
     ("check", of::<Report<'static>>),
     ("config show", of::<ConfigText>),

@@ -1,5 +1,5 @@
 //! HTTP/1.1 server of the metrics port, on hyper. Clients may be hostile, so connections, request
-//! sizes and times are limited. A connection serves one request.
+//! sizes and times are limited, and each connection serves one request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

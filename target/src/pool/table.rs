@@ -227,7 +227,7 @@ fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u
     chosen.collect()
 }
 
-/// Returns the FNV-1a hash, which must never change: NSIDs depend on it.
+/// Returns the FNV-1a hash, which must never change, because NSIDs depend on it.
 fn hash(text: &str) -> u64 {
     let bytes = text.bytes();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

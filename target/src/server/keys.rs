@@ -23,7 +23,8 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Reads all keys. Fails if one is unusable, or if its file system does not answer in time.
+/// Reads the keys of hosts. Fails if a key is unusable, or if its file system does not answer in
+/// time.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {

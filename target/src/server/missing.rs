@@ -187,7 +187,7 @@ impl MissingParts {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
-                // Pools scan their files themselves. Folders in hung file systems cannot be
+                // A pool scans its files itself, and folders in hung file systems cannot be
                 // watched.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()

@@ -1,8 +1,8 @@
 //! Opens and measures disks on separate threads, one for each [`Call`].
 //!
-//! A disk may block a call indefinitely, but the control plane must serve hosts. It discards late
-//! results. Until a late call returns, its path gets no other call, which bounds the number of
-//! blocked threads.
+//! A disk may block a call indefinitely, but the control plane must serve hosts. Late results are
+//! therefore discarded. Until a late call returns, its path gets no other call, which bounds the
+//! number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

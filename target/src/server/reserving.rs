@@ -16,7 +16,6 @@ use crate::panics::Part;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, SubsystemShared};
 
-/// Reason why reservations cannot be cleared.
 #[derive(Debug)]
 pub(crate) enum NotCleared {
     NoNamespace,

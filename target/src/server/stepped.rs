@@ -1,4 +1,5 @@
-//! Target with the real reactors and control plane, but without threads, sleep and a clock.
+//! Target with the real reactors and control plane, but without threads or sleep. The caller
+//! provides the clock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

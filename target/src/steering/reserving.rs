@@ -37,8 +37,8 @@ pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     all
 }
 
-/// Returns a sentence about the registrants that a removal of the namespace drops; persistent ones
-/// stay.
+/// Returns a sentence about the registrants that a removal of the namespace drops, if they do not
+/// persist.
 pub(super) fn dropped_reservation(snapshot: &Snapshot, nqn: &str, nsid: u32) -> Option<String> {
     let mut all = reservations(snapshot).into_iter();
     let it = all.find(|one| one.nqn == nqn && one.nsid == nsid && !one.persistent)?;

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 pub(super) async fn difference(source: &Arc<Source>, published: &Published) -> Option<String> {
     let path = source.path()?;
-    // A separate path, because a late call makes other calls for its path fail.
+    // The call has a separate path, because a late call makes other calls for its path fail.
     let call = path.with_extension("status");
     let mut differs = None;
     for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! Bdevs that SPDK clients create. Names of bdevs with a namespace are in the configuration file.
+//! Bdevs created by SPDK clients. The configuration file has the names of bdevs with a namespace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::{Control, Snapshot};
 
 const DISKS_MAX: usize = 16384;
 
-/// SPDK product names. Clients filter bdevs by them.
+/// SPDK product names, by which clients filter bdevs.
 pub(super) const AIO: &str = "AIO disk";
 pub(super) const MALLOC: &str = "Malloc disk";
 pub(super) const NULL: &str = "Null disk";

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use cairn_data_path::ana::{AnaShared, ListenerShared};
 
-/// Never reused.
+/// Number of a listener, never reused.
 pub(crate) type ListenerId = u64;
 
 pub(crate) type FromListener = (ListenerId, ListenerEvent);
