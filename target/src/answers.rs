@@ -11,7 +11,6 @@ use serde::Serialize;
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
-    /// `degraded` if there is a problem of any kind but `refused`, else `ok`.
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
     /// Refused hosts that may still not connect, latest first; at most 256.
@@ -104,8 +103,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Kind of a refused host. Refusals do not degrade the health, because any stranger on the
-    /// network can cause them.
+    /// Refusals do not degrade the health, because any stranger on the network can cause them.
     pub(crate) const REFUSED: &str = "refused";
 }
 
@@ -125,7 +123,7 @@ pub(crate) struct RefusedHost {
     pub(crate) admit: Option<String>,
     /// Setting of the wrong or missing key: `dhchap_key` or `dhchap_ctrl_key`. Null if unknown.
     pub(crate) key: Option<&'static str>,
-    /// Whether the host must authenticate, and the target has no key for the host.
+    /// Whether the host must authenticate, and the target has no key for it.
     pub(crate) lacks_key: bool,
     #[serde(skip)]
     pub(crate) is_listed: bool,
@@ -195,7 +193,7 @@ pub(crate) struct Subsystem {
     pub(crate) model: String,
     /// Listeners through which hosts reach the subsystem; null for all listeners.
     pub(crate) listeners: Option<Vec<String>>,
-    /// ANA states by listener and group, if they differ from the listener's states.
+    /// ANA states by listener and group that differ from the listener's.
     pub(crate) ana: BTreeMap<String, BTreeMap<String, &'static str>>,
     pub(crate) allow_any_host: bool,
     pub(crate) require_key: bool,
@@ -263,8 +261,7 @@ pub(crate) struct Hosts {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Host {
     pub(crate) host: String,
-    /// Host group through which the subsystem permits the host; null if `allowed_hosts` names the
-    /// host.
+    /// Host group that permits the host; null if `allowed_hosts` names the host.
     pub(crate) group: Option<String>,
     pub(crate) authenticates: bool,
     /// Whether the host must authenticate, and the target has no key for the host.
@@ -275,7 +272,7 @@ pub(crate) struct Host {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostGroup {
     pub(crate) name: String,
-    /// Number of host lists (of subsystems and namespaces) that name the group.
+    /// Number of subsystems' and namespaces' host lists with the group.
     pub(crate) lists: usize,
     pub(crate) hosts: Vec<String>,
 }

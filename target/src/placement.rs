@@ -60,9 +60,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores in order of preference: first the cores of the `near` nodes, one of
-/// each node in turn. In a node, the highest core is first, because interrupts tend to use the
-/// lowest.
+/// Returns the allowed cores, the preferred first: the cores of the `near` nodes, one of each node
+/// in turn. In a node, the highest core is first, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

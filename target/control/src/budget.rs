@@ -13,7 +13,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Waits until `bytes` fit into the limit, or until the user has no reservation. The caller
-    /// must not hold a reservation, because two such callers would wait for each other.
+    /// must hold no reservation, because two such callers would wait for each other.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();

@@ -46,7 +46,7 @@ pub trait Snapshot {
 
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Returns the counts since the start; zeros for a namespace that is not in use.
+    /// Returns the counts since the start; zeros for an unused namespace.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;
@@ -95,7 +95,6 @@ pub struct Queue {
 
 #[derive(Debug)]
 pub struct Reactor {
-    /// Nanoseconds spent on commands since the start.
     pub busy_ns: u64,
     pub sleeps: bool,
     pub admin_queues: usize,

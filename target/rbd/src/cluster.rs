@@ -18,8 +18,8 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("rbd_cache", "false", true),
     // With a timeout, the cluster could still execute an operation that was reported as failed.
     ("rados_osd_op_timeout", "0", true),
-    // Without this copy of the data, librbd may never call back after a failed write, for example
-    // of a blocklisted client (seen with 16.2.15).
+    // Unless librbd copies the data, it may never call back after a failed write, such as that of a
+    // blocklisted client (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),

@@ -13,7 +13,7 @@ use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout};
 use crate::sys::{self, Functions};
 
-/// Image with its client. Each pending operation holds a reference.
+/// Open image and its client. Each pending operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,

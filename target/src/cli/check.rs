@@ -24,7 +24,6 @@ pub(super) struct Check {
     output: OutputArgs,
 }
 
-/// Result of `check`.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Report<'a> {
     /// `ok`; `degraded` if a finding is a warning; `refused` if one is an error.

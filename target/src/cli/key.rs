@@ -136,7 +136,6 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Result of `key check`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CheckedKey {
     /// Length of the secret in bytes.

@@ -60,8 +60,7 @@ struct ProcessTimes {
     start_ns: u64,
 }
 
-/// Parses fields 14, 15 and 22 of /proc/PID/stat. Splits after field 2, the name, which may contain
-/// spaces.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat. Field 2, the name, may contain spaces.
 fn times(stat: &str) -> Option<ProcessTimes> {
     /// Nanoseconds per clock tick (USER_HZ is 100 Hz on Linux for x86-64).
     const TICK_NS: u64 = 10_000_000;

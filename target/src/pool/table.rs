@@ -1,7 +1,7 @@
 //! NSIDs of a directory's files, stored in the directory.
 //!
-//! Inode and creation time identify a file: it keeps its NSID if renamed, and a replacement gets a
-//! new NSID. NSIDs of removed files are reused last, in the order of removal.
+//! Inode and creation time identify a file: a renamed file keeps its NSID, a replacement gets a new
+//! NSID. NSIDs of removed files are reused last, in the order of removal.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 

@@ -242,8 +242,8 @@ fn priorities_at(
     }
 }
 
-/// Returns the NQN of the host that requests an I/O queue, if a marking rule needs it. The
-/// request's CNTLID identifies the host, unless several hosts at this address match.
+/// Returns the NQN of the host that requests an I/O queue, if a marking rule needs it. The CNTLID
+/// identifies the host, unless several hosts at this address match.
 fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
     if cm.qid.get() == 0 || !policy.rules.name_hosts() {
         return None;

@@ -305,8 +305,8 @@ fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// Returns true if a report concerns an awaited name or a watch not yet in `watches`, or if reports
-/// are lost or unread.
+/// True if a report concerns an awaited name or a watch not yet in `watches`, or if reports are
+/// lost or unread.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

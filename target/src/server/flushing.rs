@@ -2,7 +2,7 @@
 //!
 //! A hung disk blocks its flush and a thread, and hosts can repeat requests. A subsystem therefore
 //! runs one flush at a time, and later requests share the next flush. After a reload, flushes of
-//! new namespaces do not wait for those of former namespaces.
+//! new namespaces do not wait for former namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -129,7 +129,8 @@ impl Flushes {
     }
 
     /// Flushes all namespaces after the host's earlier writes, and completes the host's command to
-    /// disable the write cache. It fails if a disk is late, although later writes are durable.
+    /// disable the write cache. The command fails if a disk is late, although later writes are
+    /// durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {

@@ -1,6 +1,6 @@
 //! Configured objects that are unavailable: disks, addresses, the metrics port.
 //!
-//! The target serves the others, and retries the missing ones at intervals and after kernel reports
+//! The target serves all other objects, and retries at intervals and after kernel reports
 //! ([`arrivals`](super::arrivals)). Hosts cannot see a namespace without its disk. When the disk
 //! appears, the namespace is added as by a reload, so a visible namespace always has its disk's
 //! identity.

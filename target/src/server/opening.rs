@@ -373,8 +373,8 @@ impl Running {
         }
     }
 
-    /// Returns true if `task` must wait for this call: both have one path, or the call is late and
-    /// both have one folder.
+    /// True if `task` must wait for this call: both have one path, or the call is late and both
+    /// have one folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

@@ -21,8 +21,8 @@ type Params = Map<String, Value>;
 
 impl Methods {
     /// Adds an object by `add`. If the file has the object with other settings, calls `add` again
-    /// with the settings in force. `of` takes them from a snapshot, which is too costly for every
-    /// addition.
+    /// with the settings in force, which `of` reads from a snapshot. A snapshot is too costly for
+    /// every addition.
     async fn add<T: Send + Sync + 'static>(
         &self,
         of: impl Fn(&Snapshot) -> T,

@@ -50,7 +50,7 @@ fn kept(export: &Export<'_>) -> Option<String> {
     ))
 }
 
-/// Sizes of namespaces in bytes, by subsystem and NSID.
+/// Bytes of namespaces by subsystem and NSID.
 type Lengths = BTreeMap<(Nqn, u32), u64>;
 
 fn lengths(snapshot: &Snapshot) -> Lengths {

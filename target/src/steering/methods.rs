@@ -1,4 +1,4 @@
-//! Control methods with names of Cairn.
+//! Control methods `cairn_*`.
 
 use std::sync::Arc;
 

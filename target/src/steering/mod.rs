@@ -1,4 +1,4 @@
-//! Control socket (docs/control.md): queries and changes of a running target in JSON-RPC
+//! Control socket (docs/control.md): JSON-RPC queries and changes of a running target
 //! ([`cairn_control`]).
 //!
 //! A change edits the configuration text, which is applied like a reload and written to disk before

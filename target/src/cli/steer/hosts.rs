@@ -118,8 +118,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes the path of a key file absolute. Names of keys stay unchanged, as do secrets, which the
-/// target refuses.
+/// Makes the path of a key file absolute. Names of keys, and secrets, which the target refuses,
+/// stay unchanged.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

@@ -23,11 +23,11 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 
 /// Checks a disk or directory against `[control] exports`.
 ///
-/// Requests at the control socket can name only paths in this list. Because links can change, each
-/// opening also checks the resolved object. The configuration file may export any path.
+/// Requests at the control socket can name only listed paths. Each opening also checks the resolved
+/// object, because links can change. The configuration file may export any path.
 ///
 /// # Errors
-/// The list permits the path, but not the object behind it.
+/// The path is listed, but leads to an unlisted object.
 fn admit(control: &ControlSettings, found: FoundPath) -> Result<AdmittedPath, OpenError> {
     found.admit(|found| match &control.exports {
         Some(exports) if exports.name_path(found.path()) => {

@@ -1,8 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old disk is in use. If both are one file, the new disk takes over
-//! the lock. Then the namespaces are exchanged. Connected hosts access the new disk only after they
-//! have noticed the removal, because their earlier writes are for the old disk.
+//! The new disk opens while the old disk is in use, and takes over the lock if both are one file.
+//! Then the namespaces are exchanged. Connected hosts access the new disk only after they have
+//! noticed the removal, because their earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

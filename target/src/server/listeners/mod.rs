@@ -1,7 +1,7 @@
 //! Listeners of the target: opened, changed, drained and removed.
 //!
-//! Draining moves a listener's hosts to other paths and disconnects them. Hosts can connect there
-//! again once the drain is undone or the target restarts.
+//! Draining moves a listener's hosts to other paths and disconnects them. No host can connect until
+//! the drain is undone or the target restarts.
 
 mod ana;
 mod open;

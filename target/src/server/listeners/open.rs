@@ -111,8 +111,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// Returns true if the open listener can adopt `config`: these settings are equal, and all
-    /// others can change.
+    /// True if the open listener can adopt `config`: these settings are equal, and all others can
+    /// change.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()

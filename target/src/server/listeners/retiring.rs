@@ -1,8 +1,8 @@
 //! Retirement of removed or drained listeners.
 //!
 //! All ANA groups of the listener become inaccessible. Hosts are notified by an event or a
-//! response, and move to other paths. Commands in flight complete. An association ends when its I/O
-//! queues have been idle for [`SILENCE`], or at the deadline.
+//! response, and move to other paths. Commands in flight complete. An association ends after
+//! [`SILENCE`] without I/O, or at the deadline.
 
 use cairn_base::Trid;
 use std::sync::Arc;
