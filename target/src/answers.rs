@@ -225,7 +225,6 @@ pub(crate) struct Namespace {
     pub(crate) host_groups: Vec<String>,
     /// Whether the disk lost data.
     pub(crate) failed: bool,
-    /// Whether the file was deleted.
     pub(crate) deleted: bool,
 }
 
@@ -264,7 +263,7 @@ pub(crate) struct Host {
     /// Host group that permits the host; null if `allowed_hosts` names the host.
     pub(crate) group: Option<String>,
     pub(crate) authenticates: bool,
-    /// Whether the host must authenticate, and the target has no key for the host.
+    /// Whether the host must authenticate, and the target has no key for it.
     pub(crate) lacks_key: bool,
     pub(crate) controllers: usize,
 }
@@ -349,7 +348,6 @@ pub(crate) struct Limit {
     pub(crate) nsid: Option<u32>,
     pub(crate) each_host: bool,
     pub(crate) host: Option<String>,
-    /// I/O commands per second.
     pub(crate) iops: Option<u64>,
     /// Bytes per second.
     pub(crate) read: Option<u64>,

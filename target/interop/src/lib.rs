@@ -1,5 +1,5 @@
 //! Compatibility with other targets: SPDK's JSON-RPC methods, and conversion of configurations of
-//! SPDK and of the kernel target (nvmet). The methods reach the running target only through
+//! SPDK and the kernel target (nvmet). The methods reach the running target only through
 //! [`Control`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

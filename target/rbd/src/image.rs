@@ -13,7 +13,7 @@ use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout};
 use crate::sys::{self, Functions};
 
-/// Open image and its client. Each pending operation holds a reference.
+/// Open image and client. Each pending operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -70,7 +70,7 @@ impl Image {
     /// thread after a change of the size or a permanent failure, and by [`Self::open_again`].
     ///
     /// # Errors
-    /// Another client uses the image, or it cannot be opened; the error has the remedy.
+    /// The image cannot be opened, or another client uses it.
     pub fn open(
         spec: &ImageSpec,
         access: Access,

@@ -170,8 +170,8 @@ impl Serve {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
-    /// Refuses a file whose size is not a multiple of 512, such as `/etc/hostname`, because hosts
-    /// would overwrite the file. Only a configuration file can export such a file.
+    /// Refuses files such as `/etc/hostname`, whose size is not a multiple of 512, because hosts
+    /// would overwrite them. Only a configuration file can export them.
     fn check_exports(&self) -> Result<(), String> {
         const SECTOR_BYTES: u64 = 512;
         #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]

@@ -110,7 +110,7 @@ impl Observed {
         self.report_with(recorder, &Live::machine());
     }
 
-    /// Returns the page with fine buckets, for `cairn-target top`. The call may block.
+    /// Returns the page with fine buckets, for `cairn-target top`. May block.
     pub(crate) fn fine_page(&self) -> String {
         let page = page::Page::new(page::Buckets::Fine);
         self.report(&page);

@@ -220,7 +220,7 @@ impl StartError {
     }
 }
 
-/// Reason why a configuration was refused, or applied only in part.
+/// Reason why a configuration was refused, or applied partly.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// A configured part is unavailable.

@@ -131,7 +131,7 @@ impl Openings {
     }
 
     /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other
-    /// disks. The failure of a disk ends all openings, unless `may_fail` is true for that disk.
+    /// disks. A failure ends all openings, unless `may_fail` is true for the disk.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// files.
 const PAUSES_PER_ROUND: u32 = 100;
 
-/// Time limit of a check, after which another thread checks the other file systems.
+/// Time after which a check counts as hung.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Number of hung file systems at which all checks stop.

@@ -41,8 +41,7 @@ pub(super) enum Job {
     Reload {
         answer: oneshot::Sender<Reloaded>,
     },
-    /// Scans the pool directories after a change in them. The answer is true if another scan is
-    /// due.
+    /// Scans the pool directories. The answer is true if another scan is due.
     Rescan {
         answer: oneshot::Sender<bool>,
     },

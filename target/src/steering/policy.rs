@@ -1,4 +1,4 @@
-//! Rules for all changes through the socket. They compare configurations, so that no method can
+//! Rules for all changes through the control socket. They compare configurations, so no method can
 //! bypass them.
 
 use std::collections::HashSet;

@@ -128,8 +128,8 @@ impl Notes {
         }
     }
 
-    /// Adds a note for each setting of the process that is not the default, except for keys of
-    /// `[target]` in `carried`. Returns the default configuration.
+    /// Adds a note for each changed default of a process setting, except keys of `[target]` in
+    /// `carried`. Returns the default configuration.
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {

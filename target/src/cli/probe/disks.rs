@@ -71,7 +71,7 @@ impl Probed {
 }
 
 /// Opens the disk of a namespace. While the disk is in use, retries until `until`. `late` counts
-/// disks that do not answer before the deadline of file accesses.
+/// disks that miss the deadline of file accesses.
 fn probe_in_time(
     rules: &DiskRules,
     namespace: &Namespace,
