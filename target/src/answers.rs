@@ -31,7 +31,7 @@ pub(crate) struct Status {
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
     pub(crate) subsystems: usize,
-    /// Configured namespaces, with and without a disk.
+    /// Configured namespaces, even if missing.
     pub(crate) namespaces: usize,
     /// Namespaces whose disk lost data.
     pub(crate) failed_namespaces: usize,
@@ -44,7 +44,6 @@ pub(crate) struct Status {
     pub(crate) reservations: Vec<Reservation>,
 }
 
-/// Reservation and registrations of a namespace.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Reservation {
     pub(crate) nqn: String,
@@ -271,7 +270,7 @@ pub(crate) struct Host {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostGroup {
     pub(crate) name: String,
-    /// Number of subsystems' and namespaces' host lists with the group.
+    /// Number of host lists of subsystems and namespaces that name the group.
     pub(crate) lists: usize,
     pub(crate) hosts: Vec<String>,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Missing {
     pub(crate) since: Instant,
 }
 
-/// Reason why a listener fails. Another program uses the port of `UdpPort` and `DevicePort`.
+/// Reason why a listener fails. With `UdpPort` and `DevicePort`, another program uses the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     NoAddress,

@@ -149,8 +149,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// Returns whether `JOURNAL_STREAM` names the device and inode of stderr (systemd.exec(5)). A child
-/// with redirected stderr inherits the variable, too.
+/// Returns whether `JOURNAL_STREAM` names the device and inode of stderr (systemd.exec(5)). The
+/// variable alone proves nothing, because a child with redirected stderr inherits it.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -203,7 +203,7 @@ impl Write for PrefixedStderr {
     }
 }
 
-/// Prefixes each line with the priority, because the journal stores lines separately.
+/// Prefixes each line with the priority, because the journal stores each line as a message.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -16,8 +16,8 @@ pub trait Control: Sync {
 
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
-    /// Applies `change` to a copy of the configuration, possibly several times, each to a new copy.
-    /// On success, the result is in force and in the file.
+    /// Applies `change` to a copy of the configuration, possibly several times, each time to a new
+    /// copy. On success, the result is in force and in the configuration file.
     fn change(
         &self,
         kind: Kind,

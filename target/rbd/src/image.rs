@@ -91,7 +91,7 @@ impl Image {
     /// operations end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// Those of [`Self::open`], or the name now belongs to another image. The image then keeps the
+    /// As for [`Self::open`], or the name now belongs to another image. The image then keeps the
     /// old client.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;

@@ -6,8 +6,8 @@ use cairn_rdma::PKey;
 
 use super::units::count;
 
-/// Returns the commands that discover this target and connect to each subsystem: of nvme-cli in the
-/// default partition, of cairn-initiator in other partitions.
+/// Returns the commands that discover this target and connect to each subsystem. They use nvme-cli
+/// in the default partition, and cairn-initiator in other partitions.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
@@ -59,8 +59,8 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// Returns the address to which hosts can connect: for a wildcard, the source address of the
-/// default route.
+/// Returns the address to which hosts can connect. For a wildcard, this is the source address of
+/// the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;

@@ -22,7 +22,7 @@ use crate::steering::{self, Reloaded, Steering};
 
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Exit code for a refused configuration, after which a restart is useless.
+/// Exit code for a refused configuration, so that the service manager does not restart the target.
 const REFUSED: u8 = 2;
 
 struct Failure {
@@ -233,7 +233,7 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
-            // Cause: a start, reload or end of the target.
+            // Cause: a start, reload or stop.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
     }
@@ -241,14 +241,14 @@ fn report_counters(soft: &Soft) {
 
 fn warn_of(config: &Config) {
     for warning in config.warnings() {
-        // Cause: a start, reload or end of the target.
+        // Cause: a start, reload or stop.
         tracing::warn!("{warning}");
     }
 }
 
 fn report(reloaded: Reloaded) {
     if let Err(error) = reloaded {
-        // Cause: a start, reload or end of the target.
+        // Cause: a start, reload or stop.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
@@ -284,7 +284,7 @@ pub(super) fn raise_file_limit() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        // Cause: a start, reload or end of the target.
+        // Cause: a start, reload or stop.
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

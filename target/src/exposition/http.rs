@@ -28,7 +28,7 @@ use crate::panics::{Part, confine_future};
 
 /// Maximum connections. A further connection closes the oldest one.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum bytes of a request with headers; the smallest that hyper accepts.
+/// Maximum bytes of a request with headers; the smallest limit that hyper accepts.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

@@ -105,8 +105,8 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Returns the waiters for the next flush of these namespaces. Starts that flush unless one is
-    /// in progress.
+    /// Returns the waiters for the next flush of these namespaces. Starts that flush unless another
+    /// flush is in progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,

@@ -91,8 +91,8 @@ impl Target {
     /// address.
     ///
     /// # Errors
-    /// Names the unavailable object and the remedy. Everything is stopped, except threads that a
-    /// hung disk blocks.
+    /// The error names the unavailable object and the remedy. Everything is stopped, except threads
+    /// that a hung disk blocks.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }

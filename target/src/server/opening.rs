@@ -26,7 +26,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum calls in progress, without late calls.
+/// Maximum calls in progress, not counting late calls.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -100,7 +100,7 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that failed to open and may be missing.
+    /// Disks that failed to open and without which the target may run.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
@@ -373,8 +373,8 @@ impl Running {
         }
     }
 
-    /// True if `task` must wait for this call: both have one path, or the call is late and both
-    /// have one folder.
+    /// True if `task` must wait for this call: both have the same path, or the call is late and
+    /// both have the same folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

@@ -19,6 +19,7 @@ use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, Subsyste
 #[derive(Debug)]
 pub(crate) enum NotCleared {
     NoNamespace,
+    /// The namespace is shared.
     NotReservable,
     NoRegistrants,
 }
@@ -68,8 +69,8 @@ impl Flushes {
         }
     }
 
-    /// Stores a change that must survive a power loss. Only then does the change come into force,
-    /// because a crash must not undo it.
+    /// Stores the change if it must survive a power loss. Only then does the change come into
+    /// force, because a crash must not undo it.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);

@@ -73,8 +73,8 @@ impl Service {
         let mut has_changed = false;
         for thing in missing {
             let is_there = match thing {
-                // Retried elsewhere: disks open separately, scans find directories, and the audit
-                // log reports its recovery.
+                // Other code retries these: disks open separately, scans find directories, and the
+                // audit log reports its recovery.
                 Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
                 Thing::Metrics(address) => {
                     self.metrics.serve(Some(address), &mut self.missing);

@@ -67,8 +67,8 @@ impl<O> Waits<O> {
         id
     }
 
-    /// Calls `then` once no disk has a command of `scope` from before the change, or after
-    /// [`SETTLE_TIMEOUT`]. The change must already be in force or in the mailboxes.
+    /// Registers `then` to run once no disk has a command of `scope` from before the change, or
+    /// after [`SETTLE_TIMEOUT`]. The change must already be in force or in the mailboxes.
     pub(super) fn settle(
         &mut self,
         scope: Scope,

@@ -57,8 +57,8 @@ impl SteppedTarget {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work, and returns the time of the next call. A polling reactor needs it as
-    /// soon as the clock has advanced.
+    /// Does all pending work, and returns the time of the next call. A polling reactor needs that
+    /// call as soon as the clock has advanced.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();

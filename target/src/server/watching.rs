@@ -214,7 +214,7 @@ impl<F: Checked> Rounds<F> {
     }
 }
 
-/// Thread that checks files; ended by a drop after its current check.
+/// Checking thread. A drop ends the thread after its current check.
 struct Checker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
@@ -242,7 +242,7 @@ impl<F: Checked> Checker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Checks the files. The error is the index of a hung check, or of the current one if
+    /// Checks the files. The error is the index of a hung check, or of the current check if
     /// `is_over`.
     fn check_all(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl<F: Checked> Checker<F> {
             let at = self.at.load(Ordering::Relaxed);
             match ended {
                 Ok(()) => return Ok(()),
-                // The checks are slow, but progress.
+                // The checks are slow, but make progress.
                 Err(RecvTimeoutError::Timeout)
                     if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(at),

@@ -174,7 +174,8 @@ fn of_subsystem(now: &Snapshot, nqn: &str) -> InForce {
     in_force
 }
 
-/// Returns the settings of the namespace `nsid`, or of all namespaces with this export.
+/// Returns the settings of the namespace `nsid` or, without `nsid`, of all namespaces with this
+/// export.
 fn of_namespaces(
     now: &Snapshot,
     nqn: &str,

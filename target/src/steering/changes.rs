@@ -232,7 +232,8 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch. After a failure that one change may have caused, applies each separately.
+    /// Applies a batch. After a failure that one change may have caused, applies each change
+    /// separately.
     async fn change_all(&mut self, batch: Vec<Pending>) {
         let mut refused = None;
         let mut tried = self.try_all(&batch).await;

@@ -1,5 +1,5 @@
-//! Namespaces with deleted files. Only a forced removal closes such a file, the last copy of the
-//! data.
+//! Namespaces with deleted files. Only a forced removal closes such a file, which is the last copy
+//! of the data.
 
 use std::path::{Path, PathBuf};
 

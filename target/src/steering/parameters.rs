@@ -31,7 +31,7 @@ pub(super) struct SubsystemSet {
     pub(super) controller_ids: Option<String>,
     pub(super) require_key: Option<bool>,
     pub(super) listeners: Option<Vec<Trid>>,
-    /// True if the subsystem uses every listener; excludes `listeners`.
+    /// True if the subsystem uses every listener. Cannot be combined with `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
 }
@@ -77,7 +77,7 @@ pub(super) struct NamespaceSet {
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,
-    /// True if all hosts see the namespace; excludes `hosts`.
+    /// True if all hosts see the namespace. Cannot be combined with `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }

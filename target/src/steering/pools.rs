@@ -27,8 +27,8 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
         let subsystems = snapshot.config.subsystems.iter();
         let all = subsystems.flat_map(|subsystem| &subsystem.pools);
         let folders: Vec<PathBuf> = all.map(|pool| pool.folder.clone()).collect();
-        // The folders are watched before the scan, so that no change is missed, and anew each time,
-        // because a path may lead to another directory.
+        // The folders are watched before the scan, so that no change is missed. The watches are
+        // renewed each time, because a path may lead to another directory.
         let mut arrivals = Arrivals::in_folders(&folders).await;
         let mut waits = false;
         if !folders.is_empty() {

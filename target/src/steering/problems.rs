@@ -20,7 +20,7 @@ use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
 
-/// Time after its last attempt for which a refused host is a problem.
+/// Time for which a refused host counts as a problem after its last attempt.
 const RECENT: Duration = Duration::from_secs(600);
 
 /// Age of a disk's oldest command at which the disk counts as stuck.

@@ -39,7 +39,7 @@ impl Published {
 
     pub(super) fn notices(&self, snapshot: &Snapshot) -> MutexGuard<'_, Notices> {
         let disks = spdk::sizes(snapshot, &self.lock().disks);
-        // A panic during the lock can cost at most one notice.
+        // After a panic, at most one notice is missing.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.note(disks);
         notices

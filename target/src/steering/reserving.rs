@@ -17,7 +17,7 @@ use super::refused::stopped;
 use crate::answers::{Registrant, Registrations, Reservation};
 use crate::server::{Export, NotCleared, Snapshot};
 
-/// Time limit for the start of a clear, and again for its end.
+/// Maximum wait for the result of a clear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Names = HashMap<HostId, String>;

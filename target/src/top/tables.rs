@@ -19,7 +19,7 @@ pub(super) struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
-    /// Columns of the highest rank are dropped first, of rank 0 never.
+    /// Columns of the highest rank are dropped first, columns of rank 0 never.
     pub(super) rank: u8,
     pub(super) is_name: bool,
 }

@@ -128,7 +128,7 @@ impl Notes {
         }
     }
 
-    /// Adds a note for each changed default of a process setting, except keys of `[target]` in
+    /// Adds a note for each process setting that is not the default, except keys of `[target]` in
     /// `carried`. Returns the default configuration.
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();

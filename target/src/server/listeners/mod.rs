@@ -168,7 +168,7 @@ impl Listeners {
     }
 
     /// Applies the new configuration of listeners that stay open. ANA states apply to existing
-    /// connections, most other settings only to later ones.
+    /// connections; most other settings apply only to later connections.
     pub(crate) fn change_ana(&mut self, old: &Config, new: &Config, exports: &Exports) {
         let mut changed = Vec::new();
         for listener in &mut self.open {

@@ -54,7 +54,7 @@ impl OpenListener {
         for provider in candidates(config, providers)? {
             let events = events.clone();
             let sink = Box::new(move |event| {
-                // Without a receiver, the event is dropped, and so its request refused.
+                // Without a receiver, the event is dropped, which refuses its request.
                 let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {
@@ -111,8 +111,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// True if the open listener can adopt `config`: these settings are equal, and all others can
-    /// change.
+    /// True if the open listener can adopt `config`: the settings compared here are equal, and all
+    /// others can change.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()
@@ -121,8 +121,8 @@ impl OpenListener {
     }
 }
 
-/// Adds the reason of the first provider to that of the second, because the user may have to repair
-/// either.
+/// Adds the first provider's reason to the second provider's, because the user may have to repair
+/// either provider.
 fn both(first: &FabricError, second: FabricError) -> FabricError {
     match (first, second) {
         (FabricError::Unavailable { .. }, FabricError::Unavailable { provider, reason }) => {

@@ -59,7 +59,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // The new retirement replaces that of a drained listener.
+        // The new retirement replaces the retirement of a drained listener.
         self.forget(listener.id);
         // A concurrent Connect either reads this flag or is covered by the calls below.
         listener.removed.store(true, Ordering::Relaxed);
