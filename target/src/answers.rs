@@ -190,7 +190,7 @@ pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) serial: String,
     pub(crate) model: String,
-    /// Listeners through which hosts reach the subsystem; null for all listeners.
+    /// Listeners through which hosts reach the subsystem; null for all.
     pub(crate) listeners: Option<Vec<String>>,
     /// ANA states by listener and group that differ from the listener's.
     pub(crate) ana: BTreeMap<String, BTreeMap<String, &'static str>>,
@@ -323,7 +323,7 @@ pub(crate) struct HostsAdded {
     /// Number of new hosts.
     pub(crate) added: u64,
     pub(crate) created: bool,
-    /// Sentences about probably mistyped NQNs, and about a group that no list of hosts names.
+    /// Sentences about probably mistyped NQNs, and about a group that no list names.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -14,7 +14,7 @@ use crate::files;
 /// Time limit to look up all own files, within the ten seconds of opening a disk.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Stands for the path of the lookup among the calls of [`files`].
+/// Pseudo path of the lookup, because [`files`] identifies calls by path.
 const LOOKUP: &str = "own files";
 
 #[derive(Clone)]
@@ -50,7 +50,7 @@ impl OwnFiles {
         }))
     }
 
-    /// Returns the target's use of a file, or `None` for other files. The first call may block for
+    /// Returns the target's use of a file, or `None` for other files. May block for
     /// [`LOOKUP_TIMEOUT`].
     pub(crate) fn role(&self, found: &FoundPath) -> Option<&'static str> {
         let known = self

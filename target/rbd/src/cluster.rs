@@ -23,7 +23,7 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
-    // Interval in seconds at which the client checks whether an OSD has recovered.
+    // Seconds between the client's checks for recovered OSDs.
     ("objecter_tick_interval", "0.5", false),
 ];
 

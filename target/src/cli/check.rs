@@ -31,7 +31,7 @@ pub(super) struct Report<'a> {
     findings: Vec<Located<'a>>,
 }
 
-/// Finding with its line and column in the configuration file, counted from 1; null if unknown.
+/// Finding with its line and column in the file, counted from 1; null if unknown.
 #[derive(Serialize, JsonSchema)]
 struct Located<'a> {
     #[serde(flatten)]

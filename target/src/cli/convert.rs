@@ -101,7 +101,6 @@ fn verdict(converted: &Converted, result: &ResultFile) -> Result<u8, String> {
     Ok(if converted.is_partial { PARTIAL } else { 0 })
 }
 
-/// Writes the converted configuration, and returns the exit code.
 pub(super) fn export(export: &Export) -> Result<u8, String> {
     let (Export::Nvmet { file, result } | Export::Spdk { file, result }) = export;
     let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;

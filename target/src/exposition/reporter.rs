@@ -35,7 +35,7 @@ impl<'a> Reporter<'a> {
         counter.absolute(value);
     }
 
-    /// Records a time as a gauge in seconds, because counters of the façade are integers.
+    /// Records a time as a gauge in seconds, because the façade's counters are integers.
     pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let gauge = self

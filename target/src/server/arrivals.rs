@@ -243,8 +243,8 @@ impl Paths {
     }
 }
 
-/// Watches the folders in turn. Skips a folder that does not answer in time; periodic attempts
-/// notice its changes.
+/// Watches the folders one after another. Periodic attempts notice changes in a folder that does
+/// not answer in time.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,

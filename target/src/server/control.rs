@@ -39,8 +39,8 @@ use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 /// Time limit of a stop, in which commands in flight complete and hosts are disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit of flushes after the reactors have ended. A slow disk may need many seconds to write
-/// its cache.
+/// Time limit of flushes after the reactors have ended. A slow disk may write its cache for many
+/// seconds.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);

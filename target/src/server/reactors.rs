@@ -1,4 +1,4 @@
-//! Reactors, each on its own thread, or in a simulation all on the caller's thread.
+//! Reactors: one thread each, or all on the caller's thread in a simulation.
 
 use std::io;
 use std::sync::Arc;

@@ -195,7 +195,7 @@ impl Prepared {
     }
 }
 
-/// Defers the removal of the temporary file, so that the control plane does not wait for the file
+/// Defers removal of the temporary file, because the control plane must not wait for the file
 /// system.
 impl Drop for Prepared {
     fn drop(&mut self) {

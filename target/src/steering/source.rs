@@ -48,8 +48,8 @@ impl Source {
         Ok((text, config))
     }
 
-    /// True if a configuration may be derived from the previous one. The NSIDs of command-line
-    /// namespaces prevent this, because they depend on the NSIDs in the file.
+    /// True if a configuration may be derived from the previous one. Command-line namespaces
+    /// prevent this, because their NSIDs depend on the NSIDs in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }

@@ -1,5 +1,4 @@
-//! Output format `name`: prints each row as the arguments that identify its object in other
-//! commands.
+//! Output format `name`: prints each object as the arguments that identify it in other commands.
 
 use std::net::IpAddr;
 
