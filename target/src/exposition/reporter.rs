@@ -1,4 +1,4 @@
-//! Adapter from values to a recorder of the `metrics` façade.
+//! Reports values to a recorder of the `metrics` façade.
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 

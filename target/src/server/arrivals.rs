@@ -288,7 +288,8 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
 }
 
 /// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
-/// `CLOSE_WRITE` is missing, because each attempt closes the file and would trigger the next.
+/// `CLOSE_WRITE` is left out, because each attempt closes the file and would trigger the next
+/// attempt.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO

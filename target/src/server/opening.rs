@@ -66,7 +66,8 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file. While a call is late, no other file of its folder is opened.
+    /// Folder of a pool file. While a call in a folder is late, no other file of that folder is
+    /// opened.
     folder: Option<PathBuf>,
     call: Call,
     may_fail: bool,

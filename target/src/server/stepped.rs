@@ -101,7 +101,7 @@ impl SteppedTarget {
         self.control.drain();
     }
 
-    /// Ends the target abruptly, like SIGKILL.
+    /// Ends the target like SIGKILL.
     pub fn kill(mut self) {
         self.control.reactors.kill();
     }

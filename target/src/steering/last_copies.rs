@@ -28,7 +28,7 @@ impl LastCopy {
 
     pub(super) fn of(before: &Snapshot) -> Vec<Self> {
         let own = before.exports().filter(is_deleted);
-        // The deletion of a directory's file removes the namespace.
+        // Deleting a pool file means to remove its namespace.
         let own = own.filter(|one| one.config.pooled.is_none());
         let copies = own.filter_map(|one| {
             let mut subsystems = before.config.subsystems.iter();

@@ -1,5 +1,5 @@
-//! Checks of the disks and the memory of namespaces. All disks stay open until the end, so that a
-//! disk configured twice is found.
+//! Checks of the disks and the memory of namespaces. All disks stay open until the last check, so
+//! that a disk configured twice is found.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,5 +1,6 @@
-//! Checks of the preconditions of `serve`, with its code but without side effects: disks and Ceph
-//! images are opened for reading, and NVMe character devices receive only Identify commands.
+//! Checks of the preconditions of `serve`, with the code of `serve` but without side effects: disks
+//! and Ceph images are opened for reading, and NVMe character devices receive only Identify
+//! commands.
 
 mod disks;
 mod images;
