@@ -76,7 +76,7 @@ pub(crate) struct Registrant {
     /// NQN; null unless a host with this HOSTID is connected to the subsystem.
     pub(crate) host: Option<String>,
     pub(crate) hostid: String,
-    /// Reservation key in hexadecimal.
+    /// Key in hexadecimal.
     pub(crate) key: String,
     pub(crate) holder: bool,
 }
@@ -320,7 +320,6 @@ pub(crate) struct LimitsSet {
 /// Result of `host group add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostsAdded {
-    /// Number of new hosts.
     pub(crate) added: u64,
     pub(crate) created: bool,
     /// Sentences about probably mistyped NQNs, and about a group that no list names.
