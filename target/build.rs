@@ -1,7 +1,7 @@
 //! Commit of a release build, for `--version`, `status` and the metrics.
 //!
-//! Development builds have no commit, because otherwise each commit would cause a new build.
-//! `CAIRN_COMMIT` sets the commit of sources without git.
+//! Development builds have no commit, because a new value would rebuild the crate after each
+//! commit. Sources without git take the commit from `CAIRN_COMMIT`.
 
 use std::process::Command;
 
@@ -15,8 +15,8 @@ fn main() {
 }
 
 pub(crate) fn of_repository() -> Option<String> {
-    // Git appends a line to this log after each commit and each change of the branch. Cargo then
-    // runs this script again.
+    // Git appends to this log at each commit and each switch of the branch. Cargo then runs this
+    // script again.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
     println!("cargo:rerun-if-changed=src");

@@ -1,7 +1,7 @@
-//! Results of Cairn's own methods on the control socket, which commands print with `-o json`
+//! Results of the control socket's `cairn_*` methods. Commands print them with `-o json`
 //! (docs/control.md, "JSON").
 //!
-//! Keys are only added within a major version.
+//! A minor version may add keys, but removes none.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,19 +9,16 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Result of `status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
-    /// `ok`, or `degraded` if there is a problem of another kind than `refused`.
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
-    /// Hosts that were refused and still may not connect. The latest one is first, and the list
-    /// has at most 256 hosts.
+    /// Refused hosts that may still not connect, latest first; at most 256.
     pub(crate) refused: Vec<RefusedHost>,
     pub(crate) version: &'static str,
     pub(crate) commit: &'static str,
     pub(crate) pid: u32,
-    /// Seconds since the start.
+    /// Seconds since the target started.
     pub(crate) uptime_s: u64,
     pub(crate) reactors: usize,
     pub(crate) config_file: Option<String>,
@@ -34,34 +31,33 @@ pub(crate) struct Status {
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
     pub(crate) subsystems: usize,
-    /// Number of configured namespaces, including missing ones.
+    /// Configured namespaces, even if missing.
     pub(crate) namespaces: usize,
     /// Namespaces whose disk lost data.
     pub(crate) failed_namespaces: usize,
     /// Namespaces whose file was deleted.
     pub(crate) deleted_namespaces: usize,
-    /// Number of connected hosts. A host that is connected to two subsystems counts twice.
+    /// Connected hosts, counted once for each of their subsystems.
     pub(crate) associations: usize,
     pub(crate) last_reload: Option<LastReload>,
     /// Namespaces with registrants.
     pub(crate) reservations: Vec<Reservation>,
 }
 
-/// Reservation and registrations of a namespace.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Reservation {
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
     /// Type of the reservation (RTYPE, 1 to 6); null if none is held.
     pub(crate) rtype: Option<u8>,
-    /// Type of the reservation in words.
     pub(crate) rtype_name: Option<String>,
-    /// NQN of the holder; null unless a host with its HOSTID is connected to the subsystem.
+    /// NQN of the holder; null unless a host with the holder's HOSTID is connected to the
+    /// subsystem.
     pub(crate) holder: Option<String>,
-    /// HOSTID of the holder; null with the types 5 and 6, which each registrant holds.
+    /// HOSTID of the holder; null for types 5 and 6, whose reservation all registrants hold.
     pub(crate) holder_hostid: Option<String>,
     pub(crate) registrants: usize,
-    /// Number of changes of the registrations (GEN).
+    /// Number of changes to the registrations (GEN).
     pub(crate) generation: u32,
     /// Whether the state persists through power loss (PTPL).
     pub(crate) persistent: bool,
@@ -80,9 +76,8 @@ pub(crate) struct Registrant {
     /// NQN; null unless a host with this HOSTID is connected to the subsystem.
     pub(crate) host: Option<String>,
     pub(crate) hostid: String,
-    /// Reservation key in hexadecimal.
+    /// Key in hexadecimal.
     pub(crate) key: String,
-    /// Whether the host holds the reservation.
     pub(crate) holder: bool,
 }
 
@@ -107,27 +102,25 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Kind of a refused host. Refusals do not degrade the health, because any stranger on the
-    /// network can cause them.
+    /// Refusals do not degrade the health, because any stranger on the network can cause them.
     pub(crate) const REFUSED: &str = "refused";
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RefusedHost {
-    /// NQN as the host gave it.
+    /// NQN sent by the host.
     pub(crate) host: String,
-    /// NQN of the subsystem that the host wanted.
+    /// NQN of the subsystem that the host requested.
     pub(crate) nqn: String,
     /// Address of the last attempt.
     pub(crate) peer: IpAddr,
     /// `host`, `subsystem` or `authentication`; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) reason: String,
-    /// Entry that the subsystem's `allowed_hosts` needs to admit the host. Null if the refusal has
-    /// another reason, or if the name is not a valid NQN.
+    /// Entry for the subsystem's `allowed_hosts` that would admit the host. Null if the refusal has
+    /// another reason, or if the host's NQN is invalid.
     pub(crate) admit: Option<String>,
-    /// Setting of the wrong or missing key: `dhchap_key` or `dhchap_ctrl_key`. Null if the failure
-    /// does not reveal it.
+    /// Setting of the wrong or missing key: `dhchap_key` or `dhchap_ctrl_key`. Null if unknown.
     pub(crate) key: Option<&'static str>,
     /// Whether the host must authenticate, and the target has no key for it.
     pub(crate) lacks_key: bool,
@@ -146,7 +139,7 @@ impl RefusedHost {
     pub(crate) const KEY: &str = "authentication";
 }
 
-/// Configured part that is not available.
+/// Unavailable configured object.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Missing {
     /// `namespace`, `directory`, `listener`, `metrics` or `audit`.
@@ -161,11 +154,10 @@ pub(crate) struct Missing {
 pub(crate) struct LastReload {
     /// Seconds since 1970.
     pub(crate) at: u64,
-    /// Reason why the reload failed. The previous configuration then stays in force.
+    /// Reason of a failure, after which the previous configuration stays in force.
     pub(crate) error: Option<String>,
 }
 
-/// Result of `reload`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Reload {
     /// Sentences about the changes, one for each object.
@@ -180,7 +172,7 @@ pub(crate) struct Listener {
     pub(crate) port: u16,
     /// `verbs`, `soft` or `loopback`.
     pub(crate) provider: &'static str,
-    /// RoCE version in user space.
+    /// RoCE version of a listener in user space.
     pub(crate) roce: Option<&'static str>,
     /// VLAN ID of the tag that RoCE v1 writes.
     pub(crate) vlan: Option<u16>,
@@ -189,7 +181,7 @@ pub(crate) struct Listener {
     /// ANA states by group.
     pub(crate) ana_groups: BTreeMap<String, &'static str>,
     pub(crate) drained: bool,
-    /// Reason why the listener does not listen now.
+    /// Reason why the listener does not listen.
     pub(crate) down: Option<String>,
 }
 
@@ -198,10 +190,9 @@ pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) serial: String,
     pub(crate) model: String,
-    /// Listeners through which hosts reach the subsystem; null for all listeners.
+    /// Listeners through which hosts reach the subsystem; null for all.
     pub(crate) listeners: Option<Vec<String>>,
-    /// ANA states by listener and group. Only states that differ from those of the listener are
-    /// listed.
+    /// ANA states by listener and group that differ from the listener's.
     pub(crate) ana: BTreeMap<String, BTreeMap<String, &'static str>>,
     pub(crate) allow_any_host: bool,
     pub(crate) require_key: bool,
@@ -223,10 +214,9 @@ pub(crate) struct Namespace {
     pub(crate) bytes: Option<u64>,
     /// Size of a block in bytes; null if the namespace is missing.
     pub(crate) block_bytes: Option<u64>,
-    /// UUID. It is null if the namespace is missing and its UUID is not configured.
+    /// UUID; null if the namespace is missing and has no configured UUID.
     pub(crate) uuid: Option<String>,
     pub(crate) read_only: bool,
-    /// Whether a host has protected the namespace from writes.
     pub(crate) protected_by_host: bool,
     pub(crate) ana_group: u32,
     /// Hosts that see the namespace; null if all hosts of the subsystem do.
@@ -234,7 +224,6 @@ pub(crate) struct Namespace {
     pub(crate) host_groups: Vec<String>,
     /// Whether the disk lost data.
     pub(crate) failed: bool,
-    /// Whether the file was deleted.
     pub(crate) deleted: bool,
 }
 
@@ -247,24 +236,20 @@ pub(crate) enum NamespaceState {
     Deleted,
 }
 
-/// Connected host.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Connection {
     /// NQN of the subsystem.
     pub(crate) nqn: String,
-    /// ID of the host's controller.
     pub(crate) cntlid: u16,
-    /// NQN of the host.
     pub(crate) host: String,
     pub(crate) peer: Option<IpAddr>,
     pub(crate) local: Option<String>,
     pub(crate) provider: Option<&'static str>,
     pub(crate) queues: usize,
-    /// Commands without a response.
+    /// Commands in progress.
     pub(crate) outstanding: u64,
 }
 
-/// Result of `host list`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Hosts {
     pub(crate) allow_any_host: bool,
@@ -274,11 +259,10 @@ pub(crate) struct Hosts {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Host {
     pub(crate) host: String,
-    /// Host group by which the list permits the host; null if the list names the host itself.
+    /// Host group that permits the host; null if `allowed_hosts` names the host.
     pub(crate) group: Option<String>,
-    /// Whether the host must authenticate.
     pub(crate) authenticates: bool,
-    /// Whether the host must authenticate and cannot, because it has no key.
+    /// Whether the host must authenticate, and the target has no key for it.
     pub(crate) lacks_key: bool,
     pub(crate) controllers: usize,
 }
@@ -286,34 +270,30 @@ pub(crate) struct Host {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostGroup {
     pub(crate) name: String,
-    /// Number of lists that name the group.
+    /// Number of host lists of subsystems and namespaces that name the group.
     pub(crate) lists: usize,
     pub(crate) hosts: Vec<String>,
 }
 
-/// Result of `host add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostAdded {
-    /// Whether the host is new.
     pub(crate) added: bool,
-    /// Sentences about a name that is probably mistyped.
+    /// Sentences about a probably mistyped NQN.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Result of `namespace add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NamespaceAdded {
     /// NSID of the new namespace, or of the existing one.
     pub(crate) nsid: u32,
-    /// Whether the namespace is new.
     pub(crate) added: bool,
 }
 
 /// Result of a removal, of `host any`, and of `namespace set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Removed {
-    /// Sentences about settings and reservations that were removed too, unreachable subsystems, and
-    /// hosts that lost a connection or can still connect.
+    /// Sentences about settings and reservations also removed, unreachable subsystems, and hosts
+    /// that lost a connection or can still connect.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -330,10 +310,8 @@ impl Removed {
     }
 }
 
-/// Result of `limit set`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LimitsSet {
-    /// Whether a limit changed.
     pub(crate) changed: bool,
     /// Sentence about a limited host that the subsystem does not permit.
     pub(crate) warnings: Vec<String>,
@@ -342,11 +320,9 @@ pub(crate) struct LimitsSet {
 /// Result of `host group add`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HostsAdded {
-    /// Number of new hosts.
     pub(crate) added: u64,
-    /// Whether the group is new.
     pub(crate) created: bool,
-    /// Sentences about mistyped names and a group that no list names.
+    /// Sentences about probably mistyped NQNs, and about a group that no list names.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -370,7 +346,6 @@ pub(crate) struct Limit {
     pub(crate) nsid: Option<u32>,
     pub(crate) each_host: bool,
     pub(crate) host: Option<String>,
-    /// I/O commands per second.
     pub(crate) iops: Option<u64>,
     /// Bytes per second.
     pub(crate) read: Option<u64>,
@@ -378,11 +353,11 @@ pub(crate) struct Limit {
     pub(crate) write: Option<u64>,
     /// Bytes per second.
     pub(crate) total: Option<u64>,
-    /// Maximum number of outstanding commands at the disk.
+    /// Maximum outstanding commands at the disk.
     pub(crate) outstanding: Option<u64>,
     /// Milliseconds of unused rate that accumulate for a burst.
     pub(crate) burst_ms: u64,
-    /// Weight of the host. Hosts share the disk in proportion to their weights.
+    /// Hosts share the disk in proportion to their weights.
     pub(crate) weight: Option<u64>,
 }
 
@@ -400,7 +375,7 @@ pub(crate) struct Drained {
     /// Hosts that left or were disconnected.
     pub(crate) disconnected: usize,
     pub(crate) connected: usize,
-    /// Number of commands that had no response when their host was disconnected.
+    /// Commands without a response when their host was disconnected.
     pub(crate) cut_off: u64,
 }
 

@@ -1,5 +1,6 @@
-//! File access of the control plane. Each call runs on a thread and has a deadline. Until a late
-//! call returns, new calls for its path fail. With [`LATE_MAX`] late calls, all new calls fail.
+//! File access of the control plane. Each call runs on its own thread and has a deadline. Until a
+//! late call returns, new calls for its path fail. While [`LATE_MAX`] calls are late, all new calls
+//! fail.
 
 use std::fs::Metadata;
 use std::io;
@@ -73,7 +74,7 @@ fn unanswered(waited: Duration) -> io::Error {
 }
 
 /// Calls `job` with the path on a new thread. Fails if no thread can start, or if this call or an
-/// earlier one for the same path is late.
+/// earlier one for the path is late.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -185,14 +186,14 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| panicked());
     }
-    // After this close, the thread cannot send its result, and passes it to `undo`.
+    // After this close, the thread cannot send its result and passes the result to `undo`.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;
     Ok(result)
 }
 
-/// Blocks until the future `calls` completes. For callers without a tokio runtime.
+/// Blocks until `calls` completes, for callers without a tokio runtime.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

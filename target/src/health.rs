@@ -1,5 +1,4 @@
-//! Parts of the target that are served or unavailable, for `status`, metrics and the service
-//! manager.
+//! State of listeners, disks and files, for `status`, metrics and the service manager.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,7 +25,7 @@ pub(crate) struct Missing {
     pub(crate) since: Instant,
 }
 
-/// Kind of a listener's failure. The ports belong to another program.
+/// Reason why a listener fails. With `UdpPort` and `DevicePort`, another program uses the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     NoAddress,

@@ -54,7 +54,7 @@ const CRATES: [&str; 8] = [
     "cairn_verbs",
 ];
 
-/// Refuses targets without log lines, as which `EnvFilter` takes a mistyped level.
+/// Refuses names of unknown crates, because `EnvFilter` takes a mistyped level for a crate.
 fn check_targets(directives: &str) -> Result<(), String> {
     let mut depth = 0;
     let is_end = |symbol: char| {
@@ -150,7 +150,7 @@ fn is_colored() -> bool {
 }
 
 /// Returns whether `JOURNAL_STREAM` names the device and inode of stderr (systemd.exec(5)). The
-/// existence of the variable proves nothing, because a child with redirected stderr inherits it.
+/// variable alone proves nothing, because a child with redirected stderr inherits it.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -203,7 +203,7 @@ impl Write for PrefixedStderr {
     }
 }
 
-/// Puts the priority before each line, because the journal stores each line as a separate message.
+/// Prefixes each line with the priority, because the journal stores each line as a message.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

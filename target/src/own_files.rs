@@ -1,4 +1,4 @@
-//! Files that the target reads or writes for itself. An export of them would let hosts change the
+//! Files that the target itself reads or writes. If exported, they would let hosts change the
 //! target.
 
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use cairn_disk::FoundPath;
 
 use crate::files;
 
-/// Time limit to look up all own files, within the ten seconds of an opening.
+/// Time limit to look up all own files, within the ten seconds of opening a disk.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Name of the lookup among the calls of [`files`].
+/// Pseudo path of the lookup, because [`files`] identifies calls by path.
 const LOOKUP: &str = "own files";
 
 #[derive(Clone)]
@@ -50,8 +50,8 @@ impl OwnFiles {
         }))
     }
 
-    /// Returns the use that the target makes of a file, or `None` if the file is not its own. The
-    /// first call may block for [`LOOKUP_TIMEOUT`].
+    /// Returns the target's use of a file, or `None` for other files. May block for
+    /// [`LOOKUP_TIMEOUT`].
     pub(crate) fn role(&self, found: &FoundPath) -> Option<&'static str> {
         let known = self
             .role_at(found.place())
@@ -66,7 +66,7 @@ impl OwnFiles {
         self.found().places.get(&place).copied()
     }
 
-    /// Compares paths if the lookup was late, because files and links are unknown then.
+    /// Compares paths if the lookup is late, because inodes and links are then unknown.
     fn role_by_path(&self, found: &FoundPath) -> Option<&'static str> {
         if self.found().is_complete {
             return None;

@@ -7,15 +7,15 @@ use cairn_config::{Config, Reactors};
 use cairn_doctor::placement::near_cpus;
 use cairn_doctor::source::Live;
 
-/// Default maximum number of reactors. Each reactor may occupy a core by polling.
+/// Default maximum of reactors, because each may occupy a core by polling.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// Minimum number of cores for pinning. On a smaller machine, a pinned reactor could wait for its
-/// core while another core is idle.
+/// Minimum cores for pinning. With fewer, a pinned reactor might wait for its core while another
+/// core is idle.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns the core of each reactor, or `None` if the scheduler chooses. By default, the cores are
-/// near the adapters of the listeners, because a reactor's memory is on the NUMA node of its core.
+/// Returns the core of each reactor, or `None` if the scheduler chooses. By default, cores are near
+/// the listeners' adapters, because a reactor's memory is on the NUMA node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -60,9 +60,9 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores in order of preference: first those of the `near` nodes, one of each
-/// node in turn. Within a node, the highest core is first, because interrupts tend to use the
-/// lowest one.
+/// Returns the allowed cores in order of preference: first the cores of the `near` nodes, one of
+/// each node in turn. In a node, the highest core is first, because interrupts tend to use the
+/// lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

@@ -1,6 +1,6 @@
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Commit of the build, with "+" for uncommitted changes; "unknown" in development.
+/// Commit of the build, with "+" for uncommitted changes; "unknown" in development builds.
 pub(crate) const COMMIT: &str = env!("CAIRN_COMMIT");
 
 pub(crate) const LONG: &str = concat!(

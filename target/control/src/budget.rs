@@ -2,8 +2,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Maximum bytes reserved for the requests and responses of one user. A single request may exceed
-/// this limit.
+/// Maximum bytes reserved for requests and responses of one user; a single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
@@ -14,7 +13,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Waits until `bytes` fit into the limit, or until the user has no reservation. The caller
-    /// must not hold a reservation, because two such callers would wait for each other.
+    /// must hold no reservation, because two such callers would wait for each other.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();

@@ -22,14 +22,14 @@ pub type Declared = &'static [(&'static str, Effect)];
 /// Kind of a configuration change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The change only adds objects. The target may apply it together with other changes.
+    /// Only adds objects; may be applied together with other changes.
     Grows,
-    /// The change only removes objects. The target may apply it together with other changes, and
-    /// refuses it if a host would gain access.
+    /// Only removes objects; may be applied together with other changes. Refused if a host would
+    /// gain access.
     Shrinks,
-    /// The change is applied separately, and refused if a host would gain access.
+    /// Applied separately, and refused if a host would gain access.
     Narrows,
-    /// The change is applied separately.
+    /// Applied separately.
     Alone,
 }
 
@@ -60,7 +60,7 @@ pub struct Disk {
     pub product: &'static str,
     /// Size in blocks; 0 for a file.
     pub blocks: u64,
-    /// Block size in bytes that clients see.
+    /// Block size in bytes, as shown to clients.
     pub block_bytes: u32,
     /// True if writes are refused.
     pub read_only: bool,
@@ -79,6 +79,6 @@ pub struct Stage {
     pub rereads: bool,
     /// Whether deleted files may be closed, which loses their data.
     pub loses_data: bool,
-    /// Namespaces with deleted files that the text lacks.
+    /// Served namespaces (NQN, NSID) whose file was deleted and that the text lacks.
     pub kept: BTreeSet<(String, u32)>,
 }

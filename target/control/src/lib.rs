@@ -3,7 +3,7 @@
 //!
 //! A JSON value ends at its closing bracket, because SPDK's clients send neither a length nor a
 //! line end. Clients are untrusted: request sizes, connections and waiting times are bounded, and
-//! no client waits for requests of another one.
+//! no client waits for another.
 
 mod budget;
 mod change;

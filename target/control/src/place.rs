@@ -180,7 +180,7 @@ impl Drop for Bound {
     }
 }
 
-/// Creates the lock file and locks it. The file is never removed, because two processes could then
+/// Creates the lock file and locks it. Nothing removes the file, because two processes could then
 /// lock different files.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()

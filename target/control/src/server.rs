@@ -25,8 +25,8 @@ pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Maximum bytes that the parser needs for each byte of a request. For example, `,0` in `[0,0,0]`
-/// becomes a value of 32 bytes.
+/// Maximum bytes that the parser needs for each byte of a request: `,0` in `[0,0,0]` becomes a
+/// value of 32 bytes.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -67,14 +67,14 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns whether the results of `method` are small. The server then reserves less memory.
+    /// Returns whether results of `method` are small, so that the server reserves less memory.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
     }
 
-    /// Runs the task of one connection. The connection closes when the task ends. An
-    /// implementation must catch panics here, unless they abort the process.
+    /// Runs the task of one connection, which closes when the task ends. An implementation must
+    /// catch panics here, unless they abort the process.
     fn confine(
         &self,
         conversation: impl Future<Output = ()> + Send,

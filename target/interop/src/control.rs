@@ -16,9 +16,8 @@ pub trait Control: Sync {
 
     fn snapshot(&self) -> impl Future<Output = Result<Self::Snapshot, Error>> + Send;
 
-    /// Applies `change` to a copy of the configuration. `change` may be called several times, each
-    /// time with a new copy. On success, the new configuration is in use and in the configuration
-    /// file.
+    /// Applies `change` to a copy of the configuration, possibly several times, each time to a new
+    /// copy. On success, the result is in force and in the configuration file.
     fn change(
         &self,
         kind: Kind,
@@ -27,11 +26,10 @@ pub trait Control: Sync {
 
     fn disks(&self) -> BTreeMap<String, Disk>;
 
-    /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)), beginning with number
-    /// `id`.
+    /// Returns at most `max` notices ([`Notices`](crate::spdk::Notices)), starting at number `id`.
     fn notices(&self, id: u64, max: u64) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns the metadata of a file, or an error if the file system does not answer.
+    /// Fails if the file system does not answer.
     fn metadata(&self, path: &Path) -> impl Future<Output = io::Result<Metadata>> + Send;
 
     fn log_level(&self) -> tracing::level_filters::LevelFilter;
@@ -48,7 +46,7 @@ pub trait Snapshot {
 
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Returns the counts since the start; zero for a namespace that is not in use.
+    /// Returns the counts since the start; zeros for an unused namespace.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;
@@ -97,7 +95,6 @@ pub struct Queue {
 
 #[derive(Debug)]
 pub struct Reactor {
-    /// Time in nanoseconds spent on commands since the start.
     pub busy_ns: u64,
     pub sleeps: bool,
     pub admin_queues: usize,

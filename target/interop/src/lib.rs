@@ -1,6 +1,6 @@
-//! Compatibility with other targets: SPDK's JSON-RPC methods, and conversion of saved configurations
-//! of SPDK and of the kernel target (nvmet).
-//! The methods reach the running target only through [`Control`].
+//! Compatibility with other targets: SPDK's JSON-RPC methods, and conversion of configurations of
+//! SPDK and the kernel target (nvmet). The methods reach the running target only through
+//! [`Control`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 // Public items are for `cairn-target`; names and types document them.

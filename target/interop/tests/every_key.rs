@@ -1,5 +1,4 @@
-//! A configuration that is exported and imported keeps each key of the schema, or a note names the
-//! key.
+//! For each key of the schema, an export followed by an import keeps the key, or a note names it.
 
 use std::collections::BTreeSet;
 
@@ -38,9 +37,8 @@ type Key = (
     &'static str,
 );
 
-/// Keys of the schema, each with a value that is not the default, required other settings, and the
-/// expected text of the note. If that text is empty, the note must contain the last part of the
-/// key.
+/// Keys of the schema, each with a value other than the default, required other settings, and the
+/// note's expected text. An empty text stands for the last part of the key.
 const KEYS: &[Key] = &[
     ("audit.datagram", "'/run/audit'", &[], ""),
     ("audit.file", "'/var/log/audit'", &[], ""),
@@ -252,8 +250,7 @@ const KEYS: &[Key] = &[
     ("target.vlan", "7", &[("target.roce", "'v1'")], ""),
 ];
 
-/// Keys of the schema that are invalid in every configuration, because `outstanding` is a limit of
-/// namespaces only.
+/// Keys of the schema that are invalid everywhere, because `outstanding` limits only namespaces.
 const REFUSED: [&str; 3] = [
     "subsystem.limits.outstanding",
     "subsystem.limits_per_host.outstanding",

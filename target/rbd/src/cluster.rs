@@ -1,5 +1,5 @@
-//! Connection to a Ceph cluster and a pool. Each image has its own client, so that blocklisting of
-//! a client affects only one image.
+//! Connection to a Ceph cluster and a pool. Each image has its own client, so that the blocklisting
+//! of a client affects only one image.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use crate::sys::{self, Functions};
 
 const CONNECT_TIMEOUT_S: &str = "8";
 
-/// Client options: name, value, and whether a failure to set it is an error.
+/// Client options: name, value, and whether to fail if librados rejects the option.
 const OPTIONS: [(&str, &str, bool); 6] = [
     // The cache would acknowledge writes before the OSDs have them.
     ("rbd_cache", "false", true),
-    // With a timeout, the cluster could execute an operation after the timeout was reported.
+    // With a timeout, the cluster could still execute an operation that was reported as failed.
     ("rados_osd_op_timeout", "0", true),
-    // If librbd does not copy the data, it may never call back after a failed write, for example of
-    // a blocklisted client (seen with 16.2.15).
+    // Unless librbd copies the data, it may never call back after a failed write, such as that of a
+    // blocklisted client (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
-    // Interval in seconds at which the client checks whether an OSD has recovered.
+    // Seconds between the client's checks for recovered OSDs.
     ("objecter_tick_interval", "0.5", false),
 ];
 
@@ -175,7 +175,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: each is closed once, the pool first, and has no other users.
+        // SAFETY: pool and client are each closed once, the pool first, and have no other users.
         unsafe {
             if !self.pool.is_null() {
                 (self.functions.rados_ioctx_destroy)(self.pool);

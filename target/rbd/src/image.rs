@@ -13,7 +13,7 @@ use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout};
 use crate::sys::{self, Functions};
 
-/// Open image of one client. Each pending operation holds a reference.
+/// Open image and client. Each pending operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -43,7 +43,7 @@ impl Drop for Handle {
     }
 }
 
-/// Open RBD image. A keeper thread closes the image after the last reference is dropped.
+/// Open RBD image. After the last reference is dropped, a keeper thread closes the image.
 pub struct Image {
     current: RwLock<Arc<Handle>>,
     spec: ImageSpec,
@@ -70,7 +70,7 @@ impl Image {
     /// thread after a change of the size or a permanent failure, and by [`Self::open_again`].
     ///
     /// # Errors
-    /// The image cannot be opened, or another client uses it; the error has the remedy.
+    /// The image cannot be opened, or another client uses it.
     pub fn open(
         spec: &ImageSpec,
         access: Access,
@@ -87,8 +87,8 @@ impl Image {
         })
     }
 
-    /// Opens the image with a new client, because the cluster blocklisted the old client.
-    /// Operations of the old client end on their own. Blocks until the cluster replies.
+    /// Opens the image with a new client after the cluster blocklisted the old client, whose
+    /// operations end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
     /// As for [`Self::open`], or the name now belongs to another image. The image then keeps the
@@ -108,8 +108,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces that the image is no longer used. It closes after its pending operations. A later
-    /// open of the same image waits until it is closed.
+    /// Announces that the image is unused. It closes after its pending operations; a later open of
+    /// the same image waits for the close.
     pub fn let_go(&self) {
         self.current().note_close();
     }
@@ -125,7 +125,7 @@ impl Image {
         self.spec.to_string()
     }
 
-    /// Returns the identity, unique across clusters.
+    /// Returns an identity that is unique across clusters.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity
@@ -137,7 +137,7 @@ impl Image {
         self.layout
     }
 
-    /// Returns the last known size in bytes, without a call of the library.
+    /// Returns the last known size in bytes, without a library call.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! Keeper thread of an open image: reads the size after a change, detects blocklisting, and closes
-//! the image.
+//! Keeper thread of an open image. It reads the size after a change, detects blocklisting of the
+//! client, and closes the image.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{ImageState, OnChange, Open, size_of_image};
 
-/// Maximum time for which an open waits for the close of the same image.
+/// Maximum wait of an open for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -53,8 +53,8 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Starts the keeper of an image. The keeper watches the header object `watched`, if given, to
-/// detect that the cluster has blocklisted the client.
+/// Starts the keeper of an image. To detect blocklisting of the client, it watches the header
+/// object `watched`, if given.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -105,8 +105,7 @@ unsafe impl Send for Watch {}
 
 struct Keeper {
     open: Open,
-    /// The watch is boxed, because librbd's callbacks hold its address until the watches are
-    /// removed.
+    /// Boxed, because librbd's callbacks use this address until the watches are removed.
     watch: Box<Watch>,
     name: String,
     state: Arc<ImageState>,
@@ -119,8 +118,7 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // Without this thread, the target would not detect blocklisting, so the image counts as
-            // failed.
+            // The image counts as failed, because the target can no longer detect blocklisting.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}
@@ -149,7 +147,7 @@ impl Keeper {
                     (self.on_change)();
                 }
             }
-            // Cause: an administrator's change of the image.
+            // Cause: an administrator who changed the image.
             Err(errno) => tracing::warn!(
                 image = self.name, error = %words(errno),
                 "the image changed, and its new size cannot be read"
@@ -163,7 +161,7 @@ impl Keeper {
 
     fn watch_updates(&mut self) -> Result<(), OpenError> {
         let mut handle = 0;
-        // SAFETY: the image is open. The argument stays in place until `unwatch`.
+        // SAFETY: the image is open. The argument stays at its address until `unwatch`.
         let watched = unsafe {
             (self.open.functions.rbd_update_watch)(
                 self.open.image,
@@ -184,7 +182,7 @@ impl Keeper {
             return Ok(());
         };
         let mut cookie = 0;
-        // SAFETY: the pool is open; the name is a C string. The argument stays in place until
+        // SAFETY: the pool is open; the name is a C string. The argument stays at its address until
         // `unwatch`.
         let watched = unsafe {
             (self.open.functions.rados_watch3)(

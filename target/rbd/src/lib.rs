@@ -1,11 +1,10 @@
 //! Images of a Ceph cluster (RBD), over librbd and librados, loaded at run time.
 //!
-//! An [`Image`] is shared by the threads. Each I/O thread has a [`Queue`], which accepts work for
-//! any image. librbd's threads pass completions by a list, and wake a sleeping thread by an
-//! eventfd.
+//! Threads share an [`Image`]. Each I/O thread has a [`Queue`] for work on any image. librbd's
+//! threads put completions into a list, and wake a sleeping I/O thread by an eventfd.
 //!
 //! Why `unsafe` here: librbd is C code, whose threads access an operation's memory until they call
-//! back. Until then the operation holds its memory ([`Memory`]) and its image.
+//! back. Until then, the operation keeps its memory ([`Memory`]) and its image alive.
 
 mod cluster;
 mod error;
@@ -28,10 +27,10 @@ pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }
 
-/// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
+/// Waits at most `longest` until all unused images are closed. Returns false on timeout.
 ///
-/// If the process ends earlier, the cluster keeps the locks until the client has been silent for
-/// 30 seconds.
+/// If the process ends earlier, the cluster keeps the locks until the client has been silent for 30
+/// seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

@@ -57,13 +57,13 @@ pub enum Work {
         /// Source.
         memory: Memory,
     },
-    /// Zeroes a range.
+    /// Zeroes a range of the image.
     WriteZeroes {
         /// Offset in the image.
         offset: u64,
         /// Length in bytes.
         length: usize,
-        /// Whether the space stays allocated.
+        /// Whether the range stays allocated.
         allocated: bool,
     },
     /// Deallocates whole discard units; partial units keep their data.
@@ -73,7 +73,7 @@ pub enum Work {
         /// Length in bytes.
         length: u64,
     },
-    /// Completes after all writes that were started earlier.
+    /// Completes after all writes that were started before.
     Flush,
 }
 
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-/// Starts operations on images, and collects their completions, for one thread.
+/// Starts operations on images and collects their completions, for one thread.
 pub struct Queue {
     shared: Arc<Shared>,
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
@@ -192,7 +192,7 @@ impl Queue {
         Some((tag, result))
     }
 
-    /// Returns the number of operations that [`Self::pop`] has not returned.
+    /// Returns the number of operations without a completion from [`Self::pop`].
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
@@ -244,12 +244,12 @@ fn begin(
     let made =
         unsafe { (functions.rbd_aio_create_completion)(argument.cast(), ended, &mut completion) };
     if made < 0 {
-        // SAFETY: without a completion there is no callback: the operation is still ours.
+        // SAFETY: without a completion, there is no callback, so the operation is still ours.
         return Err((unsafe { Box::from_raw(argument) }, -made));
     }
     let it = image.image;
-    // SAFETY: the operation keeps image and memory until the callback. The memory has this length,
-    // and no reference to it exists.
+    // SAFETY: the operation keeps image and memory alive until the callback. The memory has this
+    // length, and no Rust reference to the memory exists.
     let begun = unsafe {
         match work {
             Work::Read { offset, memory } => {
@@ -275,8 +275,8 @@ fn begin(
     if begun >= 0 {
         return Ok(());
     }
-    // SAFETY: an operation that failed to start has no callback: completion and argument are still
-    // ours.
+    // SAFETY: an operation that failed to start has no callback, so completion and argument are
+    // still ours.
     unsafe {
         (functions.rbd_aio_release)(completion);
         Err((Box::from_raw(argument), -begun))
@@ -284,7 +284,7 @@ fn begin(
 }
 
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
-    // SAFETY: the argument was made from a box for this one callback.
+    // SAFETY: the argument was made from a box for this callback, which happens once.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };
     let image = operation.image.as_ref().expect("it is on its way");
     // SAFETY: the library passed a valid completion, which is not used after this.

@@ -122,7 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Loads the libraries, which stay loaded. After a failure, the next call tries again.
+/// Loads the libraries, which stay loaded. After a failure, the next call retries.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {

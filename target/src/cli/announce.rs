@@ -59,8 +59,8 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// Returns the address to which hosts can connect. For a wildcard, it is the source address of the
-/// default route.
+/// Returns the address to which hosts can connect. For a wildcard, this is the source address of
+/// the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;
@@ -83,8 +83,8 @@ fn reachable(listening: IpAddr) -> IpAddr {
     without_route(listening, &known)
 }
 
-/// Returns the address for a wildcard on a machine without a default route: the address of an
-/// interface, or else loopback.
+/// Returns the address of an interface, else loopback, for a wildcard on a machine without a
+/// default route.
 fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
     let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut known = known

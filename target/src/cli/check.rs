@@ -24,7 +24,6 @@ pub(super) struct Check {
     output: OutputArgs,
 }
 
-/// Result of `check`.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Report<'a> {
     /// `ok`; `degraded` if a finding is a warning; `refused` if one is an error.
@@ -32,7 +31,7 @@ pub(super) struct Report<'a> {
     findings: Vec<Located<'a>>,
 }
 
-/// Finding with its line and column in the file, counted from 1; null without a place.
+/// Finding with its line and column in the file, counted from 1; null if unknown.
 #[derive(Serialize, JsonSchema)]
 struct Located<'a> {
     #[serde(flatten)]
@@ -41,7 +40,7 @@ struct Located<'a> {
     column: Option<usize>,
 }
 
-/// Returns the hosts that are probably mistyped, with their findings.
+/// Returns each probably mistyped host with its finding.
 fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
     let odd = crate::steering::odd_hosts(config).into_iter();
     let finding = |odd: OddHost| {
@@ -52,8 +51,7 @@ fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
     odd.map(finding).collect()
 }
 
-/// Returns the findings about the configuration itself: notes, and warnings about hosts that
-/// cannot connect.
+/// Returns the notes on the configuration, and warnings about hosts that cannot connect.
 fn configured(config: &Config) -> Vec<Finding> {
     let (odd, keyless) = (odd_hosts(config), config.keyless());
     let repeats = |one: &str, host: &str| one.contains(&format!("host \"{host}\" is not an NQN"));

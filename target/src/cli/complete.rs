@@ -1,4 +1,4 @@
-//! Shell completion: scripts, and names from a running target for bash, zsh and fish.
+//! Shell completion: scripts for bash, zsh and fish, and names of a running target's objects.
 
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -13,9 +13,8 @@ use super::{PROGRAM, steer};
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Bash function that asks the target for names first. Bash splits words at colons, but names
-/// contain colons. The function therefore splits the line at spaces, and offers only the part of a
-/// name after its last colon.
+/// Bash function that first asks the target for names. Bash splits words at colons, so the function
+/// splits the line at spaces, and offers only the part of a name after its last colon.
 const NAMES_IN_BASH: &str = r#"
 _cairn_target_names() {
     local line="${COMP_LINE:0:COMP_POINT}" word names=()
@@ -36,8 +35,8 @@ _cairn_target_names() {
 complete -F _cairn_target_names -o bashdefault -o default cairn-target
 "#;
 
-/// Zsh function that asks the target for names first. Without names, the function calls the
-/// generated one, which is renamed to `_cairn-target-words`.
+/// Zsh function that first asks the target for names, or else calls the generated function, renamed
+/// to `_cairn-target-words`.
 const NAMES_IN_ZSH: &str = r#"
 _cairn-target() {
     local -a names
@@ -51,7 +50,7 @@ _cairn-target() {
 
 if [ "$funcstack"#;
 
-/// Fish commands that offer the target's names. Files are offered only if there are no names.
+/// Fish commands that offer the target's names, or else files.
 const NAMES_IN_FISH: &str = r#"
 function __fish_cairn_target_has_names
     set -l words (commandline -opc) "$(commandline -ct)"
@@ -113,14 +112,14 @@ pub(super) fn names(mut root: Command, words: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns whether `c` needs no quotes in any shell.
+/// Returns true if no shell requires quotes around `c`.
 fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || ".:-_@/+[]".contains(c)
 }
 
 type Pick = fn(&Place<'_>, &Value) -> Vec<String>;
 
-/// Position of the last word in a command line.
+/// Argument that the last word belongs to, with the words before it.
 struct Place<'a> {
     path: Vec<&'a str>,
     argument: &'a Arg,
@@ -167,8 +166,8 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Returns the requests that list names for this argument, and a function that reads the names
-    /// from an answer.
+    /// Returns the requests that list values for this argument, and a function that extracts the
+    /// values from an answer's row.
     fn question(&self) -> Option<(&'static [&'static str], Pick)> {
         let path = self.path.join(" ");
         Some(match (&*path, self.argument.get_id().as_str()) {

@@ -63,7 +63,7 @@ pub(super) fn import(import: &Import) -> Result<u8, String> {
     };
     report(&converted);
     let text = converted.text.trim_end();
-    // An invalid text is printed too, because the user can fix it.
+    // Invalid text is printed too, because the user can correct it.
     result.print(text);
     let name = format!("made from {}", file.display());
     Config::parse(&name, &converted.text, &Flags::default()).map_err(|error| error.to_string())?;
@@ -101,7 +101,6 @@ fn verdict(converted: &Converted, result: &ResultFile) -> Result<u8, String> {
     Ok(if converted.is_partial { PARTIAL } else { 0 })
 }
 
-/// Writes the converted configuration, and returns the exit code.
 pub(super) fn export(export: &Export) -> Result<u8, String> {
     let (Export::Nvmet { file, result } | Export::Spdk { file, result }) = export;
     let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! `doctor`: checks that the fabric meets the needs of a target.
+//! `cairn-target doctor`: checks that the fabric meets a target's needs.
 
 use std::path::{Path, PathBuf};
 
@@ -105,7 +105,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// Returns the memory in bytes that the data path needs for one device, by purpose.
+/// Returns the bytes of memory that the data path needs for one device, by purpose.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

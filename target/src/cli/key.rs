@@ -111,7 +111,8 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, file: Option<&Path>) -> Re
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads into a buffer of fixed size. A growing buffer would leave copies of the secret in memory.
+/// Reads into a buffer of fixed size, because a growing buffer would leave copies of the secret in
+/// memory.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)
@@ -135,7 +136,6 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Result of `key check`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CheckedKey {
     /// Length of the secret in bytes.

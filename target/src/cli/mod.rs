@@ -1,5 +1,5 @@
-//! Command line of cairn-target. Only output for scripts goes to stdout: `nvme` commands, then
-//! `ready`.
+//! Command line of cairn-target. Stdout has only output for scripts: for `serve`, `nvme` commands
+//! and then `ready`.
 
 mod announce;
 mod check;
@@ -170,8 +170,8 @@ impl Serve {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
-    /// Refuses a file such as `/etc/hostname`, which a host would overwrite. Only a configuration
-    /// file can export a file whose last block is incomplete.
+    /// Refuses files such as `/etc/hostname`, whose size is not a multiple of 512, because hosts
+    /// would overwrite them. Only a configuration file can export them.
     fn check_exports(&self) -> Result<(), String> {
         const SECTOR_BYTES: u64 = 512;
         #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]

@@ -8,9 +8,9 @@ use cairn_roce::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Returns all providers in order of preference. Also returns the user-space provider separately,
-/// for its counters. A provider that cannot work on this machine fails only when it is used. Fails
-/// if the capture file cannot be written.
+/// Returns all providers in order of preference, and the user-space provider again for its
+/// counters. A provider that cannot work here fails only on use. Fails if the capture file cannot
+/// be written.
 pub(super) fn all(
     target: &cairn_config::Target,
     pcap: Option<(&Path, u64)>,
@@ -36,8 +36,7 @@ pub(super) fn all(
     ))
 }
 
-/// Verbs provider, opened on first use. Without an RDMA device, the open fails, but a device may
-/// be added later.
+/// Verbs provider. Opens the RDMA library on first use, and retries until there is an RDMA device.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

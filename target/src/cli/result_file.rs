@@ -24,14 +24,14 @@ impl ResultFile {
         self.path.as_deref()
     }
 
-    /// Prints the result, unless it has a file.
+    /// Prints the result if the user named no file.
     pub(super) fn print(&self, text: &str) {
         if self.path.is_none() {
             print_line(text);
         }
     }
 
-    /// Writes the result into its file, if there is one.
+    /// Writes the result into the file, if the user named one.
     pub(super) fn write(&self, text: &str) -> Result<(), String> {
         let Some(path) = &self.path else {
             return Ok(());
@@ -40,7 +40,7 @@ impl ResultFile {
     }
 }
 
-/// Replaces the file by a complete new one with the permissions of the old one.
+/// Replaces the file atomically, and keeps its permissions.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = match fs::symlink_metadata(path) {
         // The rename replaces the target of a symbolic link, not the link.
@@ -75,7 +75,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Refuses a file with content of another kind, such as a disk image or a key.
+/// Refuses to overwrite content of another syntax, such as a disk image or a key.
 fn check_content(path: &Path, length: u64, new: &str) -> io::Result<()> {
     let old = || cairn_config::read_file(path).ok();
     if length == 0 || old().is_some_and(|old| syntax(&old) == syntax(new)) {

@@ -14,7 +14,7 @@ use crate::top::Rates;
 
 type Describe = fn() -> Schema;
 
-/// Commands that print a result with `-o json`, while others print `true`.
+/// Commands that print a result with `-o json`; others print `true`.
 const COMMANDS: &[(&str, Describe)] = &[
     ("check", of::<Report<'static>>),
     ("config show", of::<ConfigText>),

@@ -23,8 +23,7 @@ use crate::steering::{self, Reloaded, Steering};
 
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Exit code for a configuration that `serve` refuses. The service manager need not restart the
-/// target then.
+/// Exit code for a refused configuration, so that the service manager does not restart the target.
 const REFUSED: u8 = 2;
 
 struct Failure {
@@ -69,7 +68,7 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Signals are registered first, so that an early signal is not lost.
+    // Signals are registered first, so that none is lost during the start.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
@@ -90,7 +89,8 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With a configuration file, the target starts without missing parts, and retries them later.
+    // With a configuration file, the target starts even if parts are missing, and retries them
+    // later.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| refusal(&error))?;
@@ -188,7 +188,7 @@ async fn follow(
                 if target.is_alive(ALIVE_WITHIN) {
                     notify::alive();
                 } else {
-                    // Cause: a reactor or the control plane that hangs.
+                    // Cause: a hung reactor or control plane.
                     tracing::error!("reactors or the control plane make no progress");
                 }
                 continue;
@@ -234,7 +234,7 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
-            // Cause: a start, reload or end.
+            // Cause: a start, reload or stop.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
     }
@@ -242,14 +242,14 @@ fn report_counters(soft: &Soft) {
 
 fn warn_of(config: &Config) {
     for warning in config.warnings().into_iter().chain(first_start(config)) {
-        // Cause: a start, reload or end.
+        // Cause: a start, reload or stop.
         tracing::warn!("{warning}");
     }
 }
 
 fn report(reloaded: Reloaded) {
     if let Err(error) = reloaded {
-        // Cause: a start, reload or end.
+        // Cause: a start, reload or stop.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
@@ -277,8 +277,7 @@ impl Signals {
     }
 }
 
-/// Raises the soft limit on open files to the hard limit. The default is low only because of
-/// select(2).
+/// Raises the soft limit on open files, which is low only because of select(2), to the hard limit.
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -286,7 +285,7 @@ pub(super) fn raise_file_limit() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        // Cause: a start, reload or end.
+        // Cause: a start, reload or stop.
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

@@ -1,8 +1,8 @@
-//! Conversion of values in answers to text for people.
+//! Formats values of answers as text for people.
 
 use serde_json::Value;
 
-/// Formats a value. The end of `key`, or the whole key, determines the unit (docs/control.md).
+/// Formats a value with its unit, which `key` or its suffix determines (docs/control.md).
 pub(super) fn cell(key: &str, value: &Value) -> String {
     let number = value.as_u64();
     let text = match (key, number) {

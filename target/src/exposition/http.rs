@@ -1,5 +1,5 @@
-//! HTTP/1.1 server of the metrics port, on hyper. Clients may be hostile: connections, request size
-//! and times are limited, and a connection serves one request.
+//! HTTP/1.1 server of the metrics port, on hyper. Clients may be hostile, so connections, request
+//! sizes and times are limited, and each connection serves one request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -26,13 +26,13 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Maximum connections. Each further connection closes the oldest one.
+/// Maximum connections. A further connection closes the oldest one.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum size of a request with headers, in bytes. hyper accepts no smaller limit.
+/// Maximum bytes of a request with headers; the smallest limit that hyper accepts.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause after a failed accept. The usual cause is that no file descriptor is free.
+/// Pause after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
-//! Metrics page, assembled on request from state and counters (docs/metrics.md).
+//! Metrics page, assembled on each request (docs/metrics.md).
 //!
-//! [`Observed`] reports present objects to a recorder of the `metrics` façade; [`page`] writes the
-//! text, and [`http`] serves it.
+//! [`Observed`] reports values to a recorder of the `metrics` façade, [`page`] writes their text,
+//! and [`http`] serves the page.
 
 mod families;
 mod http;
@@ -83,7 +83,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reactors, and waits at most `patience` until each has made progress.
+    /// Wakes the reactors, and waits at most `patience` until each has run its loop.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();
@@ -110,7 +110,7 @@ impl Observed {
         self.report_with(recorder, &Live::machine());
     }
 
-    /// Returns the page with fine buckets, for `cairn-target top`. The call may block.
+    /// Returns the page with fine buckets, for `cairn-target top`. May block.
     pub(crate) fn fine_page(&self) -> String {
         let page = page::Page::new(page::Buckets::Fine);
         self.report(&page);

@@ -12,7 +12,7 @@ use metrics::{
 
 use cairn_data_path::metrics::histogram::bounds_ns;
 
-/// Base-2 logarithms of the first and the last bound of coarse buckets, in nanoseconds.
+/// Base-2 logarithms of the first and last bounds of coarse buckets, in nanoseconds.
 const COARSE_FIRST: u32 = 10;
 const COARSE_LAST: u32 = 32;
 
@@ -38,8 +38,7 @@ impl Buckets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// In this format, names of counter families do not end in `_total`, and the last line is
-    /// `# EOF`.
+    /// Names of counter families lack `_total`, and the last line is `# EOF`.
     OpenMetrics,
 }
 
@@ -203,8 +202,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns the metric type. A gauge whose name ends in `_total` is a counter in seconds
-    /// (`count_ns`).
+    /// Returns the metric type. A gauge named `*_total` is a counter in seconds
+    /// (`Reporter::count_ns`).
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

@@ -60,9 +60,9 @@ struct ProcessTimes {
     start_ns: u64,
 }
 
-/// Parses fields 14, 15 and 22 of /proc/PID/stat. Field 3 is the first one after the name.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat. Field 2, the name, may contain spaces.
 fn times(stat: &str) -> Option<ProcessTimes> {
-    /// Nanoseconds of a clock tick (USER_HZ is 100 Hz on Linux for x86-64).
+    /// Nanoseconds per clock tick (USER_HZ is 100 Hz on Linux for x86-64).
     const TICK_NS: u64 = 10_000_000;
     let (_, fields) = stat.rsplit_once(')')?;
     let field =

@@ -1,4 +1,4 @@
-//! Metrics of RDMA devices. The values come from reactors, the kernel and user-space providers.
+//! Metrics of RDMA devices, from reactors, the kernel and user-space providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use cairn_data_path::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Bytes per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Counters by direction: packets and data units of the kernel, then packets and bytes of the
-/// device.
+/// Counters by direction: packets and data units of the kernel, then packets and bytes in the
+/// device's hardware counters.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",

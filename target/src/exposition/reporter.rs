@@ -1,4 +1,4 @@
-//! Adapter from the target's values to a recorder.
+//! Reports values to a recorder of the `metrics` façade.
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 
@@ -35,7 +35,7 @@ impl<'a> Reporter<'a> {
         counter.absolute(value);
     }
 
-    /// Records a counter in seconds as a gauge, because counters of the façade are integers.
+    /// Records a time as a gauge in seconds, because the façade's counters are integers.
     pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let gauge = self

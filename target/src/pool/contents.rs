@@ -1,6 +1,6 @@
-//! Scan of a directory: its disks with their NSIDs, and the omitted files with reasons.
+//! Scan of a directory: its disks with their NSIDs, and the files left out, with reasons.
 //!
-//! A new file becomes a namespace if no program has it open for writing, it was not changed for
+//! A new file becomes a namespace if no program has it open for writing, it has not changed for
 //! [`SETTLED_S`] seconds, and its size is a multiple of the block size.
 
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table that the file contains, and the newer table that could not be written.
+    /// Table in the file, and the newer table that could not be written.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,
@@ -71,7 +71,7 @@ impl Memory {
     pub(super) fn examine(&mut self, rules: &DiskRules, pool: &Pool, keep: bool) -> Contents {
         let folder = &pool.folder;
         let examined = find(rules, folder).and_then(|found| {
-            // This path leads to the same directory in all steps, even if a symbolic link changes.
+            // `through` leads to the same directory in all steps, even if a symbolic link changes.
             let through = found.through();
             let listing = scan(&through);
             let mut listing =
@@ -82,8 +82,8 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // If the directory cannot be read, its previous contents stay, because hosts can still
-            // use the open files.
+            // An unreadable directory keeps its previous contents, because hosts can still use the
+            // open files.
             let before = if is_gone {
                 Contents::default()
             } else {
@@ -211,8 +211,8 @@ impl Memory {
     }
 }
 
-/// Returns the state of a file. A file that already is a namespace remains one while it has at
-/// least one block.
+/// Returns the state of a file. A file with an NSID stays a namespace while it has at least one
+/// block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || FileState::Wrong("the file is empty: give it the size of a disk".to_owned());
@@ -240,7 +240,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Looks up the directory. The flag of an error is true if the directory must be treated as empty.
+/// Finds the directory. An error's flag is true if the directory counts as empty.
 fn find(rules: &DiskRules, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

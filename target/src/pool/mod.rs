@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A thread scans each directory for each new configuration, and after each change in the
-//! directory. While the file system hangs, the result of the previous scan stays in use.
+//! A thread scans each directory for each new configuration and after each change in the directory.
+//! While the file system hangs, the previous result stays in use.
 
 mod contents;
 mod scan;
@@ -158,13 +158,13 @@ impl Slot {
             .files
             .iter()
             .filter(|one| pool.nsids.contains(&one.nsid));
-        // An NSID is used again only after its previous namespace was removed.
+        // An NSID is reused only after its previous namespace was removed.
         let (free, taken): (Vec<&Shown>, Vec<&Shown>) = in_range.partition(|one| {
             let now = self.in_force.get(&one.nsid);
             now.is_none_or(|id| *id == one.file.id)
         });
         self.waits = !taken.is_empty();
-        // Existing namespaces come first, so that a new file never displaces one.
+        // Existing namespaces come first, so that no new file displaces one.
         let (mut fitting, new): (Vec<&Shown>, Vec<&Shown>) = free
             .into_iter()
             .partition(|one| self.in_force.contains_key(&one.nsid));

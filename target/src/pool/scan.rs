@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub(super) changed: i64,
 }
 
-/// Creation time of a file, or its name if the file system has no creation times.
+/// Creation time of a file in seconds and nanoseconds; `Unknown` if the file system has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),

@@ -1,7 +1,7 @@
 //! NSIDs of a directory's files, stored in the directory.
 //!
-//! Inode and creation time identify a file: a rename keeps its NSID, a replacement gets a new one.
-//! NSIDs of removed files are reused last, in the order of removal.
+//! Inode and creation time identify a file: a renamed file keeps its NSID, a replacement gets a new
+//! NSID. NSIDs of removed files are reused last, in the order of removal.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -19,14 +19,14 @@ use cairn_data_path::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Maximum size of the table's file in bytes, with room for 65,536 existing and many removed files.
+/// Maximum size of the file in bytes, enough for 65,536 files and many removed ones.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// NSIDs are derived from the files, because the table cannot be written. An NSID does not
-    /// change when files are added.
+    /// For a table that cannot be written: NSIDs derive from the files' identities, so that added
+    /// files change no NSID.
     Derived,
 }
 
@@ -38,7 +38,7 @@ struct Row {
     name: String,
 }
 
-/// Identity of a file, including the name only if the file system has no creation times.
+/// Identity of a file, with its name only if the file system has no creation times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -138,8 +138,8 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns an NSID to each file, its former one if possible. Returns the files for which no
-    /// NSID is free.
+    /// Assigns an NSID to each file, if possible its former one. Returns the names of files without
+    /// a free NSID.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// Returns an NSID for each file: derived from the file, or the next free one.
+/// Returns for each file the first free NSID at or after the hash of its identity.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();
@@ -227,7 +227,7 @@ fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u
     chosen.collect()
 }
 
-/// Returns the FNV-1a hash. The function must not change, because stored NSIDs depend on it.
+/// Returns the FNV-1a hash, which must never change, because NSIDs depend on it.
 fn hash(text: &str) -> u64 {
     let bytes = text.bytes();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,4 +1,4 @@
-//! Detects files that a program has open for writing. The kernel grants no lease on such files.
+//! Detects files that are open for writing, on which the kernel grants no read lease.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -11,7 +11,7 @@ use std::path::Path;
 const F_SETSIG: libc::c_int = 10;
 
 /// Returns whether a program has the file open for writing. Returns false if the file system has no
-/// leases or the file belongs to another user, because the kernel then reports no writers.
+/// leases or another user owns the file.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);
@@ -19,7 +19,7 @@ pub(super) fn is_written(path: &Path) -> bool {
         return false;
     };
     // SAFETY: the descriptor is open, and these operations take a number. If a program opens the
-    // file, the kernel sends SIGURG, which is ignored, not SIGIO, which ends a process.
+    // file, the kernel sends SIGURG, which is ignored, instead of SIGIO, which ends a process.
     unsafe {
         if libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) != 0 {
             return false;

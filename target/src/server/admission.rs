@@ -178,7 +178,7 @@ impl Admission {
     fn examine(&mut self, request: &ConnRequest) -> Result<Accepted, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;
-        // The target reads host data with RDMA READ, which a host with IRD 0 cannot answer.
+        // The target reads a host's data by RDMA READ, which a host with IRD 0 refuses.
         if request.peer_responder_resources == 0 {
             return Err(RejectStatus::INVALID_IRD.into());
         }
@@ -199,8 +199,7 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // The new queue pair may use half of the reserve, because the displaced one is closed
-            // only later.
+            // The new queue pair may use half of the reserve, because the evicted one closes later.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
@@ -228,8 +227,8 @@ fn marking_policy(
     }
 }
 
-/// Returns the VLAN priorities of packets from `local`, as determined by the VLAN tag of a RoCE v1
-/// listener, by the adapter, or by the kernel if the address belongs to a VLAN interface.
+/// Returns the VLAN priorities of packets from `local`: of a RoCE v1 listener's VLAN tag, of the
+/// adapter, or of the kernel for an address at a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,
@@ -243,8 +242,8 @@ fn priorities_at(
     }
 }
 
-/// Returns the host NQN for an I/O queue's request, if a marking rule needs it. The request's
-/// CNTLID identifies the host, unless several hosts at this address match.
+/// Returns the NQN of the host that requests an I/O queue, if a marking rule needs it. The CNTLID
+/// identifies the host, unless several hosts at this address match.
 fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
     if cm.qid.get() == 0 || !policy.rules.name_hosts() {
         return None;

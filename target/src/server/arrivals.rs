@@ -1,6 +1,6 @@
-//! Watches the kernel for missing parts: files, devices and folders (inotify(7)), addresses and
-//! links (rtnetlink(7)), RDMA devices (uevents). A report only triggers another attempt to open the
-//! parts.
+//! Kernel reports after which a missing part may open: files, devices and folders (inotify(7)),
+//! addresses and links (rtnetlink(7)), and RDMA devices (uevents). A report only triggers another
+//! attempt.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,10 +23,10 @@ use crate::files;
 
 const READ_BYTES: usize = 4096;
 
-/// Maximum reads per call, because a busy folder must not block the control plane.
+/// Maximum reads per call, so that a busy folder cannot block the control plane.
 const READS_MAX: usize = 64;
 
-/// Maximum symbolic links in a path, the same as in the kernel.
+/// Maximum symbolic links in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ enum Readable {
     Broken,
 }
 
-/// Watch descriptor of a folder, and the awaited file name. `None` means any name.
+/// Watch descriptor of a folder, and the awaited file name; `None` for any name.
 type Watch = (i32, Option<OsString>);
 
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths from the first [`next`](Self::next) on. If `addresses` is true, also
-    /// watches network addresses and RDMA devices. Ignores failures, because missing parts are
-    /// retried periodically.
+    /// Watches `paths` from the first [`next`](Self::next) on and, if `addresses`, also network
+    /// addresses and RDMA devices. Ignores failures, because missing parts are also retried
+    /// periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -78,8 +78,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches these folders for all changes. All watches exist when the function returns, except
-    /// in file systems that do not answer.
+    /// Watches these folders for all changes. On return, all watches exist, except in file systems
+    /// that do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -142,8 +142,8 @@ impl Readable {
                 }
                 Self::Broken => return pending().await,
                 Self::Known(fd) => {
-                    // The descriptor is stored before the wait, because this future may be dropped
-                    // during the wait.
+                    // The descriptor is stored first, because this future may be dropped during the
+                    // wait.
                     *self = Self::Known(fd);
                     let Self::Known(fd) = self else { return };
                     let Ok(mut ready) = fd.readable().await else {
@@ -178,8 +178,7 @@ fn has_rdma_device(fd: &OwnedFd) -> bool {
     found
 }
 
-/// Passes each report to `look`. Passes `None` if reports are lost, or if more reports remain after
-/// `READS_MAX` reads.
+/// Passes each report to `look`, and `None` if reports are lost or remain after `READS_MAX` reads.
 fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {
@@ -244,8 +243,8 @@ impl Paths {
     }
 }
 
-/// Watches the folders one after another. Skips a folder that does not answer in time; periodic
-/// attempts find its changes.
+/// Watches the folders one after another. Periodic attempts notice changes in a folder that does
+/// not answer in time.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -289,8 +288,8 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
 }
 
 /// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
-/// The end of a write is not among them, because each attempt closes the file and would trigger the
-/// next attempt.
+/// `CLOSE_WRITE` is left out, because each attempt closes the file and would trigger the next
+/// attempt.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -301,14 +300,14 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Returns [`reports`], and the events of removed files and of files closed after writing. Single
-/// writes are not reported, because hosts write often.
+/// Returns [`reports`], removals of files, and files closed after writing, but not single writes,
+/// which are frequent.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// True if a report concerns an awaited name or a watch not yet in `watches`. Also true if reports
-/// are lost or remain unread.
+/// True if a report concerns an awaited name or a watch not yet in `watches`, or if reports are
+/// lost or unread.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

@@ -1,4 +1,4 @@
-//! Audit log of the control plane: start, reconfiguration, end and failures.
+//! Audit log of the control plane: start, reconfiguration, stop and failures.
 
 use std::io;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes the last events, after all queues are closed.
+    /// Records the stop, after all queues are closed.
     pub(super) fn end(&self) {
         self.audit.record(|| Event::new("stop"));
         self.audit.end(END_TIMEOUT);

@@ -36,11 +36,11 @@ use crate::panics::Part;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time limit of a stop, during which commands in flight complete and hosts are disconnected.
+/// Time limit of a stop, in which commands in flight complete and hosts are disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit of flushes after the reactors have ended. A slow disk may need many seconds for the
-/// content of its cache.
+/// Time limit of flushes after the reactors have ended. A slow disk may write its cache for many
+/// seconds.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
@@ -204,7 +204,7 @@ impl ControlPlane {
             drop(watch);
             self.shut_down().await
         });
-        // The exit must not wait for a hanging disk.
+        // The exit must not wait for a hung disk.
         runtime.shutdown_background();
         end
     }
@@ -219,7 +219,7 @@ impl ControlPlane {
         ];
         let timer = runtime::timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
-            // `self` holds senders of the first three channels, which therefore never close.
+            // The first three channels never close, because `self` holds senders.
             Some(event) = self.listener_events.recv() => Input::Listener(event),
             Some(message) = self.messages.recv() => Input::Message(message),
             Some(returned) = self.service.openings.returned.recv() => Input::Returned(returned),
@@ -262,8 +262,8 @@ impl ControlPlane {
                 self.reloads.reload(reloading, service, flushes);
             }
             Input::Order(Order::Do(action)) => {
-                // Poisoning is harmless, because the action only reads, or changes a subsystem
-                // under its lock.
+                // A panic is harmless, because the action only reads, or changes a subsystem under
+                // its lock.
                 let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
@@ -292,7 +292,7 @@ impl ControlPlane {
     }
 
     fn try_missing(&mut self) {
-        // Reloads and disk openings in progress retry all missing parts themselves.
+        // Reloads and openings in progress retry all missing parts themselves.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -406,14 +406,14 @@ impl ControlPlane {
             .min();
     }
     async fn shut_down(&mut self) -> Result<(), String> {
-        // Cause: the end of the target.
+        // Cause: the stop of the target.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
-            // Cause: the end of the target.
+            // Cause: the stop of the target.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let stopped = self.stop_reactors(Instant::now() + STOP_TIMEOUT);
@@ -455,8 +455,8 @@ impl ControlPlane {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // Other messages are handled, too, because a host that shuts down during the drain
-                // needs its flush.
+                // Other messages are handled, too: a host that shuts down meanwhile needs its
+                // flush.
                 Some(message) => self.message(message),
                 None => return,
             }

@@ -119,7 +119,7 @@ pub enum StartError {
         /// Common NGUID.
         nguid: String,
     },
-    /// More disks than fit in a reactor's ring.
+    /// The disks exceed the capacity of the rings, or the limit on open files.
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
          fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
@@ -161,7 +161,7 @@ impl StartError {
         match source {
             FabricError::PortTaken { .. } => Obstacle::UdpPort,
             FabricError::AddressInUse { .. } => Obstacle::DevicePort,
-            // Without an RDMA device of the address, the machine may still have the address.
+            // The machine may have the address at an interface without an RDMA device.
             FabricError::NoDevice { .. } if !is_own(*address) => Obstacle::NoAddress,
             _ => Obstacle::Other,
         }
@@ -173,7 +173,7 @@ impl StartError {
     }
 
     /// True if every start fails until the configuration or its keys change. Unreadable files do
-    /// not count: a later start may read them.
+    /// not count, because a later start may read them.
     pub(crate) fn is_of_the_configuration(&self) -> bool {
         match self {
             Self::NoProvider { .. }
@@ -220,7 +220,7 @@ impl StartError {
     }
 }
 
-/// Reason why a configuration was refused, or applied only in part.
+/// Reason why a configuration was refused, or applied partly.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// A configured part is unavailable.
@@ -290,7 +290,7 @@ fn of_another_user(error: &io::Error) -> &'static str {
     }
 }
 
-/// Reason why a key cannot be used, without parts of the key.
+/// Reason why a key cannot be used; contains no part of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.

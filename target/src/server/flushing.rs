@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
-//! A hanging disk blocks its flush and a thread, and hosts can repeat requests. A subsystem
-//! therefore runs one flush at a time; requests that arrive meanwhile share the next one. After a
-//! reload, flushes of new namespaces do not wait for those of former ones.
+//! A hung disk blocks its flush and a thread, and hosts can repeat requests. A subsystem therefore
+//! runs one flush at a time, and later requests share the next flush. After a reload, flushes of
+//! new namespaces do not wait for former namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,8 +105,8 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Returns the waiters for the next flush of these namespaces. That flush starts now, unless
-    /// another one is in progress.
+    /// Returns the waiters for the next flush of these namespaces. Starts that flush unless another
+    /// flush is in progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,
@@ -129,8 +129,8 @@ impl Flushes {
     }
 
     /// Flushes all namespaces after the host's earlier writes, and completes the host's command to
-    /// disable the write cache. The command fails if a disk is late; later writes are durable
-    /// nevertheless.
+    /// disable the write cache. The command fails if a disk is late, although later writes are
+    /// durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {
@@ -233,8 +233,8 @@ impl Flushes {
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
         let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flush.waiting);
-        // A CNTLID that waits for the next flush is skipped, because a new controller has reused
-        // it.
+        // Skips a CNTLID that also waits for the next flush, because a new controller reuses the
+        // CNTLID.
         for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
             flush.subsystem.flushed(cntlid, intact);
         }

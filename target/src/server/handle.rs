@@ -1,4 +1,4 @@
-//! Handle of the control socket to query and change the control plane.
+//! Handle through which the control socket queries and changes the control plane.
 
 use cairn_base::Trid;
 use std::collections::HashMap;

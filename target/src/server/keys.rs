@@ -16,14 +16,15 @@ use super::exports::Exports;
 use crate::files;
 use cairn_data_path::registry::{Authenticator, HostKeys};
 
-/// Maximum size of a key file in bytes, enough for the longest secret and spaces.
+/// Maximum bytes of a key file, enough for the longest secret and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Fails if a key is unusable, or if its file system does not answer in time.
+/// Reads the keys of hosts. Fails if a key is unusable, or if its file system does not answer in
+/// time.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {
@@ -167,10 +168,9 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
     })?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     match text.parse() {
-        // The mode of a file without a secret is not checked: a file such as /etc/passwd may be
-        // readable by design.
+        // The mode of a file without a secret is irrelevant: /etc/passwd is readable by design.
         Err(source) => Err(KeyError::Secret { path, source }),
-        // Credentials are exempt: systemd protects their folder, and their group bits may show an ACL.
+        // Credentials are exempt: systemd protects their folder, and group bits may show an ACL.
         Ok(_) if !is_credential && mode & 0o077 != 0 => Err(KeyError::Open { path, mode }),
         Ok(secret) => Ok(secret),
     }
@@ -186,8 +186,8 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// Reads a file into a buffer that does not grow, wiped when dropped, and returns its permission
-/// bits. May block.
+/// Reads a file into a buffer that does not grow and is wiped when dropped. Also returns the
+/// permission bits. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, u32), KeyError> {
     let fail = |source| KeyError::Read {
@@ -195,7 +195,7 @@ fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, u32), KeyError> {
         source,
     };
     let mut options = File::options();
-    // Opening a FIFO must not block.
+    // `O_NONBLOCK` keeps a FIFO from blocking the open.
     let options = options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;

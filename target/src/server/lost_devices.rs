@@ -8,8 +8,7 @@ pub(super) struct LostDevices(Vec<(String, Instant)>);
 
 impl LostDevices {
     pub(super) fn note(&mut self, name: String, now: Instant) {
-        // Only earlier devices are checked, because the folder of the new one may still exist when
-        // the kernel reports the removal.
+        // Only earlier devices are checked, because the sysfs folder of `name` may still exist now.
         self.0
             .retain(|(known, _)| *known != name && !is_back(known));
         self.0.push((name, now));

@@ -1,9 +1,9 @@
-//! Configured parts that are unavailable: disks, addresses, the metrics port.
+//! Configured objects that are unavailable: disks, addresses, the metrics port.
 //!
-//! The target serves the available parts, and retries the missing ones at intervals and after
-//! kernel reports ([`arrivals`](super::arrivals)). Without its disk, a namespace does not exist for
-//! hosts. When the disk appears, the namespace is added as by a reload, so a visible namespace
-//! always has its disk's identity.
+//! The target serves all other objects, and retries at intervals and after kernel reports
+//! ([`arrivals`](super::arrivals)). Hosts cannot see a namespace without its disk. When the disk
+//! appears, the namespace is added as by a reload, so a visible namespace always has its disk's
+//! identity.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Time to collect kernel reports before an attempt.
+/// Time to collect kernel reports before the next attempt.
 const SETTLE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -187,7 +187,8 @@ impl MissingParts {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
-                // Pool files are scanned elsewhere, and hanging paths cannot be watched.
+                // A pool scans its files itself, and folders in hung file systems cannot be
+                // watched.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()
                     && self.has(&(subsystem.nqn, namespace.nsid))

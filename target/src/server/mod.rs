@@ -60,7 +60,7 @@ pub(crate) use reload::{ReloadScope, Step};
 pub(crate) use reserving::NotCleared;
 pub use stepped::SteppedTarget;
 
-/// Time limit to close Ceph images. Closing waits for the OSDs of the cluster.
+/// Time limit to close Ceph images, which waits for the cluster's OSDs.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Running target. A drop stops it like [`Target::stop`].
@@ -87,11 +87,12 @@ struct ControlThread {
 impl Target {
     /// Starts a target and returns once hosts can connect.
     ///
-    /// Provider "auto" of a listener is the first of `providers` that can listen at its address.
+    /// A listener with provider "auto" uses the first of `providers` that can listen at its
+    /// address.
     ///
     /// # Errors
-    /// The error names the unavailable part and the remedy. Everything is stopped, except threads
-    /// blocked by a hanging disk.
+    /// The error names the unavailable object and the remedy. Everything is stopped, except threads
+    /// that a hung disk blocks.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }
@@ -105,7 +106,7 @@ impl Target {
     }
 
     /// Starts a target like [`begin`](Self::begin). Once hosts can connect, `companion` runs on the
-    /// control plane's thread. With `is_patient`, disks and addresses may be missing.
+    /// control plane's thread. If `is_patient`, disks and addresses may be missing.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -184,12 +185,12 @@ impl Target {
     }
 
     /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade. Each call needs
-    /// a new recorder, because it records all times since the start in the histograms again.
+    /// a new recorder, because it adds all times since the start to the histograms.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }
 
-    /// Applies another configuration, without effect on connections to unchanged parts.
+    /// Applies another configuration. Connections to unchanged objects are unaffected.
     ///
     /// # Errors
     /// The old configuration stays in force, except after an error with [`ReloadError::is_in_force`].
@@ -271,9 +272,9 @@ impl ControlThread {
         let ended = thread
             .join()
             .map_err(|_| "the control plane panicked".to_owned())?;
-        // Unclosed images stay locked, and block the next start for 30 seconds.
+        // Unclosed images stay locked, which delays the next start by 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
-            // Cause: the cluster, at the end of the target.
+            // Cause: the cluster, at the stop of the target.
             tracing::warn!(
                 "Ceph images did not close within {IMAGES_TIMEOUT:?}: their locks stay until the \
                  cluster times this client out, after 30 seconds"
@@ -286,7 +287,7 @@ impl ControlThread {
 impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            // Cause: the end of the target.
+            // Cause: the stop of the target.
             tracing::error!(error, "the target did not end cleanly");
         }
     }

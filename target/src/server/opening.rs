@@ -1,8 +1,8 @@
-//! Opens and measures disks ([`Call`]) on separate threads.
+//! Opens and measures disks on separate threads, one for each [`Call`].
 //!
 //! A disk may block a call indefinitely, but the control plane must serve hosts. Late results are
-//! therefore discarded, and until a late call returns, its path gets no other call, which bounds
-//! the number of blocked threads.
+//! therefore discarded. Until a late call returns, its path gets no other call, which bounds the
+//! number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -26,7 +26,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum number of calls in progress. Late calls do not count.
+/// Maximum calls in progress, not counting late calls.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -49,7 +49,7 @@ impl Call {
         }
     }
 
-    /// After a panic, the disk is closed and the outcome is an error.
+    /// Makes the call. After a panic, the disk is closed and the outcome is an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -66,7 +66,7 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file. While a call in this folder is late, no other file of the folder is
+    /// Folder of a pool file. While a call in a folder is late, no other file of that folder is
     /// opened.
     folder: Option<PathBuf>,
     call: Call,
@@ -101,13 +101,13 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that failed to open, and that the configuration may leave out.
+    /// Disks that failed to open and without which the target may run.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
 
 pub(super) struct Openings {
-    /// Whether calls run on threads, not inline as in simulations.
+    /// True if calls run on threads; simulations run them inline.
     has_threads: bool,
     returned_out: UnboundedSender<Returned>,
     pub(super) returned: UnboundedReceiver<Returned>,
@@ -132,7 +132,7 @@ impl Openings {
     }
 
     /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other
-    /// disks. The failure of a disk ends all openings, unless `may_fail` is true for that disk.
+    /// disks. A failure ends all openings, unless `may_fail` is true for the disk.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,
@@ -387,7 +387,7 @@ impl Running {
         if waited >= NOTICE_AFTER && !self.was_noticed {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
-            // Cause: the configuration, or a disk that hangs.
+            // Cause: the configuration, or a hung disk.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting up to {} seconds for a disk to respond, or for its lock",
@@ -407,7 +407,7 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // A faster disk is not reported: the failure of another disk ended the wait early.
+        // A faster disk is not reported: the failure of another disk has ended the wait early.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(
@@ -430,7 +430,7 @@ impl Late {
 
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        // Cause: a reload, and a disk that hangs.
+        // Cause: a reload, and a hung disk.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \
@@ -474,8 +474,7 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // Sending fails only after the control plane has ended. Dropping the result closes the
-            // disk.
+            // Sending fails only after the control plane has ended. The disk is then closed.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {

@@ -17,12 +17,12 @@ use cairn_data_path::metrics::ReactorCounters;
 use cairn_data_path::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time after [`Message::Stop`] to close queues.
+/// Time limit to close queues after [`Message::Stop`].
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum queue pairs per reactor and device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-/// Part of [`QUEUE_PAIRS_MAX`] that is reserved for addresses with a present or recent association.
+/// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses with a present or recent association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 pub(super) enum Reactors {

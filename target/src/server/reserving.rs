@@ -1,4 +1,4 @@
-//! Changes of reservations: stored, then enforced at all reactors, then answered.
+//! Changes of reservations: stored, enforced at all reactors, then answered.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,6 @@ use crate::panics::Part;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, SubsystemShared};
 
-/// Reason why reservations cannot be cleared.
 #[derive(Debug)]
 pub(crate) enum NotCleared {
     NoNamespace,
@@ -25,8 +24,8 @@ pub(crate) enum NotCleared {
     NoRegistrants,
 }
 
-/// Begins to clear a namespace's reservations. The receiver gets the result, or fails if the
-/// namespace is removed first.
+/// Begins to clear a namespace's reservations. The receiver fails if the namespace is removed
+/// first.
 pub(super) fn clear(
     exports: &Exports,
     (nqn, nsid): Place,
@@ -70,8 +69,8 @@ impl Flushes {
         }
     }
 
-    /// Stores the change if it must survive a power loss. The change comes into force only after
-    /// that, because a crash must not undo it.
+    /// Stores the change if it must survive a power loss. Only then does the change come into
+    /// force, because a crash must not undo it.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);
@@ -89,8 +88,7 @@ impl Flushes {
         }));
     }
 
-    /// Puts the change in force, and answers it once the disks have ended all commands that it
-    /// forbids.
+    /// Puts the change in force. Answers it once the disks have ended all commands that it forbids.
     fn enforce(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let scope = Scope::Reservation(namespace.reserving().enforce());
         self.settle(scope, move |flushes, settled| {

@@ -1,4 +1,4 @@
-//! Runtime of the control plane, and timers by the target's clock.
+//! Runtime of the control plane, and timers driven by the target's clock.
 
 use std::io;
 use std::time::Instant;
@@ -12,8 +12,8 @@ pub(super) fn new() -> io::Result<Runtime> {
         .build()
 }
 
-/// Waits until `deadline` of `clock`. A system suspend delays the end, because the runtime's clock
-/// does not count it.
+/// Waits until `deadline` of `clock`. A system suspend delays the return, because the runtime's
+/// clock does not count it.
 pub(super) fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
     let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
     async move {

@@ -1,4 +1,4 @@
-//! Parts of the target that a configuration determines: disks, subsystems, listeners, keys, ports.
+//! Objects that a configuration determines: disks, subsystems, listeners, keys, ports.
 
 use cairn_base::Trid;
 use std::collections::HashSet;
@@ -73,8 +73,8 @@ impl Service {
         let mut has_changed = false;
         for thing in missing {
             let is_there = match thing {
-                // Other code retries these parts: disks are opened separately, scans find
-                // directories, and the audit log reports its recovery.
+                // Other code retries these: disks open separately, scans find directories, and the
+                // audit log reports its recovery.
                 Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
                 Thing::Metrics(address) => {
                     self.metrics.serve(Some(address), &mut self.missing);

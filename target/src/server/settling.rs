@@ -1,6 +1,6 @@
 //! Waits until the disks have ended all commands that began before a change.
 //!
-//! Each wait has a deadline, because hanging disks keep commands indefinitely.
+//! Each wait has a deadline, because a hung disk never ends its commands.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
-/// Time limit for completion of commands begun before a change.
+/// Time limit for the end of commands begun before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Continuation of a change. Its arguments are the owner of the [`Waits`], and whether the change
-/// is settled.
+/// Continuation of a change, called with the owner of the [`Waits`] and whether the change is
+/// settled.
 pub(super) type Then<O> = Box<dyn FnOnce(&mut O, bool) + Send>;
 
 struct Wait<O> {

@@ -17,7 +17,7 @@ use cairn_data_path::audit::Audit;
 use cairn_data_path::reactor::Rest;
 use cairn_data_path::usage::Usage;
 
-/// Target for simulations, which runs only in [`Self::step`].
+/// Target for simulations, run only by calls such as [`Self::step`].
 pub struct SteppedTarget {
     control: ControlPlane,
     clock: Clock,
@@ -57,15 +57,15 @@ impl SteppedTarget {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work, and returns the time of the next call. A reactor that polls needs the
-    /// next call as soon as the clock has advanced.
+    /// Does all pending work, and returns the time of the next call. A polling reactor needs that
+    /// call as soon as the clock has advanced.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();
             let now = self.clock.now();
             let rest = self.control.reactors.step(now);
             match rest {
-                // Polling would never end: the clock stands still in this call.
+                // Polling would never end, because the clock stands still in this call.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !worked => {
                     let own = self.control.next_step();
@@ -76,13 +76,12 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor, without control plane and sleep, to measure its cost.
+    /// Runs one round of each reactor, without the control plane, to measure its cost.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
 
-    /// Replaces the disks' worker threads by [`Self::step_workers`]. Must be called before the
-    /// first write.
+    /// Replaces the disks' worker threads by [`Self::step_workers`]. Must precede the first write.
     pub fn replace_workers(&mut self) {
         self.control.reactors.replace_workers();
     }
@@ -92,7 +91,7 @@ impl SteppedTarget {
         self.control.reactors.step_workers(loses)
     }
 
-    /// Runs pending work of the control plane only.
+    /// Runs only the pending work of the control plane.
     pub fn attend(&mut self) {
         self.control.step();
     }
@@ -102,7 +101,7 @@ impl SteppedTarget {
         self.control.drain();
     }
 
-    /// Ends the target as SIGKILL does.
+    /// Ends the target like SIGKILL.
     pub fn kill(mut self) {
         self.control.reactors.kill();
     }

@@ -1,7 +1,7 @@
 //! Detects truncated, moved or deleted exported files, even without host I/O.
 //!
 //! A thread checks each file every few seconds. If a check blocks, a new thread checks the other
-//! file systems: a hanging file system occupies one thread, and delays no reactor or connection.
+//! file systems. A hung file system thus delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,14 +18,14 @@ use cairn_data_path::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Length of a pause, as a multiple of the round before it, which limits the CPU cost of thousands
-/// of files.
+/// Length of a pause, as a multiple of the round before it, to limit the CPU cost of thousands of
+/// files.
 const PAUSES_PER_ROUND: u32 = 100;
 
-/// Time limit of a check, after which another thread checks the other file systems.
+/// Time after which a check counts as hung.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Number of hanging file systems at which all checks stop.
+/// Number of hung file systems at which all checks stop.
 const HANGING_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -97,10 +97,10 @@ impl Checked for File {
 
 type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 
-/// Exported files. Keeps no namespace alive, and allocates only for changed namespaces.
+/// Exported files. Keeps no namespace alive, and allocates only when namespaces change.
 struct Files {
     registry: Weak<Registry>,
-    /// Namespace tables whose files are in `all`. Each `Weak` prevents reuse of the table's
+    /// Namespace tables whose files are in `all`. Each `Weak` prevents reuse of its table's
     /// address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
@@ -200,7 +200,7 @@ impl<F: Checked> Rounds<F> {
                 Ok(()) => self.idle = Some(checker),
                 Err(_) if self.is_over() => {}
                 Err(at) => {
-                    // Cause: a file system that hangs, once until it returns.
+                    // Cause: a hung file system, once until it responds.
                     tracing::warn!(
                         path = files[at].name(),
                         "the file system does not report the size of a file: truncated and \
@@ -242,7 +242,7 @@ impl<F: Checked> Checker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Checks the files. The error is the index of a check that hangs, or of the current check if
+    /// Checks the files. The error is the index of a hung check, or of the current check if
     /// `is_over`.
     fn check_all(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);

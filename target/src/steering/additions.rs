@@ -20,8 +20,8 @@ type Answer = Result<Value, Error>;
 type Params = Map<String, Value>;
 
 impl Methods {
-    /// Adds an object by `add`. If the file already has the object with other settings, calls `add`
-    /// again with the settings in force. `of` takes these from a snapshot, which is too costly for
+    /// Adds an object by `add`. If the file has the object with other settings, calls `add` again
+    /// with the settings in force, which `of` reads from a snapshot. A snapshot is too costly for
     /// every addition.
     async fn add<T: Send + Sync + 'static>(
         &self,
@@ -174,8 +174,8 @@ fn of_subsystem(now: &Snapshot, nqn: &str) -> InForce {
     in_force
 }
 
-/// Returns the settings of the namespace with this NSID; without an NSID, of all namespaces with
-/// this export.
+/// Returns the settings of the namespace `nsid` or, without `nsid`, of all namespaces with this
+/// export.
 fn of_namespaces(
     now: &Snapshot,
     nqn: &str,

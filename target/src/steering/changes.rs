@@ -1,9 +1,9 @@
 //! Queue of configuration changes, executed one at a time, or in batches of only additions or only
 //! removals.
 //!
-//! A change edits a copy of the configuration text, which is checked, written to a temporary file,
-//! applied like a reload, and renamed over the configuration file. Failures restore the previous
-//! state.
+//! A change edits a copy of the configuration text. The copy is checked, written to a temporary
+//! file, applied like a reload, and renamed over the configuration file. Failures restore the
+//! previous state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,14 +34,14 @@ const TOGETHER_MAX: usize = 256;
 
 const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
-/// Change of the configuration. May run more than once, on different stages.
+/// Change of the configuration. May run several times, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
 pub(super) enum Job {
     Reload {
         answer: oneshot::Sender<Reloaded>,
     },
-    /// Scans the pool directories after a change. The answer is true if another scan is due.
+    /// Scans the pool directories. The answer is true if another scan is due.
     Rescan {
         answer: oneshot::Sender<bool>,
     },
@@ -193,7 +193,7 @@ impl ChangeQueue {
         changes
     }
 
-    /// Applies the current pool directories without reading the configuration file.
+    /// Applies the present content of pool directories without reading the configuration file.
     async fn rescan(&mut self) -> Result<(), String> {
         let Some(snapshot) = self.handle.snapshot().await else {
             return Ok(());
@@ -366,8 +366,7 @@ impl ChangeQueue {
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
-                // Restores the former configuration, which is valid because it was in force until
-                // now.
+                // The former configuration is valid, because it was in force until now.
                 let back = self
                     .handle
                     .change(Arc::clone(before), ReloadScope::Text)
@@ -511,12 +510,12 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     ))
 }
 
-/// Applies the changes to the stage in order. Returns the result of each.
+/// Applies the changes to the stage in order, and returns the result of each.
 ///
 /// A failed change of a batch is undone: the stage is restored from a copy, and the changes since
-/// the copy are repeated. A copy costs as much as thousands of changes, so copies are made only at
-/// the start and after failures. A single failed change may leave the stage modified: the caller
-/// must drop it.
+/// the copy are repeated. A copy costs as much as thousands of changes, and is made only at the
+/// start and after failures. A single failed change may leave the stage modified; the caller must
+/// drop the stage.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));
@@ -533,7 +532,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // The attempt cannot fail, because the change succeeded on this text before.
+                    // The attempt cannot fail: the change already succeeded on this text.
                     let _ = attempt(since, stage);
                 }
             }

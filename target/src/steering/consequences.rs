@@ -1,4 +1,4 @@
-//! Sentences about hosts and reservations that a change affects.
+//! Sentences about the hosts and reservations affected by a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Differences between two configurations, in one sentence for each object.
+//! Differences between two configurations, one sentence for each object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
@@ -8,7 +8,7 @@ use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target};
 
 use crate::server::{Export, Snapshot};
 
-/// Maximum names in a list; further ones are counted.
+/// Maximum names in a list; further names are only counted.
 const NAMES_MAX: usize = 4;
 
 pub(super) struct Former {
@@ -50,7 +50,7 @@ fn kept(export: &Export<'_>) -> Option<String> {
     ))
 }
 
-/// Sizes of namespaces in bytes, by subsystem and NSID.
+/// Bytes of namespaces by subsystem and NSID.
 type Lengths = BTreeMap<(Nqn, u32), u64>;
 
 fn lengths(snapshot: &Snapshot) -> Lengths {
@@ -112,7 +112,7 @@ fn differences(before: &Config, after: &Config) -> Vec<String> {
 }
 
 fn target_keys(before: &Target, after: &Target) -> impl Iterator<Item = &'static str> {
-    // Without `..` in the pattern, the compiler reports a new key that is not compared.
+    // Without `..` in the pattern, the compiler reports each new key that is not compared.
     let Target {
         reactors,
         poll_idle,

@@ -2,7 +2,7 @@
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration
 //! file. Each step can fail, so the text in force and every text that the file may contain are
-//! recorded; any other text is from another program.
+//! recorded. Any other text comes from another program.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub(super) enum WriteError {
     Changed(PathBuf),
     #[error("cannot write {}: {source}: {}", path.display(), remedy(path, source))]
     System { path: PathBuf, source: io::Error },
-    /// The new content was renamed into place, but not synced.
+    /// The new content was renamed into place, but not synced to the disk.
     #[error(
         "cannot write {} to its disk: {source}: look at the disk of its folder (dmesg){}", path.display(), left(*is_left)
     )]
@@ -157,7 +157,7 @@ impl ConfigFile {
     }
 
     fn state(&self) -> MutexGuard<'_, KnownTexts> {
-        // Poisoning is harmless, because a text is recorded before the file gets it.
+        // Poisoning is harmless, because a text is recorded before the file gets the text.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,8 +170,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Replaces the file's content. After an error, the file has its former content, or gets it as
-    /// soon as a late file system responds.
+    /// Replaces the file's content. After an error, the file has its former content, or gets it
+    /// once a late file system responds.
     pub(super) async fn commit(mut self) -> Result<(), WriteError> {
         let (file, text, place) = (self.file.clone(), Arc::clone(&self.text), self.place.take());
         if let (Some(place), Some(path)) = (place, file.path.clone()) {
@@ -207,7 +207,7 @@ impl Drop for Prepared {
     }
 }
 
-/// Resolved path of the file, and its temporary copy. The methods may block.
+/// Resolved path of the file, and of its temporary copy. The methods may block.
 #[derive(Debug)]
 struct FileLocation {
     path: PathBuf,
@@ -220,7 +220,7 @@ impl FileLocation {
     fn of(path: &Path) -> io::Result<Self> {
         // The rename replaces the target of a symbolic link, not the link.
         let path = fs::canonicalize(path)?;
-        // The folder is opened first, because a failure must change nothing.
+        // The folder is opened before any change, because this step can fail.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self {
             new: beside(&path),
@@ -239,8 +239,8 @@ impl FileLocation {
         }
     }
 
-    /// Replaces the file's text unless another program has changed it. Does not lock the state
-    /// during file system calls, because the control plane reads the state.
+    /// Replaces the file's text unless another program has changed it. Never locks the state during
+    /// file system calls, because the control plane reads it.
     fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
         self.check(file)?;
         file.state().may_have.push(Arc::clone(text));
@@ -250,7 +250,7 @@ impl FileLocation {
 
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn write(&self, text: &str) -> io::Result<()> {
-        // A crash may have left a temporary file.
+        // An earlier crash may have left a temporary file.
         let _ = fs::remove_file(&self.new);
         let like = fs::metadata(&self.path)?;
         let mut file = OpenOptions::new()

@@ -1,5 +1,5 @@
-//! Namespaces whose files were deleted. Only a forced removal closes such a file, which has the last
-//! copy of the data.
+//! Namespaces with deleted files. Only a forced removal closes such a file, which is the last copy
+//! of the data.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ impl LastCopy {
 
     pub(super) fn of(before: &Snapshot) -> Vec<Self> {
         let own = before.exports().filter(is_deleted);
-        // A file of a directory is removed by its deletion.
+        // Deleting a pool file means to remove its namespace.
         let own = own.filter(|one| one.config.pooled.is_none());
         let copies = own.filter_map(|one| {
             let mut subsystems = before.config.subsystems.iter();
@@ -115,7 +115,7 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Finds deletions before the watch does, which takes seconds.
+/// Checks for deletions, which the watch notices only after seconds.
 pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
     let gone = leaving(before, now, scope).into_iter();
     let gone = gone.map(|one| one.entry.namespace);

@@ -27,7 +27,7 @@ pub(super) async fn look(snapshot: &Snapshot) -> Option<(PathBuf, String)> {
         }
     }
     let folder = folder?;
-    // Another path, as in `stale`: a late call blocks its path.
+    // The call has a separate path, because a late call makes other calls for its path fail.
     let call = folder.join("status");
     let at = folder.clone();
     let looked = files::call(&call, move |_| loss(&at, &stored));

@@ -1,4 +1,4 @@
-//! Control methods with Cairn's own names.
+//! Control methods `cairn_*`.
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ const SHOWN_MAX: usize = 1024;
 
 fn shown(params: &Params) -> String {
     let mut text = serde_json::to_string(params).unwrap_or_default();
-    // A client may pass a key instead of a path.
+    // A client may pass a key instead of its path.
     if text.contains("DHHC-") {
         return "not shown: they have a key".to_owned();
     }
@@ -212,8 +212,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // Once started, the target does not list `framework_start_init`, because clients
-                // that load a saved configuration would call it.
+                // Once started, the target hides `framework_start_init`, because clients that load
+                // a saved configuration would call it.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }
@@ -272,7 +272,7 @@ impl Methods {
 
     async fn namespace_remove(&self, params: Params) -> Answer {
         let NamespaceRemove { nqn, nsid, force } = read(params)?;
-        // A forced removal must not permit other removals of its batch.
+        // A forced removal must not force the other removals of a batch.
         let kind = if force { Kind::Narrows } else { Kind::Shrinks };
         let reserved = dropped_reservation(&self.snapshot().await?, &nqn, nsid);
         self.change(kind, move |stage| {

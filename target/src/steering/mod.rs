@@ -1,4 +1,4 @@
-//! Control socket: queries and changes of a running target (docs/control.md), in JSON-RPC
+//! Control socket (docs/control.md): JSON-RPC queries and changes of a running target
 //! ([`cairn_control`]).
 //!
 //! A change edits the configuration text, which is applied like a reload and written to disk before
@@ -54,11 +54,11 @@ const TAKEOVER_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) enum Socket {
     Off,
     Bound(Bound),
-    /// Another target has the path.
+    /// Another target uses the path.
     Taken(ControlSettings),
 }
 
-/// Changes of a reload, one sentence for each object, or the reason of its failure.
+/// Sentences about the changes of a reload, one for each object, or the reason of its failure.
 pub(crate) type Reloaded = Result<Vec<String>, String>;
 
 #[derive(Debug, Clone)]
@@ -69,14 +69,14 @@ pub(crate) struct Steering {
 impl Steering {
     pub(crate) fn reload(&self) -> oneshot::Receiver<Reloaded> {
         let (answer, answered) = oneshot::channel();
-        // If the queue is full, the sender is dropped and the receiver fails.
+        // If the queue is full, the sender is dropped, so the receiver fails.
         let _ = self.jobs.try_send(Job::Reload { answer });
         answered
     }
 }
 
-/// Returns the task that executes changes and serves the control socket, if there is one. `text` is
-/// the configuration at the start.
+/// Returns the future that executes changes, watches pool directories and serves the control
+/// socket, if any. `text` is the configuration at the start.
 pub(crate) fn companion(
     source: Source,
     text: String,
@@ -111,7 +111,7 @@ async fn take_over(control: &ControlSettings) -> Bound {
         let control = control.clone();
         let tried = tokio::task::spawn_blocking(move || try_bind(&control)).await;
         if let Ok(Ok(Some(bound))) = tried {
-            // Cause: the end of another target.
+            // Cause: the stop of another target.
             tracing::info!(path = %bound.path().display(), "control socket taken over");
             return bound;
         }
@@ -131,24 +131,24 @@ async fn serve(socket: Bound, methods: impl Handler) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        // Cause: the start.
+        // Cause: the start of the target.
         tracing::error!(%error, path = %socket.path().display(), "cannot serve the control socket");
     }
 }
 
-/// Opens the configured control socket. A failure is fatal only if the configuration sets the path,
-/// or if the group is missing.
+/// Opens the control socket. A failure is fatal only if the configuration sets the path, or if the
+/// group is missing.
 pub(crate) fn bind(control: &ControlSettings) -> Result<Socket, BindError> {
     match try_bind(control) {
         Ok(bound) => Ok(bound.map_or(Socket::Off, Socket::Bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error @ BindError::InUse(_)) => {
-            // Cause: the start.
+            // Cause: the start of the target.
             tracing::info!("no control socket until that target ends: {error}");
             Ok(Socket::Taken(control.clone()))
         }
         Err(error) => {
-            // Cause: the start.
+            // Cause: the start of the target.
             tracing::info!("no control socket: {error}");
             Ok(Socket::Off)
         }
@@ -161,8 +161,8 @@ fn try_bind(control: &ControlSettings) -> Result<Option<Bound>, BindError> {
     bound.transpose()
 }
 
-/// Checks, without side effects, whether [`bind`] would succeed. The error says whether it prevents
-/// the start.
+/// Checks, without side effects, whether [`bind`] would succeed. An error's flag is true if it
+/// prevents the start.
 pub(crate) fn check_socket(control: &ControlSettings) -> Result<(), (BindError, bool)> {
     let Some(path) = path_of(control) else {
         return Ok(());

@@ -85,7 +85,7 @@ pub(super) struct NamespaceSet {
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,
-    /// True if all hosts see the namespace. A request with `hosts` must not set it.
+    /// True if all hosts see the namespace. Cannot be combined with `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }
@@ -114,7 +114,7 @@ pub(super) struct NamespaceRemove {
     pub(super) force: bool,
 }
 
-/// Scope of limits: a namespace, each host, one host, or by default the whole subsystem.
+/// Scope of limits: a namespace, each host, one host or, by default, the whole subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitOf {

@@ -1,4 +1,4 @@
-//! Rules for all changes through the socket. They compare configurations, so that no method can
+//! Rules for all changes through the control socket. They compare configurations, so no method can
 //! bypass them.
 
 use std::collections::HashSet;
@@ -38,7 +38,8 @@ pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Err
     })
 }
 
-/// Refuses to export a path again if another file is there: the former file would stay served.
+/// Refuses to export a path again if another file is there, because the former file would stay
+/// served.
 pub(super) async fn refuse_displaced(
     snapshot: &Snapshot,
     nqn: &str,
@@ -106,8 +107,7 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     if !exports.name_path(path) {
         return Err(not_allowed(&shown));
     }
-    // The path is checked here for an early error, and again at each opening, because links may
-    // change.
+    // This check gives an early error. Each opening repeats it, because links may change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::io(&error, message)

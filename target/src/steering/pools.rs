@@ -13,11 +13,10 @@ use crate::server::{Arrivals, Handle};
 /// Time to collect reports before a scan.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Delay before another scan while a file or an NSID is not ready.
+/// Delay of the next scan while a file or NSID is not ready.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Scan interval without reports, because some file systems do not report changes by other
-/// machines.
+/// Scan interval without reports, because some file systems do not report other machines' changes.
 const SLOW: Duration = Duration::from_secs(30);
 
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {

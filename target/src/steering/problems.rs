@@ -24,7 +24,7 @@ use crate::server::Snapshot;
 /// Time for which a refused host counts as a problem after its last attempt.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// Age of the oldest command at which a disk counts as stuck.
+/// Age of a disk's oldest command at which the disk counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
 const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --dhchap-secret if \
@@ -88,7 +88,7 @@ fn connected(snapshot: &Snapshot) -> HashSet<(Nqn, String)> {
     hosts.collect()
 }
 
-/// Returns the refused hosts that still may not connect, the latest first.
+/// Returns the refused hosts that may still not connect, latest first.
 pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     if snapshot.refused.is_empty() {
         return Vec::new();
@@ -119,8 +119,7 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             RefusedFor::NoKey => (RefusedHost::KEY, Some(DHCHAP_KEY)),
             RefusedFor::Unauthenticated => (RefusedHost::KEY, None),
         };
-        // A name that is not an NQN could be an option or a host group in the command that the
-        // remedy shows.
+        // An invalid NQN could act as an option or a host group in the remedy's command.
         let is_nqn = one.host.irregularity().is_none();
         let admit = is_nqn && one.reason == RefusedFor::Host;
         let admit = admit.then(|| Quoted(host).to_string());
@@ -300,7 +299,7 @@ pub(super) fn first_of(error: &str) -> String {
     let problems = error.lines().filter(|line| line.starts_with("error: "));
     let more = problems.count().saturating_sub(1);
     let first = error.split("\n\n").next().unwrap_or_default();
-    // Lines that begin with "|" are an excerpt of the file.
+    // Lines that begin with "|" quote the file.
     let lines = first.lines().map(str::trim);
     let lines: Vec<_> = lines.take_while(|line| !line.starts_with('|')).collect();
     let first = lines.join(" ");
@@ -491,8 +490,8 @@ fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Ve
     all
 }
 
-/// Quotes a name for a shell, because strangers choose names and administrators paste commands.
-/// Replaces a name with characters that terminals may misinterpret by "NQN".
+/// Quotes a name for a shell, because strangers choose names and administrators paste commands. A
+/// name that terminals may misinterpret becomes "NQN".
 pub(super) fn word(name: &str) -> String {
     if shown(name) == name {
         shell_word(name, "NQN")

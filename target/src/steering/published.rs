@@ -1,4 +1,4 @@
-//! State of the change queue, readable by other threads.
+//! State of the change queue, shared with other threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

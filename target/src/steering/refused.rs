@@ -6,10 +6,9 @@ use super::file::WriteError;
 use crate::server::ReloadError;
 
 pub(super) enum Refused {
-    /// One change of the batch may be the cause. The other changes may succeed if applied
-    /// separately.
+    /// One change of the batch may be the cause; the other changes may succeed separately.
     ByOne(Error),
-    /// No change is possible, because of the file or the target.
+    /// The file or the target prevents every change.
     All(Error),
 }
 

@@ -17,7 +17,7 @@ use super::refused::stopped;
 use crate::answers::{Registrant, Registrations, Reservation};
 use crate::server::{Export, NotCleared, Snapshot};
 
-/// Maximum wait for a clear to begin, and again for it to end.
+/// Maximum wait for the result of a clear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Names = HashMap<HostId, String>;
@@ -37,7 +37,8 @@ pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
     all
 }
 
-/// Returns a sentence about the registrants of a namespace, unless they persist.
+/// Returns a sentence about the registrants that a removal of the namespace drops, if they do not
+/// persist.
 pub(super) fn dropped_reservation(snapshot: &Snapshot, nqn: &str, nsid: u32) -> Option<String> {
     let mut all = reservations(snapshot).into_iter();
     let it = all.find(|one| one.nqn == nqn && one.nsid == nsid && !one.persistent)?;
@@ -106,7 +107,7 @@ impl Methods {
         }
     }
 
-    /// Returns whether there was anything to clear.
+    /// Clears a namespace's reservations. Returns false if there are no registrants.
     pub(super) async fn clear_reservation(
         &self,
         params: Map<String, Value>,

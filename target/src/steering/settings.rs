@@ -50,8 +50,8 @@ impl Methods {
         }
     }
 
-    /// Changes a subsystem. Returns the settings that take effect at the next start, because
-    /// connected hosts rely on their present values.
+    /// Changes a subsystem. Returns the settings that wait for the next start, because connected
+    /// hosts rely on the present values.
     async fn subsystem_set(&self, params: Params) -> Answer {
         let SubsystemSet {
             nqn,

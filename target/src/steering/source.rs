@@ -48,13 +48,13 @@ impl Source {
         Ok((text, config))
     }
 
-    /// True if a configuration may be derived from the previous one. Namespaces added by
-    /// command-line options prevent this, because their NSIDs depend on the NSIDs in the file.
+    /// True if a configuration may be derived from the previous one. Command-line namespaces
+    /// prevent this, because their NSIDs depend on the NSIDs in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }
 
-    /// Parses `text` without a scan of directories.
+    /// Parses `text` without scanning directories.
     pub(super) fn check(&self, text: &str) -> Result<Config, ConfigError> {
         match &self.path {
             Some(path) => Config::parse(&path.display().to_string(), text, &self.flags),
@@ -67,7 +67,7 @@ impl Source {
         self.check(text).map(|config| self.completed(config))
     }
 
-    /// Parses a text that is not in the file yet, like [`Config::parse_draft`].
+    /// Parses a text that is not in the file yet, and scans directories.
     pub(super) fn parse_draft(&self, text: &str) -> Result<Config, ConfigError> {
         Config::parse_draft(text, &self.flags).map(|config| self.completed(config))
     }

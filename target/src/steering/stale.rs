@@ -12,12 +12,12 @@ use super::published::Published;
 use super::source::Source;
 use crate::files;
 
-/// Maximum number of reads. The file may briefly differ from the configuration in force, because a
+/// Maximum reads of the file, which may briefly differ from the configuration in force, because a
 /// change is renamed into place before it is published.
 const LOOKS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum wait for the file. A hanging file system must not delay a status.
+/// Maximum wait for the file, because a hung file system must not delay a status.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Configuration file that differs from the configuration in force.
@@ -52,7 +52,7 @@ pub(super) fn remedy(path: &Path, exists: bool) -> String {
 
 pub(super) async fn difference(source: &Arc<Source>, published: &Published) -> Option<Stale> {
     let path = source.path()?;
-    // The call uses another path, because a late call would make other calls for `path` fail.
+    // The call has a separate path, because a late call makes other calls for its path fail.
     let call = path.with_extension("status");
     let mut differs = None;
     let unread = |why: &dyn Display| Stale::of(path, format!("{}: {why}", path.display()));

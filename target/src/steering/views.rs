@@ -1,4 +1,4 @@
-//! Responses of Cairn's own query methods.
+//! Responses of the control methods that query Cairn's objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -322,7 +322,7 @@ fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Name
     }
 }
 
-/// Formats an export. A size gets the largest unit that gives a whole number.
+/// Formats an export. A size uses the largest unit without a fraction.
 fn export(backing: &Backing) -> String {
     match backing {
         Backing::Memory { bytes } => format!("mem:{}", format_size(*bytes)),

@@ -16,8 +16,8 @@ struct Known {
     odd_hosts: Arc<[OddHost]>,
 }
 
-/// Warnings of the latest configuration, computed once: monitors may request the status every
-/// second.
+/// Warnings about the latest configuration, computed once, because monitors may request the status
+/// every second.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     known: Mutex<(Weak<Config>, Known)>,

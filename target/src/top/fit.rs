@@ -11,8 +11,8 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Returns the columns that fit into `width`. Names are shortened first; then the columns with the
-/// highest rank are dropped, but never column `kept`.
+/// Returns the columns that fit into `width`. Shortens names, then drops columns of the highest
+/// rank, but never column `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table
@@ -60,7 +60,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// Returns the end of a name, because host names usually differ at the end.
+/// Returns the end of a name, because host names usually differ there.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

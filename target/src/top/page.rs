@@ -33,7 +33,7 @@ impl Page {
 
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // The sum starts at 0, because the sum of no values would be displayed as -0.
+        // The sum starts at 0.0, because an empty `sum()` would be displayed as -0.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }

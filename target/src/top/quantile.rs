@@ -33,8 +33,7 @@ impl Buckets {
         let mut below = 0.0;
         let counts = cumulative(after).into_iter().map(|(bound, now)| {
             let then = earlier.iter().find(|(other, _)| *other == bound);
-            // A lower count than before means that a host has reconnected, because its counters
-            // restart at 0.
+            // A count falls when a host has reconnected, because its counters restart at 0.
             let reached = (now - then.map_or(0.0, |(_, count)| *count)).max(below);
             let count = reached - below;
             below = reached;

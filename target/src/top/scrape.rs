@@ -15,7 +15,7 @@ const PATH: &str = "/metrics?buckets=fine";
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of a page, because any server may listen at the address.
+/// Maximum bytes of a page, because the address may belong to any server.
 const PAGE_BYTES_MAX: usize = 256 << 20;
 
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {

@@ -19,7 +19,7 @@ pub(super) struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
-    /// Columns with the highest rank are dropped first. Columns of rank 0 are never dropped.
+    /// Columns of the highest rank are dropped first, columns of rank 0 never.
     pub(super) rank: u8,
     pub(super) is_name: bool,
 }

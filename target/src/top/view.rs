@@ -1,4 +1,4 @@
-//! Terminal view: one table at a time, with selectable sort column.
+//! Terminal view of one table at a time, sorted by a selectable column.
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object. Adds a note for each setting that cannot be converted. When dropped, it
-/// adds a note for each unread member, unless the object was [left out](Self::leave_out). An object
+/// Reader of a JSON object. Adds a note for each setting that cannot be converted and, when
+/// dropped, for each unread member, unless the object was [left out](Self::leave_out). An object
 /// with an invalid member is not converted ([`are_readable`](Self::are_readable)).
 pub(super) struct Fields<'v> {
     what: String,
@@ -130,7 +130,7 @@ impl<'v> Fields<'v> {
         options.collect()
     }
 
-    /// Ignores each member in `usual` that is missing or has its default.
+    /// Marks each member of `usual` as read if it is missing or has its default.
     pub(super) fn ignore_usual(&self, usual: &[(&'static str, &str)]) {
         let has = |(key, default): &&(&'static str, &str)| match self.object.get(key) {
             Some(Value::String(text)) => text == default,
@@ -161,28 +161,28 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Leaves the object out of the result. A note names the object and the reason.
+    /// Leaves the object out of the result, with a note of the reason.
     pub(super) fn leave_out(&self, why: impl Display) {
         self.notes
             .lacks(format!("{} is left out: {why}", self.what));
         self.is_left_out.set(true);
     }
 
-    /// Leaves out a namespace. The note precedes the notes about other objects.
+    /// Leaves out a namespace. Its note precedes the notes about other objects.
     pub(super) fn leave_out_namespace(&self, why: impl Display) {
         let note = format!("{} is left out: {why}", self.what);
         self.notes.lacks_namespace(note);
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object and adds `note`. The result is still complete, because no host could
-    /// use the object, or it has no counterpart.
+    /// Leaves out an object and adds `note`. The result stays complete, because no host could use
+    /// the object, or Cairn has no counterpart.
     pub(super) fn leave_out_whole(&self, note: impl Into<String>) {
         self.notes.add(note);
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object that restricts hosts, and sets `Converted::opens`, because the result
+    /// Leaves out an object that restricts hosts. Sets `Converted::opens`, because the result
     /// admits more hosts.
     pub(super) fn leave_out_open(&self, note: impl Into<String>) {
         self.notes.opens(note);

@@ -1,5 +1,5 @@
-//! Conversion of configurations from and to other targets. A setting without a counterpart is left
-//! out, and a note names it.
+//! Conversion of configurations from and to other targets. A note names each setting that has no
+//! counterpart and is left out.
 
 #![expect(clippy::disallowed_methods, reason = "a command for one file")]
 
@@ -28,9 +28,9 @@ const ELSEWHERE: &str = "its address has an interface of one machine, and hosts 
 pub struct Converted {
     pub text: String,
     pub notes: Vec<String>,
-    /// Notes about restrictions of access that the result lacks, because they have no counterpart.
+    /// Notes about restrictions of access that the result lacks.
     pub opens: Vec<String>,
-    /// Whether the result lacks an object, such as a namespace.
+    /// True if the result lacks an object, such as a namespace.
     pub is_partial: bool,
 }
 

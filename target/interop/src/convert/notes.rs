@@ -1,7 +1,7 @@
 //! Notes about settings that a conversion leaves out.
 //!
-//! Each function here and in the exports destructures a structure of the configuration without
-//! `..`. A new key is therefore a compile error until the function handles it.
+//! Functions here and in the exports destructure each structure of the configuration without `..`,
+//! so that a new key is a compile error until they handle it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub(super) struct Notes {
     is_partial: Rc<Cell<bool>>,
 }
 
-/// Escapes control characters in names, which would break the comments in TOML.
+/// Escapes control characters, which would end the TOML comments that contain notes.
 fn escaped(note: &str) -> String {
     let escaped = |c: char| match c.is_control() {
         true => c.escape_default().to_string(),
@@ -128,8 +128,8 @@ impl Notes {
         }
     }
 
-    /// Adds a note for each setting of the process that is not the default, except for the keys of
-    /// `[target]` in `carried`. Returns the default configuration.
+    /// Adds a note for each process setting that is not the default, except keys of `[target]` in
+    /// `carried`. Returns the default configuration.
     pub(super) fn of_process(&self, config: &Config, carried: &[&str]) -> Config {
         let usual = usual();
         let Config {
@@ -298,8 +298,7 @@ impl Notes {
         self.limits(&what, "limits", &subsystem.limits);
         self.limits(&what, "limits_per_host", &subsystem.limits_per_host);
         for (host, limits) in &subsystem.limits_of_hosts {
-            // An entry without limits also matters, because it exempts its host from
-            // `limits_per_host`.
+            // An entry without limits still exempts its host from `limits_per_host`.
             self.add(format!("{what}: limited_host {host} has no counterpart"));
             self.limits(&format!("{what}, limited_host {host}"), "limits", limits);
         }

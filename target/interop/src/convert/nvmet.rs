@@ -11,10 +11,10 @@ use super::{ELSEWHERE, NO_RDMA};
 
 const QUEUES_OF_NVMET: u64 = 128;
 
-/// Default of `in_capsule_data` and of `inline_data_size`, in bytes.
+/// Default of `in_capsule_data` and `inline_data_size`, in bytes.
 const INLINE_DEFAULT: u32 = 4 << 10;
 
-/// Maximum of `in_capsule_data`, and of `inline_data_size` over RDMA, in bytes.
+/// Maximum of `in_capsule_data` and of RDMA's `inline_data_size`, in bytes.
 const INLINE_MAX: u32 = 16 << 10;
 
 const INLINE_UNIT: u32 = 512;
@@ -60,7 +60,7 @@ struct HostKeys {
     keys: Option<(String, Option<String>)>,
 }
 
-/// Returns the keys of a host. Only some versions of nvmetcli save them.
+/// Returns the keys of a host, which only some versions of nvmetcli save.
 fn keys_of(
     notes: &Notes,
     host: &Value,

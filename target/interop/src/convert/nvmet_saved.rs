@@ -87,7 +87,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener, usual: &Listener) -
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet creates only group 1 itself, so the export lists all other groups in use.
+    // nvmet itself creates only group 1, so the export lists all others in use.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()
@@ -249,7 +249,7 @@ fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
     let Backing::Disk(path) = backing else {
         return None;
     };
-    // In nvmet, a file has blocks of 4096 bytes, and a device keeps its own block size.
+    // In nvmet, files have blocks of 4096 bytes, and devices keep their own block size.
     let own = (!is_device(path)).then_some(BlockSize::B4096);
     let known_nguid = namespace.known_nguid();
     let settings = [

@@ -14,7 +14,7 @@ use super::{Converted, Notes};
 use super::{ELSEWHERE, NO_RDMA};
 use crate::spdk::listed;
 
-/// Requests that are in each saved configuration, with the defaults of SPDK.
+/// Requests in every saved configuration, with SPDK's defaults.
 const USUAL: &[(&str, &[(&str, &str)])] = &[
     (
         "accel_set_options",
@@ -79,7 +79,7 @@ const USUAL_TRANSPORT: &[(&str, &str)] = &[
     ("min_kato", "10000"),
 ];
 
-/// Requests for parts of SPDK that have no counterpart in Cairn.
+/// Requests that configure parts of SPDK without a counterpart in Cairn.
 const OF_OTHER_PARTS: [&str; 6] = [
     "bdev_iscsi_set_options",
     "bdev_nvme_set_hotplug",
@@ -221,7 +221,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // These requests wait for conditions that Cairn always meets.
+            // Cairn always meets the conditions for which these requests wait.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => self.transport(&params),
             other if OF_OTHER_PARTS.contains(&other) => params.ignore_all(),
@@ -267,8 +267,7 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // An empty list is invalid. The target then refuses the converted configuration,
-                // so that no host gets access without authentication.
+                // The target refuses an empty list, so no host gets access without authentication.
                 Some(Vec::new())
             })
         });
@@ -389,7 +388,7 @@ impl Import {
         let name = nqn(&params);
         let params = params.named(format!("subsystem {name}"));
         let [first, last] = ["min_cntlid", "max_cntlid"].map(|key| params.number_u32(key));
-        // SPDK's default exceeds 0xffef, above which NVMe reserves all CNTLIDs.
+        // SPDK's default exceeds 0xffef, the largest CNTLID of NVMe.
         let range = first
             .zip(last)
             .map(|(first, last)| format!("{first}-{}", last.min(0xffef)));
@@ -411,8 +410,7 @@ impl Import {
         }
     }
 
-    /// Adds a host. A host with an unreadable key is left out, because it could connect without
-    /// authentication.
+    /// Adds a host, but not one with an unreadable key, which could connect without authentication.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -522,7 +520,7 @@ impl Import {
             return;
         }
         let new = NewListener::at(at.address, at.port);
-        // Several subsystems may have the same listener. Each listener also serves discovery.
+        // Subsystems may share a listener. Each listener also serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);

@@ -1,5 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py. The export uses a copy of the
-//! configuration with required names, and without settings unknown to SPDK.
+//! Export of a configuration as requests for SPDK's rpc.py, from a copy that has the required names
+//! and no settings unknown to SPDK.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub fn to_spdk(config: &Config) -> Converted {
     let bdevs: Vec<Value> = disks.chain(limits).collect();
     let mut subsystems = nvmf(&config);
     if let Some(requests) = subsystems.as_array_mut() {
-        // These requests must follow the transport. If they precede the subsystems, a later import
-        // keeps the order of the listeners.
+        // These requests must follow the transport. They precede the subsystems, so that a later
+        // import keeps the order of the listeners.
         requests.splice(2..2, config.listeners.iter().map(of_discovery));
     }
     let saved = json!({"subsystems": [
@@ -316,8 +316,8 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             ("bdev_aio_create", params)
         }
         Backing::Rbd(spec) => {
-            // `fitted` has left out images with `namespace` or `snapshot`. The other ignored fields
-            // are part of `cluster`.
+            // `fitted` has left out images with `namespace` or `snapshot`. `cluster` covers the
+            // other ignored fields.
             let ImageSpec {
                 pool,
                 image,

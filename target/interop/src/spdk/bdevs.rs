@@ -1,5 +1,4 @@
-//! Bdevs that SPDK clients create. The configuration file contains the name of each bdev with a
-//! namespace.
+//! Bdevs created by SPDK clients. The configuration file has the names of bdevs with a namespace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +22,7 @@ pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
 pub(super) struct New {
-    /// Name of the bdev; `None` for the next free "Malloc" name.
+    /// `None` for the next free "Malloc" name.
     name: Option<String>,
     disk: Disk,
 }

@@ -1,5 +1,5 @@
-//! Methods for the discovery subsystem. Every host can use discovery at every listener, so requests
-//! that restrict discovery are refused.
+//! Methods for the discovery subsystem. Every host can use it at every listener, so requests to
+//! restrict it are refused.
 
 use cairn_config::{Config, EditError, NewListener, Nqn};
 use cairn_control::{Error, Kind, read};

@@ -7,18 +7,17 @@ use serde_json::{Value, json};
 use super::{Answer, Params, invalid};
 
 enum Accepted {
-    /// Any value of this type is accepted and ignored.
+    /// Any value of the type is accepted and ignored.
     Number,
     Flag,
     Text,
-    /// Only 0, false, "" or zeros are accepted. The text is the reason why other values are
-    /// refused.
+    /// Only 0, false, "" or zeros are accepted; the text says why others are refused.
     Off(&'static str),
 }
 
 const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
 
-/// Ignored parameters of each method. A name such as `_x` stands for all methods that end in `_x`.
+/// Ignored parameters by method. A name such as `_x` stands for all methods that end in `_x`.
 const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     (
         "nvmf_create_subsystem",
@@ -106,8 +105,7 @@ const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ),
 ];
 
-/// Methods that set SPDK components that Cairn lacks. Every saved configuration contains these
-/// methods.
+/// Methods in every saved configuration that set SPDK components without a counterpart in Cairn.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",

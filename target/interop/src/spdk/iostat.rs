@@ -10,7 +10,6 @@ use super::parameters::IostatOf;
 use super::{Answer, bdev_name, bdevs};
 use crate::{IoCounts, Snapshot};
 
-/// Ticks per second. A tick is a nanosecond.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
 pub(super) fn answer(

@@ -85,7 +85,7 @@ pub(super) async fn set_keys(control: &impl Control, params: Params) -> Answer {
 type Names = (String, Option<String>);
 
 impl HostKeys {
-    /// Converts names of the keyring to names of the configuration. `code` is the error code for a
+    /// Converts keyring names to names of the configuration. `code` is the error code for a
     /// controller key without a host key.
     fn names(&self, draft: &mut Draft, code: i64) -> Result<Option<Names>, Error> {
         for name in self.dhchap_key.iter().chain(&self.dhchap_ctrlr_key) {

@@ -48,7 +48,7 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     let all: Vec<Trid> = all.collect();
     match method {
         "nvmf_subsystem_add_listener" => {
-            // The draft does not contain listeners of the command line, so they are excluded here.
+            // Listeners of the command line are not in the draft, so they are excluded here.
             let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
             // A new listener starts in the optimized state.
             let state = state.filter(|state| new.is_none() || *state != "optimized");

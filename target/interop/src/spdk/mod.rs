@@ -118,7 +118,7 @@ fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// Converts the error of an edit. A missing object gives -32602, as in SPDK.
+/// Converts the error of an edit. As in SPDK, a missing object has code -32602.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),
@@ -132,7 +132,7 @@ fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> 
         .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
 }
 
-/// Refuses a malformed NQN, as SPDK does; in the configuration file, it only causes a warning.
+/// Refuses a malformed NQN, as SPDK does. In the configuration file, it only causes a warning.
 fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
     let refused = |why: String| {
         let name = name.escape_debug();
@@ -158,8 +158,7 @@ fn edit<'c, T>(
     })
 }
 
-/// Removes an object. Logs the settings that are lost with the object, because SPDK's responses
-/// cannot contain them.
+/// Removes an object. Logs the settings lost with it, because SPDK's responses cannot contain them.
 async fn remove(
     control: &impl Control,
     edit: impl Fn(&mut Draft) -> Result<Losses, EditError> + Send + Sync + 'static,
@@ -329,7 +328,7 @@ async fn add_ns(control: &impl Control, params: Params) -> Answer {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // A bdev backs only one namespace, as in SPDK. Two namespaces of a memory bdev would
+            // As in SPDK, a bdev backs only one namespace. Two namespaces of a memory bdev would
             // not share their data.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;

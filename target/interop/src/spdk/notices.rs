@@ -37,7 +37,7 @@ pub struct Notices {
     disks: Disks,
 }
 
-/// For each name: block count of the last bdev with the name, and number of such bdevs.
+/// By name: block count of the last bdev with this name, and number of such bdevs.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
@@ -50,7 +50,7 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    /// Records the differences between `disks` and the bdevs of the last call.
+    /// Records the differences between `disks` and the bdevs of the previous call.
     pub fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();
@@ -60,7 +60,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // A file without a namespace has size 0. Its first known size is no resize.
+                // A file without a namespace has size 0, so its first known size is no resize.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
@@ -72,8 +72,8 @@ impl Notices {
         }
     }
 
-    /// Records added disks. Returns false if an added disk has the name of a disk with another
-    /// size. The caller must then call [`Notices::note`].
+    /// Records added disks. Returns false if one has the name of a disk of another size; the caller
+    /// must then call [`Notices::note`].
     pub fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {

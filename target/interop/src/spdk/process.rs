@@ -94,7 +94,7 @@ pub(super) async fn framework(control: &impl Control, method: &str, params: Para
         "framework_start_init" | "framework_wait_init" => Ok(json!(true)),
         "framework_get_pci_devices" => {
             read::<Nothing>(params)?;
-            // The list is empty, because all PCI devices belong to kernel drivers.
+            // The list is empty, because kernel drivers own all PCI devices.
             Ok(json!([]))
         }
         "framework_get_reactors" => {

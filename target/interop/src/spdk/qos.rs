@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::parameters::QosLimit;
 
-/// Unit of IOPS limits. SPDK rounds each limit up to a multiple of 1000.
+/// Unit of IOPS limits. SPDK rounds limits up to a multiple of this unit.
 pub(crate) const IOS_UNIT: u64 = 1000;
 pub(crate) const MBYTE: u64 = 1 << 20;
 
@@ -17,7 +17,7 @@ pub(super) struct Set {
 impl Set {
     pub(super) fn read(params: Map<String, Value>) -> Result<Self, Error> {
         let set: QosLimit = read(params).map_err(|error| {
-            // SPDK uses this code only for this method, and -32602 for all others.
+            // Only for this method, SPDK uses this code instead of -32602.
             let message = format!("spdk_json_decode_object failed: {error}");
             Error::new(Error::INTERNAL, message)
         })?;

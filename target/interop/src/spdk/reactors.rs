@@ -1,4 +1,4 @@
-//! Reactors in the format of SPDK's framework.
+//! Reactors in SPDK's format.
 
 #![expect(clippy::disallowed_methods, reason = "/proc and /sys")]
 
@@ -45,7 +45,7 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": reactor.busy_ns,
-        // The idle time is calculated, because a reactor counts a sleep only when it ends.
+        // The idle time is derived, because a reactor counts a sleep only afterwards.
         "idle": elapsed_ns.saturating_sub(reactor.busy_ns),
         "in_interrupt": reactor.sleeps,
         "irq": times.irq,
@@ -94,8 +94,7 @@ impl Thread {
     }
 }
 
-/// Parses the `stat` file of a thread (proc(5)). The name is in parentheses, and may itself
-/// contain parentheses.
+/// Parses `stat` of a thread (proc(5)). The name is in parentheses, and may contain parentheses.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;

@@ -22,7 +22,7 @@ pub(super) async fn call(control: &impl Control, method: &str, params: Params) -
     if of.address.trsvcid.as_deref().is_none_or(str::is_empty) {
         return Err(Error::new(Error::INTERNAL, "Service ID is required."));
     }
-    // Hosts cannot use the scope, which names an interface of this machine.
+    // The scope names an interface of this machine, so hosts cannot use it.
     let address = place(&of.address)?.unscoped().ok_or_else(invalid)?;
     let nqn = Some(of.subnqn).filter(|nqn| !nqn.is_empty());
     match method {

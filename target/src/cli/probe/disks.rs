@@ -1,5 +1,5 @@
 //! Checks of the disks and the memory of namespaces. All disks stay open until the last check, so
-//! that a disk configured as two namespaces is found.
+//! that a disk configured twice is found.
 
 use std::collections::HashSet;
 use std::io;
@@ -70,8 +70,8 @@ impl Probed {
     }
 }
 
-/// Opens the disk of a namespace. If the disk is in use, the open is retried until `until`. `late`
-/// counts disks that do not answer before the deadline of file accesses.
+/// Opens the disk of a namespace. While the disk is in use, retries until `until`. `late` counts
+/// disks that miss the deadline of file accesses.
 fn probe_in_time(
     rules: &DiskRules,
     namespace: &Namespace,
@@ -95,14 +95,13 @@ fn probe_in_time(
     })
 }
 
-/// Returns a problem for each namespace that cannot be exported, and a note for each disk that is
-/// exported only in part.
+/// Returns problems of namespaces that cannot be exported, and notes about partly exported disks.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
-    // All disks share one time limit, because a running target keeps each of them in use.
+    // All disks share one time limit, because a running target may use all of them.
     let until = Instant::now() + IN_USE_PATIENCE;
     let rules = DiskRules::of(config);
     for subsystem in &config.subsystems {
@@ -194,8 +193,8 @@ impl Opened<'_> {
         texts.map(finding).collect()
     }
 
-    /// Returns the identity of the disk. Without a configured UUID, the disk's place is used,
-    /// because its UUID may not be stored yet.
+    /// Returns the identity of the disk. Its device and inode replace an unconfigured UUID, because
+    /// the disk's own UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -7,8 +7,7 @@ use cairn_disk::{Backend, Claim};
 
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Time limit for each image. A Ceph client waits 8 seconds for a monitor, so the limit must
-    /// be longer.
+    /// Time limit for each image, longer than the 8 seconds that a Ceph client waits for a monitor.
     each: Duration,
     all: Duration,
 }
@@ -22,8 +21,7 @@ impl Default for Patience {
     }
 }
 
-/// Opens an image for reading only, because a running target may hold the exclusive lock of the
-/// image.
+/// Opens an image read-only, because a running target may hold the image's exclusive lock.
 pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), String> {
     let claim = Claim {
         read_only: true,

@@ -1,5 +1,5 @@
-//! Checks of the preconditions of `serve`. They use the code of `serve`, but have no side effects:
-//! disks and Ceph images are opened for reading, and NVMe character devices only receive Identify
+//! Checks of the preconditions of `serve`, with the code of `serve` but without side effects: disks
+//! and Ceph images are opened for reading, and NVMe character devices receive only Identify
 //! commands.
 
 mod disks;
@@ -46,13 +46,13 @@ pub(super) fn print(findings: &[Finding]) {
     }
 }
 
-/// Parts of error messages about an object that is in use, possibly by the running target.
+/// Fragments of error messages about an object in use, possibly by the running target.
 const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Returns the findings for a configuration. A warning means that `serve` would start without a
-/// part. A note means that a part is in use, possibly by a running target.
+/// Returns the findings. A warning means that `serve` would start without an object, a note that an
+/// object is in use, possibly by a running target.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -235,8 +235,7 @@ fn has_devices() -> bool {
     devices.is_ok_and(|devices| !devices.is_empty())
 }
 
-/// Returns an error if the limit on locked memory is too low. Only listeners at RDMA devices lock
-/// memory.
+/// Returns an error if the limit on locked memory is too low for the listeners at RDMA devices.
 fn memory(config: &Config, limit: u64, has_devices: bool) -> Option<String> {
     let locks = |listener: &Listener| match listener.provider {
         Provider::Soft => false,

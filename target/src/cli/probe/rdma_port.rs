@@ -1,4 +1,4 @@
-//! Check whether a listener can use its address and port, at an RDMA device or in user space.
+//! Checks whether a listener can use its address and port, at an RDMA device or in user space.
 
 use std::io;
 use std::net::UdpSocket;
@@ -29,8 +29,8 @@ pub(super) fn refusal(config: &Config, listener: &Listener) -> Option<String> {
     refused.or_else(|| at_adapter(listener, resolved, is_free))
 }
 
-/// Returns whether the listener would use RoCE in user space. With `auto`, it does so if no RDMA
-/// device has the address.
+/// Returns whether the listener would use RoCE in user space: with `soft`, or with `auto` if no
+/// RDMA device has the address.
 fn uses_user_space(provider: Provider, is_free: &Result<(), FabricError>) -> bool {
     let has_no_device = matches!(
         is_free,
@@ -83,7 +83,7 @@ pub(super) fn explain(
             "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
-        // Only `verbs` needs a device. With `auto`, the listener uses RoCE in user space instead.
+        // With `auto`, a listener without a device uses RoCE in user space.
         Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
         _ => None,
     }

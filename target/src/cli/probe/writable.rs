@@ -1,4 +1,4 @@
-//! Checks whether the configured files and the state directory can be written, without writing.
+//! Checks, without writing, that the configured files and the state directory are writable.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -24,7 +24,7 @@ const HOST_KEYS: View = View::Rows(&[
     ("REMOVED", "removed"),
 ]);
 
-/// Returns the rows of hosts with "required, no key" for those that cannot authenticate.
+/// Returns the hosts for a table, with "required, no key" for each that lacks a key.
 pub(super) fn shown(hosts: &Value) -> Value {
     let mut hosts = hosts.clone();
     let rows = hosts.as_array_mut().into_iter().flatten();
@@ -123,8 +123,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes the path of a key file absolute. Does not change names of keys, or secrets, which the
-/// target refuses.
+/// Makes the path of a key file absolute. Names of keys, and secrets, which the target refuses,
+/// stay unchanged.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

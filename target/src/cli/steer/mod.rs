@@ -30,7 +30,7 @@ pub(super) use monitoring::check;
 pub(super) use names::place;
 use reservations::{ReservationAction, of_reservation};
 
-/// Maximum wait for a response, longer than slow disks need.
+/// Maximum wait for a response, so long because of slow disks.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_OF_READS: Duration = Duration::from_secs(20);
 
@@ -219,7 +219,7 @@ struct Asked<'a> {
     method: &'a str,
     params: Value,
     view: View,
-    /// Object that the request adds, for the message if it exists already.
+    /// Object that the request adds, named in the message if it already exists.
     added: Option<String>,
     /// Warning about the request itself.
     doubt: Option<String>,
@@ -329,7 +329,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         result.print(&text);
         return result.write(&text);
     }
-    // An empty list has no line, so that loops over lines do nothing.
+    // An empty list prints no line, so that a shell loop over the lines does nothing.
     if !text.is_empty() {
         print_line(&text);
     }

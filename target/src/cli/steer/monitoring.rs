@@ -9,7 +9,7 @@ use super::{At, shown};
 use crate::cli::print_line;
 use crate::logging::print_failure;
 
-/// Maximum wait for a response, shorter than monitoring systems wait.
+/// Maximum wait for a response, shorter than the timeout of monitoring systems.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 pub(crate) fn check(at: &At) -> u8 {

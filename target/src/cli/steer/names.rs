@@ -1,4 +1,4 @@
-//! Output format `name`: prints each record as the arguments that identify it in other commands.
+//! Output format `name`: prints each object as the arguments that identify it in other commands.
 
 use std::net::IpAddr;
 

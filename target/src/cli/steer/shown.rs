@@ -10,10 +10,10 @@ use crate::answers::Problem;
 use crate::cli::tables;
 use crate::cli::units::{cell, count, duration};
 
-/// Maximum reservations in the text of a status, which refers to `reservation list` for the others.
+/// Maximum reservations in a status text; `reservation list` shows more.
 const RESERVATIONS_MAX: usize = 32;
 
-/// Keys of a status that other lines or tables show.
+/// Keys of a status whose values appear elsewhere in the text.
 const ELSEWHERE: &[&str] = &[
     "associations",
     "changes",
@@ -36,7 +36,7 @@ pub(super) fn is_ok(status: &Value) -> bool {
     status["health"] == "ok"
 }
 
-/// Returns one line: "ok: 3 subsystems, 5 namespaces, 12 hosts connected, up 3 d".
+/// Returns, for example, "ok: 3 subsystems, 5 namespaces, 12 hosts connected, up 3 d".
 pub(super) fn health(status: &Value) -> String {
     let number = |key: &str| status[key].as_u64().unwrap_or(0);
     let serves = format!(
@@ -65,7 +65,7 @@ pub(super) fn check(status: &Value) -> String {
     text
 }
 
-/// Returns the reason of a problem, without the object's name at its start.
+/// Returns the reason of a problem without the object's name.
 fn why(problem: &Value) -> String {
     let [what, why] = ["what", "why"].map(|key| cell(key, &problem[key]));
     let rest = why

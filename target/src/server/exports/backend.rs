@@ -28,7 +28,7 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 /// object, because links can change. The configuration file may export any path.
 ///
 /// # Errors
-/// The path is listed, and leads to an unlisted object.
+/// The path is listed, but leads to an unlisted object.
 fn admit(control: &ControlSettings, found: FoundPath) -> Result<AdmittedPath, OpenError> {
     found.admit(|found| match &control.exports {
         Some(exports) if exports.name_path(found.path()) => {
@@ -87,8 +87,8 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens a namespace's disk like a running target, but writes nothing, and opens no Ceph image.
-/// While the disk is in use, retries until the time `until`.
+/// Opens a namespace's disk like a running target, but writes nothing and opens no Ceph image.
+/// Retries a disk in use until `until`.
 pub(crate) fn try_backend(
     rules: &DiskRules,
     config: &cairn_config::Namespace,

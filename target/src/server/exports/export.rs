@@ -17,7 +17,7 @@ use cairn_data_path::registry::SubsystemShared;
 pub(crate) struct Export {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// A running recovery job holds a clone, so that no second job starts.
+    /// Cloned by a running recovery job, so that no second job starts.
     recovering: Arc<()>,
 }
 
@@ -37,7 +37,7 @@ impl Export {
 }
 
 impl Export {
-    /// Adds namespaces. I/O to them works before hosts are notified.
+    /// Adds namespaces. Their I/O works before hosts are notified.
     pub(crate) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
         self.add_after(added, |_| None);
     }
@@ -82,8 +82,7 @@ impl Export {
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // A namespace with a configured UUID is another disk to hosts, and must not have the
-        // drive's names.
+        // A configured UUID makes a namespace a separate disk, without the drive's NGUID and EUI64.
         let names = if namespace.is_named {
             Names::default()
         } else {
@@ -123,7 +122,7 @@ impl Export {
         }
     }
 
-    /// Hosts are notified before I/O fails.
+    /// Removes namespaces. Hosts are notified before I/O fails.
     pub(crate) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
         let mut gone = Vec::new();
         if nsids.is_empty() {
@@ -179,7 +178,8 @@ impl Export {
         );
     }
 
-    /// Hosts are notified before they lose access and after they gain it.
+    /// Changes a namespace's hosts. They are notified before they lose access and after they gain
+    /// it.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
@@ -227,8 +227,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, some of
-    /// which replace namespaces in `former`, and changes all others.
+    /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, some in
+    /// place of namespaces in `former`, and changes all others.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,
@@ -315,13 +315,13 @@ impl Export {
         self.subsystem.show_losses();
     }
 
-    /// Adopts the size that a reload found, unless the disk lost data: only an administrator who
-    /// adds the namespace again accepts a loss.
+    /// Adopts the size that a reload found, unless the disk lost data. Only adding the namespace
+    /// again accepts a loss.
     pub(crate) fn adopt_size(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
-        // An image has reported its size already.
+        // A Ceph image reports each new size, which `see_changes` adopts.
         if namespace.backend.reported_bytes().is_some() || !namespace.finds_loss(bytes) {
             return self.resize(nsid, bytes);
         }

@@ -1,4 +1,4 @@
-//! Checks that each disk has one identity, and that no two disks share one.
+//! Checks that each disk has one identity, which no other disk has.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -101,11 +101,11 @@ impl Exports {
         all.find(|subsystem| subsystem.id == id)
     }
 
-    /// Exports a subsystem with its opened disks, except those for which `is_missing` holds.
+    /// Exports a subsystem with its opened disks, except where `is_missing` returns true.
     ///
     /// # Errors
-    /// A namespace cannot be exported. If `is_patient`, all other namespaces are exported, and the
-    /// reasons are returned instead.
+    /// A disk cannot be opened, or two disks share an identity. If `is_patient`, the second of two
+    /// such disks is left out and returned with the reason.
     pub(crate) fn export(
         &mut self,
         (rules, config): (&DiskRules, &cairn_config::Subsystem),
@@ -191,8 +191,7 @@ impl Exports {
         let id = self.next_id;
         self.next_id += 1;
         let subsystem = Arc::new(self.parts.nvm(id, config));
-        // Limits and listeners are set before the registration, because hosts find the subsystem
-        // from then on.
+        // Limits and listeners are set before the registration makes the subsystem visible.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_ana(&config.ana);
@@ -204,9 +203,8 @@ impl Exports {
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Returns a job, for any thread, that opens a namespace if `rules` permit its disk. The
-    /// disk may take over the lock of one of `formers`. If `is_known`, the disk must have its
-    /// stored size.
+    /// Returns a job, for any thread, that opens a namespace if `rules` permit its disk. The disk
+    /// may take over the lock of one of `formers` and, if `is_known`, must have its stored size.
     pub(crate) fn opener(
         &self,
         rules: &DiskRules,
@@ -227,7 +225,7 @@ impl Exports {
             let backing = describe(&config.backing);
             let kept_in = state_directory.as_deref().map(|folder| (folder, nqn));
             let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in)?;
-            // A reload compares a replaced disk with its former size.
+            // The reload itself compares a replaced disk with its former size.
             if !is_served {
                 if is_known {
                     opened.check_size()?;
@@ -258,13 +256,13 @@ impl Exports {
             namespace.warn_unless_polled();
         }
         for device in &self.devices {
-            // If the registration fails, a reactor retries it and logs the failure.
+            // After a failed registration, a reactor retries and logs the failure.
             let _ = namespace.region(device);
         }
         Ok(namespace)
     }
 
-    /// Reactors must not call this function, because it is slow.
+    /// Registers the memory of all namespaces with a new device. Too slow for reactors.
     pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
         if self.devices.iter().any(|known| known.id() == device.id()) {
             return;
@@ -314,8 +312,8 @@ impl Exports {
         formers
     }
 
-    /// Removes from `new` each pool file whose identity another disk already has, and returns these
-    /// files. Fails if two disks share an identity and neither is a new pool file.
+    /// Removes from `new`, and returns, each pool file whose identity another disk has. Fails if
+    /// two disks share an identity and neither is a new pool file.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

@@ -1,8 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old disk is in use. If both use one file, the new disk takes over
-//! the lock. Then the namespaces are exchanged. Connected hosts access the new disk only after they
-//! have noticed the removal, because earlier writes are for the old disk.
+//! The new disk opens while the old disk is in use, and takes over the lock if both are one file.
+//! Then the namespaces are exchanged. Connected hosts access the new disk only after they have
+//! noticed the removal, because their earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl FormerNamespace {
             return;
         }
         new.stays_reserved(&self.reserving);
-        // Hosts may have changed the protection since the file was read.
+        // A host may have changed the protection after `new` read the file.
         let is_kept = file_of(new) == self.file;
         let state = self.seen.protection;
         if config.write_protection && (is_kept || state != WriteProtectionState::NONE) {
@@ -48,9 +48,9 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses changed settings of an open Ceph image, unless the image is read-only or shared both
-/// before and after the change. The image would be opened a second time, but only one client can
-/// have its lock.
+/// Refuses changed settings of an open Ceph image, unless it is read-only or shared before and
+/// after the change. The new namespace would open the image again, but only one client can hold the
+/// lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,
@@ -80,7 +80,7 @@ pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,
 ) -> bool {
-    // A pool file that was renamed or resized is the same disk.
+    // A renamed or resized pool file is the same disk.
     let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
     let is_same_file = file(before).is_some() && file(before) == file(now);
     let stays = if is_same_file { now } else { before };

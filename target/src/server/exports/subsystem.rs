@@ -61,8 +61,8 @@ impl Parts {
             model: config.model.clone(),
             firmware: FIRMWARE.to_owned(),
             hosts: allowed(config),
-            // The value cannot change later, and a disk with a cache may be added. An unnecessary
-            // Flush costs nothing.
+            // The value cannot change when a disk with a cache is added later. A needless Flush
+            // costs nothing.
             volatile_write_cache: true,
             cntlids: config.controller_ids.clone(),
             limits: self.limits,

@@ -1,6 +1,6 @@
 //! Listeners of the target: opened, changed, drained and removed.
 //!
-//! A drained listener's hosts move to other paths and are disconnected. No host can connect until
+//! Draining moves a listener's hosts to other paths and disconnects them. No host can connect until
 //! the drain is undone or the target restarts.
 
 mod ana;
@@ -154,7 +154,7 @@ impl Listeners {
             if old.is_none_or(|old| old.listeners == config.listeners) {
                 continue;
             }
-            // The listeners are set first, because disconnected hosts must not reconnect.
+            // The listeners are set first, so that disconnected hosts cannot reconnect.
             export.subsystem.set_listeners(config.listeners.as_deref());
             let others = self.open.iter();
             let others = others.filter(|listener| !config.is_behind(&listener.config));
@@ -181,7 +181,7 @@ impl Listeners {
                 changed.push((listener.address(), Arc::clone(shared)));
             }
         }
-        // Overrides change first, so that each host gets at most one event.
+        // States of subsystems change first, so that each host gets at most one event.
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);
@@ -229,7 +229,7 @@ impl Listeners {
         }
     }
 
-    /// Starts a drain, or changes its time limit. Returns an empty list if no listener matches.
+    /// Starts drains, or changes their time limit. Returns an empty list if no listener matches.
     pub(crate) fn drain(
         &mut self,
         which: Which,
@@ -272,7 +272,7 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends a drain: hosts can connect again, and connected hosts stay.
+    /// Ends drains: hosts can connect, and connected hosts stay.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) struct OpenListener {
     pub(crate) config: cairn_config::Listener,
     pub(crate) shared: Arc<ListenerShared>,
     pub(crate) drained: bool,
-    /// Reason and begin of an outage.
+    /// Reason and start of an outage.
     pub(crate) down: Option<(String, Instant)>,
     pub(crate) cut_off: u64,
     listener: Box<dyn Listener>,
@@ -111,8 +111,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// True if `config` needs no reopening: the settings compared here are equal, and all others
-    /// can change while the listener is open.
+    /// True if the open listener can adopt `config`: the settings compared here are equal, and all
+    /// others can change.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()
@@ -121,8 +121,8 @@ impl OpenListener {
     }
 }
 
-/// Adds the first provider's reason to the second's, because the user may have to repair either
-/// one.
+/// Adds the first provider's reason to the second provider's, because the user may have to repair
+/// either provider.
 fn both(first: &FabricError, second: FabricError) -> FabricError {
     match (first, second) {
         (FabricError::Unavailable { .. }, FabricError::Unavailable { provider, reason }) => {

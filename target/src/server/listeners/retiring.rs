@@ -1,8 +1,8 @@
 //! Retirement of removed or drained listeners.
 //!
-//! All ANA groups become inaccessible at the listener. Hosts are notified by an event or a
-//! response, and move to other paths. Commands in flight complete. An association ends once its I/O
-//! queues are idle for [`SILENCE`], or at the deadline.
+//! All ANA groups of the listener become inaccessible. Hosts are notified by an event or a
+//! response, and move to other paths. Commands in flight complete. An association ends after
+//! [`SILENCE`] without I/O, or at the deadline.
 
 use cairn_base::Trid;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cairn_data_path::registry::Activity;
 
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Idle time of a host's I/O queues, after which the host is expected to use other paths.
+/// Time without I/O after which a host is assumed to use other paths.
 const SILENCE: Duration = Duration::from_millis(500);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -59,9 +59,9 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // A drained listener already has a retirement, which the new one replaces.
+        // The new retirement replaces the retirement of a drained listener.
         self.forget(listener.id);
-        // A concurrent Connect either sees this flag or is found below.
+        // A concurrent Connect either reads this flag or is covered by the calls below.
         listener.removed.store(true, Ordering::Relaxed);
         exports.update_ana(&listener);
         self.all.push(Retirement {
@@ -74,8 +74,8 @@ impl Retirements {
         });
     }
 
-    /// Disconnects the hosts of each retired listener that is idle or late. Returns these
-    /// listeners, each with its number of commands in flight.
+    /// Disconnects the hosts of each retired listener that is idle or late. Returns these listeners
+    /// with their commands in flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {

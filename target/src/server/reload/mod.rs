@@ -1,7 +1,7 @@
 //! Reload: applies another configuration while hosts are connected.
 //!
-//! Every step that can fail precedes the first change, so a failed configuration leaves the old one
-//! in force. Hanging disks and missing parts are left out until available.
+//! Every step that can fail precedes the first change, so a failed reload leaves the old
+//! configuration in force. Hung disks and missing objects are left out until available.
 
 mod scope;
 mod served;

@@ -1,4 +1,4 @@
-//! Incremental changes, whose cost does not depend on the size of the configuration.
+//! Incremental changes, whose cost is independent of the configuration's size.
 
 use std::collections::HashMap;
 use std::sync::Arc;

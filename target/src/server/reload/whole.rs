@@ -133,7 +133,7 @@ fn prepare(
 }
 
 /// Refuses new settings for a disk that lost data or was replaced at its path, and a smaller disk
-/// with the same UUID, because they would accept the loss.
+/// with the same UUID: a new namespace would accept the loss.
 fn check_loss((nqn, nsid): &Place, former: &Namespace, disk: &Namespace) -> Result<(), StartError> {
     let (before, now) = (former.bytes(), disk.bytes());
     let block_bytes = u64::from(disk.backend.geometry().block_bytes);
