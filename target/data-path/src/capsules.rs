@@ -103,7 +103,6 @@ impl ReceiveSlots {
         self.mapping.read(offset, into.as_mut_bytes());
     }
 
-    /// Returns FUSE without copying the SQE.
     #[inline(always)]
     pub(crate) fn fuse(&self, index: u32) -> u8 {
         let mut flags = [0];

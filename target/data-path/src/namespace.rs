@@ -46,13 +46,12 @@ pub struct Namespace {
     /// namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
-    /// Whether hosts may reserve the namespace. False for a disk of several targets, because they
-    /// do not know each other's reservations.
+    /// False for a disk shared by several targets, because they do not exchange reservations.
     reservable: bool,
     pub reservation_file: Option<ReservationFile>,
     stored: Reservations,
     reserving: OnceLock<Arc<Reserving>>,
-    /// Size in bytes of a disk that lost data, or [`NO_LOSS`].
+    /// Measured size in bytes of a disk that lost data, or [`NO_LOSS`].
     remaining: AtomicU64,
     size_file: Option<SizeFile>,
 }
@@ -80,8 +79,8 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // With a configured UUID, the namespace is a different disk to hosts, so it does not get
-        // the drive's NGUID.
+        // A configured UUID presents a different disk to hosts, so the namespace does not get the
+        // drive's NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,
@@ -246,7 +245,6 @@ impl Namespace {
         has_lost
     }
 
-    /// Returns the size in bytes that a reload found at a disk that lost data.
     pub fn remaining_bytes(&self) -> Option<u64> {
         let remaining = self.remaining.load(Ordering::Relaxed);
         (remaining != NO_LOSS).then_some(remaining)
@@ -306,8 +304,6 @@ impl Namespace {
     }
 }
 
-/// Fails for a damaged or foreign file. The namespace would otherwise admit hosts that the
-/// reservation excludes.
 fn read_reservations(file: &ReservationFile) -> Result<Reservations, OpenError> {
     file.read().map_err(|error| {
         OpenError::new(format!(

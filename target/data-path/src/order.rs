@@ -1,15 +1,15 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another, then sends newer writes; a late
-//! change of the lost association must not overwrite the newer data. Changes of such a host
-//! therefore wait here for overlapping older changes of other associations. After
-//! `OVERTAKEN_AFTER`, a change overtakes an older one that has not reached the disk; the older one
-//! fails. Namespaces on the same file or device share a `DiskOrder`.
+//! A host that loses a connection repeats its writes over another connection, then sends newer
+//! writes. A late change of the lost association must not overwrite the newer data. Changes of a
+//! host with several associations therefore wait here for overlapping older changes of its other
+//! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not reached
+//! the disk; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
-//! Exclusive commands (Compare, and Compare and Write) wait for every earlier command of their
-//! blocks, and later commands wait for them. All changes of the disk must therefore be registered
-//! here. Reactors register theirs before the first exclusive command begins, and stop `LINGER_NS`
-//! after the last one.
+//! Exclusive commands (Compare, and Compare and Write) wait for every earlier change of their
+//! blocks, and later changes wait for them. All changes of the disk must therefore be registered
+//! here. Each reactor registers its changes before the first exclusive command begins, and stops
+//! `LINGER_NS` after the last exclusive command.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -45,14 +45,14 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Position of a command in a disk's order of commands. A later command has a greater ticket.
+/// Position of a command in a disk's order. Later commands have greater tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entrance {
     Change,
-    /// A change that the disk has, or may get at any time.
+    /// A change already sent to the disk, or that may be sent at any time.
     AtDisk,
     Exclusive,
 }
@@ -61,16 +61,17 @@ pub(crate) enum Entrance {
 pub(crate) enum Arrival {
     Go,
     Wait,
-    /// A newer change of the same blocks has begun, so this one must not.
+    /// A newer change of the same blocks has begun, so this change must not begin.
     Overtaken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Coming,
-    /// Waits for older changes of its host, or until all reactors have registered their changes.
+    /// Waits for older changes of the same host, or until all reactors have registered their
+    /// changes.
     Waiting,
-    /// Waits for commands that exclude it.
+    /// Waits for earlier commands that exclude this one.
     Queued,
     AtDisk,
     Overtaken,
@@ -93,8 +94,8 @@ impl Entry {
         self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end
     }
 
-    /// True if `later` must not begin before this entry ends. Only arrived entries exclude, in the
-    /// order of arrival, so that no two wait for each other.
+    /// True if `later` must not begin before this entry ends. An entry excludes only later
+    /// arrivals, so that no two entries wait for each other.
     fn excludes(&self, later: &Self) -> bool {
         self.arrival.is_some_and(|own| Some(own) < later.arrival)
             && (self.exclusive || later.exclusive)
@@ -116,8 +117,7 @@ enum Exclusion {
     Off,
     /// Reactors that have not registered their changes yet.
     Joining(Vec<usize>),
-    /// All changes of the disk are registered. No exclusive command has been here since
-    /// `idle_since_ns`.
+    /// All changes of the disk are registered. The last exclusive command ended at `idle_since_ns`.
     On { idle_since_ns: Option<u64> },
 }
 
@@ -126,7 +126,8 @@ struct Entries {
     last: u64,
     arrivals: u64,
     exclusion: Exclusion,
-    /// Number of exclusive entries of `list`. With 0, `list` is not searched for them.
+    /// Number of exclusive entries in `list`, so that [`DiskOrder::arrive`] can skip
+    /// [`Self::queue`].
     exclusive: usize,
     list: Vec<Entry>,
 }
@@ -137,7 +138,8 @@ impl Entries {
         NonZeroU64::new(self.arrivals)
     }
 
-    /// Lets a command wait until the commands that exclude it have ended.
+    /// Assigns the arrival number of a command, unless it is exclusive and reactors still register
+    /// their changes. Returns `Queued` if an earlier command excludes it.
     #[cold]
     fn queue(&mut self, ticket: Ticket) -> Stage {
         let own = |entry: &&mut Entry| entry.ticket == ticket;
@@ -167,8 +169,8 @@ impl Entries {
     }
 }
 
-/// Changes in progress of one disk. Changes of hosts with one association take no lock, except
-/// while exclusive commands are registered.
+/// Changes in progress of one disk. Hosts with one association take no lock, except while exclusive
+/// commands are registered.
 #[derive(Debug)]
 pub struct DiskOrder {
     place: DiskKey,
@@ -253,8 +255,8 @@ impl DiskOrder {
         is_off
     }
 
-    /// Called by a reactor that has registered its changes, and will register each later one.
-    /// Returns the commands that may go on.
+    /// Called by a reactor that has registered its changes, and registers every later change.
+    /// Returns the exclusive commands that may continue.
     pub(crate) fn joined(&self, reactor: usize) -> Vec<Waiter> {
         let mut entries = self.entries();
         let Exclusion::Joining(left) = &mut entries.exclusion else {
@@ -272,7 +274,7 @@ impl DiskOrder {
         waiting.map(|entry| entry.waiter).collect()
     }
 
-    /// Whether reactors must register each change.
+    /// Returns true if reactors must register each change.
     pub(crate) fn is_exclusive(&self) -> bool {
         !matches!(self.entries().exclusion, Exclusion::Off)
     }
@@ -333,7 +335,7 @@ impl DiskOrder {
         }
     }
 
-    /// Removes a completed change. Calls `wake` for each change that waits for it; each must call
+    /// Removes a completed change. Calls `wake` for each command that waited for it and must call
     /// [`Self::arrive`] again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let (mut woken, mut left) = (Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! Reservations of a namespace: the state that hosts see, and the state that the reactors apply.
 //!
-//! Commands change the reservations one at a time. A change with PTPL is first stored. Then all
-//! reactors apply it. The command completes when no disk executes a command that the change
-//! forbids.
+//! Commands change the reservations one at a time. A change with PTPL (persist through power loss)
+//! is first stored. Then all reactors apply the change. The command completes when no disk executes
+//! a command that the change forbids.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Wish {
     pub owner: u64,
     pub host: HostId,
     pub change: Change,
-    /// Returns false if the command must no longer be executed, because its association has ended.
+    /// Returns false if the association has ended; the change is then dropped.
     pub is_live: Box<dyn Fn() -> bool + Send>,
     pub done: Box<dyn FnOnce(Result<(), Status>) + Send>,
 }
@@ -96,7 +96,7 @@ impl Reserving {
         Arc::clone(&self.lock().answered)
     }
 
-    /// Returns the reservation for decisions on commands, or `None` if none is held.
+    /// `None` if no reservation is held.
     pub(crate) fn in_force(&self) -> Option<Arc<Reservations>> {
         self.lock().in_force.clone()
     }
@@ -120,7 +120,8 @@ impl Reserving {
         false
     }
 
-    /// Begins the next waiting change, if any. Returns true like [`Self::submit`].
+    /// Begins the next waiting change. Returns true if the control plane must now carry out a
+    /// change.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
@@ -170,8 +171,8 @@ impl Reserving {
         drop(gone);
     }
 
-    /// Returns the state that must be stored before the pending change comes into force. Returns
-    /// `None` if neither this state nor the former one persists.
+    /// Returns the state to store before the pending change takes effect, or `None` if neither this
+    /// state nor the former state persists.
     pub fn to_store(&self) -> Option<Arc<Reservations>> {
         let state = self.lock();
         let next = &state.pending.as_ref()?.next;
@@ -195,7 +196,7 @@ impl Reserving {
         }
     }
 
-    /// Ends the pending change, which takes effect if it was `settled`.
+    /// Ends the pending change, and reports its state to hosts from now on if it was `settled`.
     pub(crate) fn end(&self, settled: bool) -> Option<Ended> {
         let mut state = self.lock();
         let pending = state.pending.take()?;

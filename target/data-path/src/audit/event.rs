@@ -116,8 +116,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns (year, month, day) of a day counted from 1970-01-01. Years begin in March here, so that
-/// the leap day is their last day.
+/// Returns (year, month, day) of a day counted from 1970-01-01. Internally, years begin in March,
+/// so that the leap day is their last day.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

@@ -1,4 +1,4 @@
-//! Combines equal events that an address can cause cheaply, so that they cannot fill a disk.
+//! Combines equal events that a peer can cause cheaply, so that they cannot fill a disk.
 //!
 //! In each second, the first event of a kind gets its own line. Later events that differ from it
 //! only in the port share a line at the end of the second. Kinds beyond the limits share a line,

@@ -41,7 +41,7 @@ impl Destination {
         }
     }
 
-    /// Returns whether the path no longer leads to the open file, such as after a rotation.
+    /// Returns true if the path no longer names the open file, for example after a log rotation.
     pub(super) fn has_left(&self, output: &Output) -> bool {
         let (Self::File(path), Output::File(file)) = (self, output) else {
             return false;
@@ -73,7 +73,8 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes the line from byte `from` on. Returns the written bytes, including the line end.
+    /// Writes the line from byte `from` on. Returns the number of written bytes, including the
+    /// newline.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -115,8 +116,8 @@ pub fn check_file(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses symbolic links, possibly of another user, and files of other programs; does not block
-/// on a FIFO.
+/// Refuses symbolic links, because another user may have made them, and files of other programs.
+/// Does not block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)

@@ -121,8 +121,8 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination if necessary, or if lines wait and the file was moved. A partly
-    /// written line is then written again.
+    /// Opens the destination if it is closed, must be reopened, or was moved while lines wait. A
+    /// partly written line is then written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         self.shared.begin_call();
@@ -164,7 +164,7 @@ impl Writer {
                 Ok(written) => self.written += written,
                 Err(error) => {
                     // A socket is opened again, because it may have a new peer. A file stays open,
-                    // because it has part of the line.
+                    // because it contains a part of the line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

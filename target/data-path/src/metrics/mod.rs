@@ -1,5 +1,5 @@
 //! Counters of the target's work, published by `cairn_target::exposition`. Each reactor writes its
-//! own counters. It reads the clock once per round, so times have that resolution.
+//! own counters, with the time of its polling round as the resolution of times.
 
 pub mod counter;
 pub mod histogram;

@@ -7,8 +7,8 @@ use crate::work_id::{WorkId, WorkKind};
 /// all other work.
 ///
 /// Packets of equal size are adjacent in a train, so that the network stack sends them as one
-/// batch. The host processes a batch while the next one is built. The response of a long transfer
-/// comes directly after its data, because such data fills whole batches.
+/// batch. The host processes a batch while the target builds the next batch. A long transfer fills
+/// whole batches, so its response follows its data directly.
 ///
 /// The last response of a post is signaled: its completion also completes the unsignaled
 /// ("covered") responses before it.
@@ -21,7 +21,7 @@ pub(crate) struct Outbox {
     count: usize,
     covered: Option<RequestId>,
     covered_bytes: u64,
-    /// Minimum bytes counted for a response, which limits the responses covered by a signaled one.
+    /// Minimum bytes counted for a response, which limits the number of covered responses.
     bytes_least: u64,
 }
 
@@ -39,8 +39,8 @@ impl Outbox {
     /// Maximum bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for a queue pair with `send_work` work requests; a response takes two. One
-    /// completion frees at most a quarter of the work requests.
+    /// Creates an outbox for a queue pair with `send_work` work requests. A response takes two, and
+    /// one completion frees at most a quarter.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
@@ -77,7 +77,8 @@ impl Outbox {
     }
 
     /// Must be called after adding the data of `request`, and before adding its response. Returns
-    /// the earlier response that completes with this one, and whether this one is signaled.
+    /// the previous response if the new response covers it, and whether the new response is
+    /// signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);

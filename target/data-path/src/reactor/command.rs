@@ -1,4 +1,4 @@
-//! Command on the fast path: its request, and references to its structures.
+//! Command on the fast path, with the parts of the reactor that it may access.
 
 use cairn_rdma::{PostError, SendWork};
 

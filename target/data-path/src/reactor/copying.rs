@@ -101,8 +101,7 @@ fn source_ranges<'a>(
     data
 }
 
-/// Queues a Copy for the rate limits. The number of bytes is only known after the source ranges
-/// have arrived.
+/// Queues a Copy for the rate limits, once its source ranges and thus its size are known.
 fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;
@@ -123,7 +122,7 @@ pub(super) fn is_unfinished(request: &Request) -> bool {
     has_ranges(request) && !request.block.as_ref().is_some_and(is_last)
 }
 
-/// Returns the result of a failed Copy: the lowest number of a source range that is not completely
+/// Returns the result of a failed Copy: the number of the first source range that is not completely
 /// copied.
 #[cold]
 pub(super) fn result_of_failure(queues: &Queues, io: &Io, id: RequestId) -> u64 {

@@ -1,12 +1,12 @@
 //! Reactor: one pinned thread that owns all state of its I/O commands.
 //!
 //! Each round polls the devices and the ring and advances the requests, then posts receives, sends
-//! (one chain per queue pair) and block I/O (one system call). Without work the reactor polls for a
-//! while ([`cairn_disk::Idle`]), then sleeps in its ring.
+//! (one chain per queue pair) and block I/O (one system call). An idle reactor polls for a while
+//! ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! `stages` contains the stages of an I/O command in the order of docs/walk.md. `commands` contains
-//! other commands, `queueing` waiting commands, `lifecycle` queue pairs, and `control` answers to
-//! the control plane.
+//! Modules: `stages` (stages of an I/O command, in the order of docs/walk.md), `commands` (other
+//! commands), `queueing` (waiting commands), `lifecycle` (queue pairs), and `control` (replies to
+//! the control plane).
 
 mod aborts;
 mod command;
@@ -240,7 +240,8 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // Executed before the next capsule, so that an Abort finds no later command.
+            // Commands are executed before the next capsule, so that an Abort finds no later
+            // command.
             self.execute_commands();
         }
         self.batch = batch;
@@ -250,7 +251,7 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts requests that waited for credits. Responses are first, because they free resources.
+    /// Posts requests that waited for credits: responses first, because they free resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -444,7 +445,7 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Returns the sleep's deadline, if any; an outer `None` means that work has arrived.
+    /// Returns the deadline of the sleep, `Some(None)` for none, or `None` if work has arrived.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -510,8 +511,7 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Queued capsules are served only after a round with work, because other rounds free no
-    /// requests.
+    /// Queued capsules are served only after a round with work; other rounds free no requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

@@ -15,7 +15,7 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// Maximum ports. Two of the ring's fixed buffers are for zeroes and for the arena.
+/// Maximum ports. Two of the ring's fixed buffers are for zeroes and the arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 pub(crate) struct Port {

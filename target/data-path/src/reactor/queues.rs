@@ -25,10 +25,10 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Waiting capsules: at most one for each entry of the queue pairs.
+    /// Waiting capsules, at most one per queue entry.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
-    /// With at least this many free requests, no check of shares is required.
+    /// Number of free requests from which no check of shares is required.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
