@@ -11,7 +11,7 @@ pub(crate) struct Capsule {
     pub(crate) sqe: Sqe,
     pub(crate) data_bytes: u32,
     pub(crate) seen_ns: u64,
-    /// Fused Compare before this Write.
+    /// Compare command fused with the Write in `sqe`.
     pub(crate) first: Option<Box<Self>>,
 }
 

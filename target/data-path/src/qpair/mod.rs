@@ -32,8 +32,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time from posting work to its completion. A completion covers a bounded number of
-/// responses ([`Outbox::cover`]), so a slower host has stopped reading responses.
+/// Maximum time without a completion while work is in flight. A host that reads its responses is
+/// faster, because a completion covers a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// Unauthenticated queue: its host has not proven that it owns the host NQN.
+/// Queue whose host has not proven yet that it owns the host NQN.
 #[derive(Debug)]
 pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,

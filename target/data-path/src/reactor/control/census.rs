@@ -1,5 +1,5 @@
-//! Census of an old queue: the reactor registers the queue's pending changes in [`crate::order`],
-//! because an [`Arming`] has requested it.
+//! Census of an older queue, requested by an [`Arming`]: registers the queue's pending changes in
+//! [`crate::order`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -8,7 +8,8 @@ use crate::registry::SubsystemShared;
 use crate::request::RequestId;
 
 impl Reactor {
-    /// Registers changes in progress of the disk. Later ones see that the disk is exclusive.
+    /// Registers the disk's changes in progress. Later changes register because `is_exclusive` is
+    /// set.
     pub(in crate::reactor) fn join_exclusion(
         &mut self,
         order: &Arc<DiskOrder>,

@@ -1,7 +1,7 @@
-//! Settling of changed decisions.
+//! Settling of changed access decisions.
 //!
-//! After [`Message::Settle`](crate::registry::Message::Settle), commands of older epochs are
-//! [decided](crate::reactor::stages::decisions) again before they reach their disk. The reactor
+//! [`Message::Settle`](crate::registry::Message::Settle) begins an epoch. Commands of older epochs
+//! are [decided](crate::reactor::stages::decisions) again before they reach their disk. The reactor
 //! answers the control plane once no such command is at a disk.
 
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Commands of a panicked reactor count as older than any change.
+    /// A panicked reactor's commands count as older than any change.
     pub(in crate::reactor) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

@@ -1,9 +1,8 @@
 //! Round after a gap: the reactor slept, or its thread did not run.
 //!
 //! Capsules that arrived in the gap may be stale, because their hosts may use another path by now.
-//! The reactor therefore first ends expired associations. It also handles connection events itself,
-//! because other threads may have been stopped too. The ring detects stops of the thread within a
-//! round.
+//! The reactor therefore first ends expired associations. It also handles connection events,
+//! because other threads may have stopped, too. The ring detects gaps within a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;

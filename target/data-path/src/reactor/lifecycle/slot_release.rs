@@ -1,9 +1,9 @@
 //! Release of receive slots held by waiting capsules.
 //!
 //! Commands for a hanging disk can occupy all receive slots of a device. If few receives are
-//! posted, a queue without progress discards its waiting commands' in-capsule data. At its turn or
-//! deadline, such a command fails with Namespace Not Ready, without Do Not Retry: nothing was
-//! executed, and the host sends the command again.
+//! posted, a queue without progress discards its waiting commands' in-capsule data. When such a
+//! command could start, or at its deadline, it fails with Namespace Not Ready, without Do Not
+//! Retry: nothing was executed, and the host sends the command again.
 
 use std::time::Duration;
 

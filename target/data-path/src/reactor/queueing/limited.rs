@@ -9,7 +9,7 @@ use crate::request::RequestId;
 /// Once 1/`CROWD` of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds. It limits the advantage of
+/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds; bounds the advantage of
 /// idle time.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
