@@ -60,7 +60,7 @@ impl Arena {
         self.data
     }
 
-    /// Returns the size of all allocated buffers in bytes, spare ones included.
+    /// Returns the size of all allocated buffers in bytes, including spare buffers.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
@@ -72,7 +72,7 @@ impl Arena {
         self.spare.pop()
     }
 
-    /// Frees a buffer of the pool or a spare one.
+    /// Frees a pool or spare buffer.
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
         if buffer.offset() < self.data {

@@ -4,8 +4,7 @@
 //! block. Some file systems ignore the non-blocking flag and block the reactor: FUSE, and any
 //! frozen file system before Linux 6.12. Reads of such files go to a kernel thread at once
 //! (IOSQE_ASYNC). Writes go to workers, which first check leases (`Ring::set_lease`). Files on slow
-//! disks are treated in the same way, because a hanging commit of ext4's journal blocks the next
-//! write.
+//! disks are treated alike, because a hanging commit of ext4's journal blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;

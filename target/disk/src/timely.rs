@@ -168,7 +168,7 @@ mod imp {
         Some(thread.wrapping_add_signed(offset).wrapping_add(SEQUENCE_AT) as *mut u64)
     }
 
-    /// Offset of glibc's `struct rseq` from the thread pointer, if registered.
+    /// Returns the offset of glibc's `struct rseq` from the thread pointer, if registered.
     fn area() -> Option<isize> {
         // SAFETY: both are glibc's, have these types, and are constant while the program runs.
         unsafe {

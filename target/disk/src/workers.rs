@@ -22,7 +22,7 @@ pub(crate) type Ended = Result<u32, i32>;
 pub(crate) enum Outcome<J> {
     Ended(Ended),
     Begun,
-    /// Returned job that was not started. The ring decides again whether to start it.
+    /// Job that was not started. The ring decides again whether to start it.
     Undone(J),
 }
 

@@ -83,8 +83,8 @@ struct Job {
     step: Step,
 }
 
-/// Queue in which payers take turns. Many steps of one payer delay another payer's step by only one
-/// step.
+/// Queue served round robin by payer, so that many steps of a payer delay another payer's step by
+/// only one step.
 #[derive(Debug)]
 struct StepQueue<T> {
     waiting: FairQueue<Payer, T>,

@@ -1,5 +1,5 @@
-//! Admitted connections that wait for their reactor, which takes a few at a time, known hosts
-//! first. Their number is limited by [`super::places`].
+//! Admitted connections that wait for their reactor, which accepts a few at a time, known hosts
+//! first. [`super::places`] limits their number.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -56,8 +56,8 @@ pub enum Message {
         qpair: QpairId,
         ending: Ending,
     },
-    /// Close the connection at this place, unless its Connect is in progress or its association has
-    /// namespaces.
+    /// Close the connection that holds `place`, unless its Connect is in progress or its
+    /// association has namespaces.
     Displace {
         place: PlaceId,
     },
@@ -81,7 +81,7 @@ pub enum Message {
         order: Arc<DiskOrder>,
         subsystem: Arc<SubsystemShared>,
     },
-    /// Answer once no disk executes a command from before this change.
+    /// Answer once no disk executes a command that began before this change.
     Settle {
         settling: Arc<Settling>,
     },
@@ -101,9 +101,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the reactor with the fewest queues of this kind (admin or I/O); `None` if all
-    /// reactors have `limit` queue pairs. If kinds counted together, hosts with one queue of each
-    /// would use only half of the reactors for I/O.
+    /// Returns the reactor with the fewest queues of this kind (admin or I/O), or `None` if all
+    /// reactors have `limit` queue pairs. The kinds count separately; otherwise hosts with one
+    /// queue of each kind would use only half of the reactors for I/O.
     pub fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),

@@ -1,4 +1,4 @@
-//! Subsystems, controllers, queues, and mailboxes of reactors, for Connects and admin commands.
+//! Subsystems, controllers, queues, and reactor mailboxes, for Connects and admin commands.
 
 mod arming;
 mod authenticator;

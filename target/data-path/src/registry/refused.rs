@@ -12,15 +12,13 @@ const REFUSED_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusedFor {
-    /// The subsystem does not permit the host.
     Host,
-    /// The listener leads to no subsystem of that name.
     Subsystem,
     /// The host, or the target, did not prove its identity.
     Authentication(Cause),
-    /// The target has no key for the host, which cannot authenticate.
+    /// The target has no key for the host, so the host cannot authenticate.
     NoKey,
-    /// The host left, or was disconnected, instead of authenticating.
+    /// The host disconnected, or was disconnected, before it authenticated.
     Unauthenticated,
 }
 

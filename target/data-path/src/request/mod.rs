@@ -59,7 +59,7 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// One command of a fused pair waits for the other.
+    /// One command of a fused pair waits for its partner.
     AwaitingPartner,
     AwaitingCensus,
     AwaitingAuthentication,
@@ -109,8 +109,8 @@ impl Fused {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the stage's queue. In [`Stage::Sending`], the request whose SEND completes
-    /// together with this one's.
+    /// Next request in the stage's queue. In [`Stage::Sending`], the previous request whose SEND
+    /// completes with the SEND of this request.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -248,7 +248,7 @@ impl Request {
         self.fused != Fused::No
     }
 
-    /// Whether the end of the current block I/O ends the command's place in the order of its disk.
+    /// Whether the end of the current block I/O removes the command from its disk's order.
     pub(crate) fn leaves_order(&self) -> bool {
         self.restrictions.is_ordered() && !self.is_fused()
     }

@@ -92,7 +92,7 @@ impl FoundPath {
         self.metadata.len()
     }
 
-    /// Returns whether the object is a file in memory. The contents are lost when the machine
+    /// Returns whether the object is a file in memory, whose contents are lost when the machine
     /// stops.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {

@@ -51,8 +51,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to the lock of a file. The last reference releases the lock. The kernel must then have
-/// no pending operations on the file.
+/// Reference to the lock of a file. Dropping the last reference releases the lock; the kernel must
+/// then have no pending operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,

@@ -104,8 +104,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces that the disk will be removed. A later open of the same disk waits until the
-    /// reactors have dropped this one.
+    /// Announces the removal of the disk. A later open of the same disk waits until the reactors
+    /// have dropped this backend.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),
@@ -226,7 +226,7 @@ impl Backend {
         }
     }
 
-    /// Returns the unique identity. A disk in memory gets a random one with each call.
+    /// Returns the unique identity. A memory or null disk returns a random identity at each call.
     pub fn identity(&self, scope: Scope<'_>) -> Result<Uuid, OpenError> {
         match &self.0 {
             Kind::File(disk) => disk.identity(scope),

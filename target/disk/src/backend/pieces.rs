@@ -18,8 +18,7 @@ pub(super) struct Pieces {
     out: u32,
     asked: u32,
     moved: u32,
-    /// Whether each step has only one piece. This is set after a step with several pieces failed in
-    /// part.
+    /// Set after a step with several pieces failed in part. Each step then has one piece.
     one_by_one: bool,
     error: i32,
 }

@@ -19,7 +19,7 @@ pub(super) struct QueueLimits {
     pub(super) chunk: u64,
 }
 
-/// Atomic write unit: size, and start of the first one.
+/// Atomic write unit: its size, and the start of the first unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -105,7 +105,7 @@ fn unit(device: &Path, disk: &Path) -> Option<Unit> {
 }
 
 /// Returns the smallest physical block size of a device and of all devices below it. A stacked
-/// device itself reports only the largest one.
+/// device reports only the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {

@@ -95,7 +95,7 @@ impl Ring {
         mapping.read(offset, out);
     }
 
-    /// Copies a span to another of the same length.
+    /// Copies a span to another span of the same length.
     pub fn copy_span(&self, from: Span, to: Span) {
         assert_eq!(from.length, to.length, "{from:?} to {to:?}");
         let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));

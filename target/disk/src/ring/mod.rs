@@ -51,7 +51,7 @@ pub const BUFFERS_MAX: usize = 10;
 /// Queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Number of operations submitted together. Smaller batches cost more system calls; larger ones
+/// Number of operations submitted together. Smaller batches cost more system calls; larger batches
 /// leave the disk idle.
 const BATCH: usize = 8;
 
@@ -425,9 +425,9 @@ impl Ring {
         }
     }
 
-    /// Moves changes with a valid lease into the submission queue, and cancels the others. Must be
-    /// called directly before the system call. Changes stay in the list after a gap, or if the
-    /// queue is full.
+    /// Moves changes with a valid lease into the submission queue, and cancels changes whose lease
+    /// has ended. Must be called directly before the system call. After a gap, or if the queue is
+    /// full, changes stay in the list.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -460,8 +460,8 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry without a lease. If the queue is full, checks its leases and submits it
-    /// first.
+    /// Pushes an entry without a lease. If the queue is full, first checks the leases in the queue
+    /// and submits the queue.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {
@@ -501,8 +501,8 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // Pending operations continue in the kernel and need their files' locks. The files leak,
-            // because closing one would release its lock.
+            // Pending operations continue in the kernel and need their files' locks. The files
+            // leak, because closing a file would release its lock.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))

@@ -113,9 +113,9 @@ impl Outgoing {
             .count()
     }
 
-    /// Passes the first `room` changes to `carry_out`, which returns their position in the queue.
-    /// If the lease of a change has ended, passes its tag to `refuse` instead. Does nothing if
-    /// [`ROUND_GAP`] has passed since the start of the round.
+    /// Passes the first `room` changes to `carry_out`, which returns the position of each in the
+    /// queue. If the lease of a change has ended, passes its tag to `refuse` instead. Does nothing
+    /// if [`ROUND_GAP`] has passed since the start of the round.
     #[inline]
     pub(super) fn release(
         &mut self,

@@ -48,8 +48,8 @@ pub enum Operation {
 /// Random behaviour. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Range of the duration of an operation. An operation may overtake an earlier one that takes
-    /// longer.
+    /// Range of the duration of an operation. An operation may overtake an earlier operation that
+    /// takes longer.
     pub delay: Range<Duration>,
     /// Frequency of operations that hang until [`SimulatedDisk::release_all`].
     pub hang: u64,

@@ -49,8 +49,8 @@ pub(in crate::reactor) fn may_go(
         queue.is_some_and(|queue| is_stuck(queues, io, now, queue))
     };
     let stuck = receives_are_short(queues, port) && stuck();
-    // The SQE was copied, so only in-capsule data needs the receive slot. A stuck capsule gives up
-    // its data.
+    // The SQE was copied, so only in-capsule data needs the receive slot. The data of a stuck
+    // capsule is discarded.
     if (capsule.data_bytes == 0 || stuck)
         && let Some(slot) = capsule.slot.take()
     {
@@ -181,8 +181,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns the NSID of an I/O command, and 0 for other commands. Fabrics commands have their type
-/// in this field.
+/// Returns the NSID of an I/O command, or 0. Fabrics commands have their type in this field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);

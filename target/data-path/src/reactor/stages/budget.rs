@@ -20,8 +20,7 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections. While commands are in progress, does so once per
-    /// [`CHECK_INTERVAL`].
+    /// Accepts a few connections; while commands are in progress, once per [`CHECK_INTERVAL`].
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -55,7 +54,7 @@ impl Reactor {
         payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
-    /// Charges the connection. The peer has confirmed it, so the source address is not forged.
+    /// Charges a connection confirmed by its peer, because its source address is not forged.
     pub(in crate::reactor) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();

@@ -1,4 +1,5 @@
-//! Decisions that a plan is based on: size, position on disk, access, reservations, write protection, durability.
+//! Decisions on which a plan depends: size, position on disk, access, reservations, write
+//! protection, durability.
 //!
 //! Each change begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is
 //! decided again directly before its disk receives it.
@@ -38,8 +39,8 @@ pub(in crate::reactor) fn parse(
     IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }
 
-/// Decides again on a command of an older epoch, and updates the epoch. An error is the status of
-/// the command, which must then not reach its disk.
+/// Decides again on a command of an older epoch, and updates the epoch. After an error, which is
+/// its status, the command must not reach its disk.
 #[cold]
 pub(in crate::reactor) fn renew(
     request: &mut Request,

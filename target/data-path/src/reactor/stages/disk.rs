@@ -79,7 +79,7 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
     begin(queues, io, now, id, span);
 }
 
-/// Executes a pair once the data of both commands is in the first one's buffer.
+/// Executes a fused pair once both commands' data is in the buffer of the first.
 #[cold]
 pub(in crate::reactor) fn part_arrived(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let requests = &mut queues.requests;
@@ -113,7 +113,7 @@ fn compared(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let Fused::First { second, .. } = queues.requests[id].fused else {
         return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
     };
-    // The Write keeps the pair's place in the order of the disk until it has ended.
+    // The Write takes over the pair's ticket in the order of the disk until the Write ends.
     let [_, span] = io.pair_spans(&queues.requests[id]);
     let requests = &mut queues.requests;
     requests[second].ordered = requests[id].ordered.take();

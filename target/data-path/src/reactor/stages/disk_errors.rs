@@ -8,7 +8,7 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// Error of a change after a newer change of the same blocks was executed.
+/// Error of a change overtaken by a newer change of the same blocks.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
 /// Returns the status of an error, without Do Not Retry if a retry or another path may succeed.
@@ -42,7 +42,7 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the status for the host. A path error, or an abort that the host did not request, becomes
+/// Returns the status for the host. A path error, or an abort not requested by the host, becomes
 /// Namespace Not Ready without Do Not Retry.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();

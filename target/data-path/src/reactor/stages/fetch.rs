@@ -59,7 +59,7 @@ fn read(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
     queues.count_wait(id, Wait::Read);
 }
 
-/// Fetches the data of both commands into the first one's buffer.
+/// Fetches both commands' data into the buffer of the first.
 #[cold]
 fn fetch_pair(queues: &mut Queues, io: &mut Io, now: &Now, first: RequestId, second: RequestId) {
     let requests = &mut queues.requests;

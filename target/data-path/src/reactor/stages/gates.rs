@@ -1,11 +1,11 @@
-//! Gates at which a command may wait, in the order in which it passes them.
+//! Gates at which a command may wait, in the order of passage.
 //!
 //! | gate | keys | order, and cost | woken by |
 //! |---|---|---|---|
-//! | request ([`admission`](super::admission)) | queue pair and namespace | in turn | a round with work |
-//! | tokens, not for I/O ([`budget`]) | payer | in turn | time |
-//! | rate limits ([`throttle`]), of a Copy with its ranges | host and disk | least use, time of the limit | time |
-//! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | in turn | released buffers |
+//! | request ([`admission`](super::admission)) | queue pair and namespace | round robin | a round with work |
+//! | tokens, not for I/O ([`budget`]) | payer | round robin | time |
+//! | rate limits ([`throttle`]), for a Copy once its ranges are known | host and disk | least use, time of the limit | time |
+//! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | round robin | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
 //! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
 //! | flushes and allocations ([`disk`]) | none, by disk | arrival | the end of the previous operation |
@@ -27,7 +27,7 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// Continues a stopped command until it waits, is at the disk, or is answered.
+/// Continues a stopped command until it waits, is at the disk, or completes.
 pub(in crate::reactor) fn resume(
     queues: &mut Queues,
     io: &mut Io,

@@ -1,4 +1,4 @@
-//! Connects in two steps: a claim without effect, then a queue, after any authentication.
+//! Connects in two steps: a claim without effect, then, after any authentication, a queue.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

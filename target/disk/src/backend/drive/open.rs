@@ -150,8 +150,8 @@ fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedP
             path.display()
         ))
     })?;
-    // The device number must match the one in sysfs, which proves that this block device belongs
-    // to the admitted drive.
+    // The device number must match sysfs, which proves that this block device belongs to the
+    // admitted drive.
     let found = found.admit(|_| Ok(true))?;
     let number = found.number();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

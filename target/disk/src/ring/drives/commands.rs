@@ -91,7 +91,7 @@ pub(in crate::ring) struct Drives {
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Number of commands without a completion, including the waiting ones.
+    /// Number of commands without a completion, including waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
     ranges: Arc<Mapping>,
@@ -290,7 +290,7 @@ impl Drives {
             .completion()
             .find(|entry| entry.user_data() != TAKEN_BACK)?;
         let tag = self.end(entry.user_data());
-        // Positive results are drive statuses, negative ones errnos.
+        // Positive results are drive statuses; negative results are errnos.
         let result = match entry.result() {
             0 => Ok(0),
             status @ 1.. => Err(STATUS + status),
