@@ -1,7 +1,7 @@
 //! Fair queue with one FIFO of waiting items per key. The key with the smallest use is served
 //! first.
 //!
-//! Use grows by the cost of each served item, divided by the weight of its key (start-time fair
+//! Use grows by the cost of each served item, divided by its key's weight (start-time fair
 //! queueing). If every item costs 1, this is round robin.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ pub(crate) trait Key: PartialEq {
         None
     }
 
-    /// Whether both keys wait for the same resource, so that their use is comparable.
+    /// True if both keys wait for the same resource, so that their use is comparable.
     fn competes(&self, _other: &Self) -> bool {
         true
     }
@@ -64,9 +64,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue in which a skipped key keeps its use, and the use of an idle key rises to
-    /// [`Self::floor`]. In a default queue, the use of both rises to the use of the last served
-    /// key.
+    /// Creates a queue in which a skipped key keeps its use, and an idle key's use rises to
+    /// [`Self::floor`]. In a default queue, both rise to the use of the last served key.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -221,9 +220,9 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Returns the minimum use of a key that begins to wait. If `lag_max` is `None`, this is the
-    /// use of the last served key. Otherwise it is `lag_max` below the largest use of a competing
-    /// waiting key; without such a key, `lag_max` below the smallest use of all waiting keys.
+    /// Returns the minimum use of a key that begins to wait: the use of the last served key, or
+    /// with `lag_max`, `lag_max` below the largest use of a competing waiting key. If no key
+    /// competes, it is `lag_max` below the smallest use of all waiting keys.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;
@@ -234,7 +233,7 @@ impl<K: Key, T> FairQueue<K, T> {
         other.map_or(0, |queue| queue.used.saturating_sub(lag_max))
     }
 
-    /// Drops empty queues with a use below the floor, or all queues if nothing waits.
+    /// Drops empty queues whose use does not exceed the floor, or all queues if nothing waits.
     fn tidy(&mut self) {
         let floor = match self.is_empty() {
             true => u64::MAX,

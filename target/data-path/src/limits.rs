@@ -2,8 +2,8 @@
 //!
 //! A token is one nanosecond: at 1000 commands per second, a command costs a million tokens. A
 //! bucket stores the time up to which its tokens are taken. This time is at most one burst behind
-//! the clock, and may be ahead by the cost of waiting commands. Each reactor moves slices of at
-//! least `SLICE_NS` from the buckets into its `Tokens`, which pay for commands.
+//! the clock, and may be ahead by the cost of waiting commands. Reactors move slices of at least
+//! `SLICE_NS` from the buckets into `Tokens`, which pay for commands.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use cairn_config::{BURST_DEFAULT, Limits};
 
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Cost units per nanosecond. Whole nanoseconds are too coarse for the cost of a small command.
+/// Cost units per nanosecond, because whole nanoseconds are too coarse for small commands.
 const PARTS: u64 = 64;
 
 const RATES: usize = 4;
@@ -50,8 +50,7 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub struct Limiter {
-    /// True if commands must leave the fast path, because of a limit or ordered changes. If false,
-    /// the fast path reads no other field.
+    /// Whether commands must leave the fast path. If not, the fast path reads no other field.
     stops: AtomicBool,
     limited: AtomicBool,
     ordered: AtomicBool,
@@ -92,7 +91,7 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Called under the subsystem's lock or on the control plane's thread.
+    /// The caller holds the subsystem's lock or is the control plane.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -145,7 +144,7 @@ pub(crate) struct Tokens {
     /// Unused tokens in units of 1/[`PARTS`] ns.
     left: [u64; RATES],
     from_ns: [u64; RATES],
-    /// Buckets for which a queued command waits; other commands must not overtake that command.
+    /// Buckets for which a queued command waits; other commands must not overtake it.
     awaited: [bool; RATES],
 }
 
@@ -184,8 +183,7 @@ impl Tokens {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Charges a command after [`Self::provide`]. Returns its highest cost of all buckets, in
-    /// nanoseconds.
+    /// Charges a command after [`Self::provide`]. Returns its highest cost, in nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {

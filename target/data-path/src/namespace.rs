@@ -42,8 +42,7 @@ pub struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
-    /// Write protection. The initial value is from the protection file, or from the replaced
-    /// namespace of the same disk.
+    /// Initially from the protection file, or from the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
     /// False for a disk shared by several targets, because they do not exchange reservations.
@@ -79,8 +78,7 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // A configured UUID presents a different disk to hosts, so the namespace does not get the
-        // drive's NGUID.
+        // A configured UUID presents another disk to hosts, without the drive's NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,
@@ -167,8 +165,7 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Makes controllers that used the replaced namespace wait for access. Must be called before
-    /// the export.
+    /// Makes controllers that used the replaced namespace wait for access. Must precede the export.
     pub fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
@@ -177,8 +174,8 @@ impl Namespace {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Takes over the write protection of the replaced namespace on the same disk. Must be called
-    /// before the export.
+    /// Takes over the write protection of the replaced namespace on the same disk. Must precede the
+    /// export.
     pub fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -196,7 +193,7 @@ impl Namespace {
     }
 
     /// Takes over the reservations of the replaced namespace on the same disk, if both can persist
-    /// them or neither can. Must be called before the export.
+    /// them or neither can. Must precede the export.
     pub fn stays_reserved(&self, reserving: &Arc<Reserving>) {
         if self.reservable && reserving.can_persist() == self.reservation_file.is_some() {
             self.reserving.get_or_init(|| Arc::clone(reserving));
@@ -237,7 +234,7 @@ impl Namespace {
     }
 
     /// Compares the namespace with the measured size of its disk. Returns true if the disk is or
-    /// was smaller: the namespace then keeps its size, because hosts have lost data.
+    /// was smaller: the namespace then keeps its size, because hosts lost data.
     pub fn finds_loss(&self, measured_bytes: u64) -> bool {
         let has_lost = measured_bytes < self.bytes() || self.backend.is_cut();
         let remaining = if has_lost { measured_bytes } else { NO_LOSS };
@@ -329,7 +326,7 @@ pub fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
 
-/// Namespaces of a subsystem. Immutable: each change sends a new table to the reactors.
+/// Immutable: each change sends a new table to the reactors.
 #[derive(Debug, Default, Clone)]
 pub struct NamespaceTable {
     pub namespaces: Vec<Entry>,
@@ -342,8 +339,8 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure. Blocks until the disks reply. Returns false if
-    /// a flush failed.
+    /// Flushes all namespaces, even after a failure. Blocks until the disks reply. False if a flush
+    /// failed.
     pub fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {

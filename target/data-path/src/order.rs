@@ -2,14 +2,13 @@
 //!
 //! A host that loses a connection repeats its writes over another connection, then sends newer
 //! writes. A late change of the lost association must not overwrite the newer data. Changes of a
-//! host with several associations therefore wait here for overlapping older changes of its other
+//! host with several associations therefore wait for overlapping older changes of its other
 //! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not reached
 //! the disk; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
 //! Exclusive commands (Compare, and Compare and Write) wait for every earlier change of their
 //! blocks, and later changes wait for them. All changes of the disk must therefore be registered
-//! here. Each reactor registers its changes before the first exclusive command begins, and stops
-//! `LINGER_NS` after the last exclusive command.
+//! here, from before the first exclusive command until `LINGER_NS` after the last.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -68,8 +67,7 @@ pub(crate) enum Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Coming,
-    /// Waits for older changes of the same host, or until all reactors have registered their
-    /// changes.
+    /// Waits for older changes of the same host, or for reactors to register their changes.
     Waiting,
     /// Waits for earlier commands that exclude this one.
     Queued,
@@ -117,7 +115,8 @@ enum Exclusion {
     Off,
     /// Reactors that have not registered their changes yet.
     Joining(Vec<usize>),
-    /// All changes of the disk are registered. The last exclusive command ended at `idle_since_ns`.
+    /// All changes of the disk are registered. No exclusive command was found since
+    /// `idle_since_ns`.
     On { idle_since_ns: Option<u64> },
 }
 
@@ -126,8 +125,7 @@ struct Entries {
     last: u64,
     arrivals: u64,
     exclusion: Exclusion,
-    /// Number of exclusive entries in `list`, so that [`DiskOrder::arrive`] can skip
-    /// [`Self::queue`].
+    /// Number of exclusive entries in `list`. If 0, no entry is excluded.
     exclusive: usize,
     list: Vec<Entry>,
 }
@@ -169,8 +167,7 @@ impl Entries {
     }
 }
 
-/// Changes in progress of one disk. Hosts with one association take no lock, except while exclusive
-/// commands are registered.
+/// Hosts with one association take no lock, except while exclusive commands are registered.
 #[derive(Debug)]
 pub struct DiskOrder {
     place: DiskKey,
@@ -197,12 +194,12 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
-        // Poisoning is harmless, because each change is one step.
+        // Poisoning is harmless: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns a hash of the host. Hosts with equal hashes wait for each other, which is harmless.
+/// Hosts with equal hashes wait for each other, which is harmless.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -210,7 +207,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Poisoning is harmless, because each change affects one entry.
+        // Poisoning is harmless: each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,8 +241,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns true if all of `reactors` must register their changes of this disk, and call
-    /// [`Self::joined`], before exclusive commands can begin.
+    /// Returns true if all `reactors` must register their changes of this disk, and call
+    /// [`Self::joined`], before exclusive commands begin.
     pub(crate) fn exclude(&self, reactors: usize) -> bool {
         let exclusion = &mut self.entries().exclusion;
         let is_off = matches!(exclusion, Exclusion::Off);
@@ -279,8 +276,8 @@ impl DiskOrder {
         !matches!(self.entries().exclusion, Exclusion::Off)
     }
 
-    /// Ends exclusion after [`LINGER_NS`] without exclusive commands. Returns whether reactors must
-    /// register each change.
+    /// Ends exclusion after [`LINGER_NS`] without exclusive commands. Returns
+    /// [`Self::is_exclusive`].
     pub(crate) fn stays_exclusive(&self, now_ns: u64) -> bool {
         let mut entries = self.entries();
         let in_use = entries.exclusive > 0;
@@ -294,8 +291,8 @@ impl DiskOrder {
         !matches!(entries.exclusion, Exclusion::Off)
     }
 
-    /// Decides whether a change may begin. `late` is true once the change has waited for
-    /// [`OVERTAKEN_AFTER`]: it then overtakes older changes that have not reached the disk.
+    /// Decides whether a change may begin. If `late`, it has waited for [`OVERTAKEN_AFTER`], and
+    /// overtakes older changes that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;

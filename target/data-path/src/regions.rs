@@ -9,7 +9,7 @@ use cairn_rdma::{Access, Device, FabricError, Region};
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
-    /// Poisoning is harmless, because each change is one step.
+    /// Poisoning is harmless: each change is one step.
     by_device: Mutex<HashMap<u64, Arc<Region>>>,
 }
 

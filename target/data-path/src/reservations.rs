@@ -47,7 +47,7 @@ struct State {
     waiting: VecDeque<Wish>,
 }
 
-/// New reservation against which reactors check commands, and the hosts whose commands it aborts.
+/// New reservation for checks of commands, and the hosts whose commands it aborts.
 #[derive(Debug)]
 pub struct Restriction {
     pub(crate) reserving: Arc<Reserving>,
@@ -101,8 +101,7 @@ impl Reserving {
         self.lock().in_force.clone()
     }
 
-    /// Begins a change, or queues it behind others. Returns true if the control plane must now
-    /// carry out a change.
+    /// Begins or queues a change. Returns true if the control plane must now carry out a change.
     pub(crate) fn submit(&self, wish: Wish) -> bool {
         let mut state = self.lock();
         if !state.busy {
@@ -120,8 +119,7 @@ impl Reserving {
         false
     }
 
-    /// Begins the next waiting change. Returns true if the control plane must now carry out a
-    /// change.
+    /// Begins the next waiting change. Returns true if the control plane must now carry it out.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
@@ -162,7 +160,7 @@ impl Reserving {
         }
     }
 
-    /// Drops all changes, because the subsystem was removed.
+    /// Called when the subsystem was removed.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let gone = (state.pending.take(), std::mem::take(&mut state.waiting));
@@ -171,8 +169,8 @@ impl Reserving {
         drop(gone);
     }
 
-    /// Returns the state to store before the pending change takes effect, or `None` if neither this
-    /// state nor the former state persists.
+    /// Returns the state to store before the pending change takes effect; `None` if neither it nor
+    /// the former state persists.
     pub fn to_store(&self) -> Option<Arc<Reservations>> {
         let state = self.lock();
         let next = &state.pending.as_ref()?.next;
@@ -196,7 +194,7 @@ impl Reserving {
         }
     }
 
-    /// Ends the pending change, and reports its state to hosts from now on if it was `settled`.
+    /// Ends the pending change. If `settled`, reports show its state from now on.
     pub(crate) fn end(&self, settled: bool) -> Option<Ended> {
         let mut state = self.lock();
         let pending = state.pending.take()?;

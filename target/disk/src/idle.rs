@@ -1,10 +1,9 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
 //! If the last two gaps between work were shorter than `poll_idle`, the reactor polls for twice the
-//! last gap. Otherwise, it sleeps at once. A single short gap, such as the one before a keep alive,
-//! does not show that more work will follow. `poll_idle` must exceed the wake-up time of both peers
-//! (about 100 us on a dedicated processor). Otherwise, each peer sleeps while the other peer wakes
-//! up.
+//! last gap. Otherwise, it sleeps at once: a single short gap, as before a keep alive, does not
+//! show that more work will follow. `poll_idle` must exceed the wake-up time of both peers (about
+//! 100 us on a dedicated processor). Otherwise, each peer sleeps while the other wakes up.
 //!
 //! After [`CORE_KEPT`], each poll yields the core to threads that produce work. On a busy core, the
 //! reactor also tries sleeping ([`SleepTrial`]).
@@ -85,8 +84,8 @@ impl Idle {
         }
     }
 
-    /// Like [`Self::pause`]. If `threads` is true, other threads execute all pending work. The
-    /// reactor then sleeps instead of yielding, because these threads may need its core.
+    /// Like [`Self::pause`]. If `threads` is true, other threads execute all pending work, so the
+    /// reactor sleeps instead of yielding: they may need its core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {
@@ -95,8 +94,7 @@ impl Idle {
         }
     }
 
-    /// Records that a sleep ended at `now`, and decides how long the reactor polls before the next
-    /// sleep.
+    /// Records that a sleep ended at `now`, and decides how long the reactor polls before the next.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));

@@ -72,8 +72,8 @@ pub struct Counts {
 }
 
 impl Audit {
-    /// Switches to the configured destinations, and reopens the destinations already in use. If the
-    /// thread of a new destination cannot start, nothing changes.
+    /// Switches to the configured destinations, and reopens those already in use. If the thread of
+    /// a new destination cannot start, nothing changes.
     pub fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();
@@ -84,7 +84,7 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // A full queue needs no wake-up, because the thread is writing or will retry.
+            // A full queue needs no wake-up: the thread is writing or will retry.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);
@@ -130,7 +130,7 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // Poisoning is harmless, because each change is one call.
+        // Poisoning is harmless: each change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // Poisoning is harmless, because each change is one assignment.
+        // Poisoning is harmless: each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Maximum lines that wait for the destination; further events stay in the queue.
+/// Maximum waiting lines; beyond it, events stay in the queue.
 const LINES_MAX: usize = 64;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -122,7 +122,7 @@ impl Writer {
     }
 
     /// Opens the destination if it is closed, must be reopened, or was moved while lines wait. A
-    /// partly written line is then written again.
+    /// partly written line is then repeated.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         self.shared.begin_call();
@@ -164,7 +164,7 @@ impl Writer {
                 Ok(written) => self.written += written,
                 Err(error) => {
                     // A socket is opened again, because it may have a new peer. A file stays open,
-                    // because it contains a part of the line.
+                    // because it has part of the line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

@@ -1,5 +1,5 @@
 //! Counters of the target's work, published by `cairn_target::exposition`. Each reactor writes its
-//! own counters, with the time of its polling round as the resolution of times.
+//! own counters. The resolution of times is a polling round.
 
 pub mod counter;
 pub mod histogram;

@@ -28,8 +28,8 @@ use crate::request::List;
 /// Time limit from the connection request to a complete Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time that a host may take for a message of a reauthentication. Longer than
-/// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
+/// Time limit for each message of a host's reauthentication. Longer than [`CONNECT_TIMEOUT`],
+/// because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum time without a completion while work is in flight. A host that reads its responses is
@@ -199,7 +199,7 @@ impl QueuePair {
         }
     }
 
-    /// Returns the QID of the connection request. The Connect must have the same QID.
+    /// QID of the connection request, which the Connect must repeat.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }

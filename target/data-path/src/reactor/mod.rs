@@ -58,7 +58,7 @@ use time::Time;
 pub use start::{ReactorHandle, Start, start};
 pub use time::Rest;
 
-/// Interval at which a busy reactor checks for events and messages. Each check may be a system
+/// Interval at which a busy reactor checks for events and messages, because a check may be a system
 /// call. A sleeping reactor is woken.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -89,7 +89,7 @@ impl Sizes {
 
     pub(crate) fn completions(&self) -> u32 {
         self.receives
-            // A request has one signaled work request, a READ or a SEND; on a broken queue pair,
+            // A request has one signaled work request, a READ or a SEND. On a broken queue pair,
             // WRITE and SEND both complete.
             + 2 * self.requests()
     }
@@ -240,8 +240,7 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // Commands are executed before the next capsule, so that an Abort finds no later
-            // command.
+            // Commands run before the next capsule, so that an Abort finds no later command.
             self.execute_commands();
         }
         self.batch = batch;
@@ -434,7 +433,7 @@ impl Reactor {
         }
     }
 
-    /// Returns the time of the next tick; `None` if no deadline is pending, so that idle
+    /// Returns the time of the next tick; `None` without a pending deadline, so that idle
     /// connections wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
@@ -478,7 +477,7 @@ impl Reactor {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
-                // A completion has arrived, or the device was removed, which an event reports.
+                // A completion has arrived, or an event will report the device's removal.
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.io.ring);

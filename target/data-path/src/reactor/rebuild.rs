@@ -13,7 +13,7 @@ use crate::qpair::Qpairs;
 use crate::request::{Request, RequestId, Stage};
 use cairn_base::panics::{Panic, REPORT};
 
-/// Time for a panicked reactor's disk commands to end, before its replacement allocates memory.
+/// Time for a panicked reactor's disk commands to end before its replacement allocates memory.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
 /// Maximum panicked reactors that keep their memory until their disk commands end.

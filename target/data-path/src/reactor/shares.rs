@@ -1,10 +1,10 @@
 //! Shares: limits on a reactor's requests and data buffers per host and namespace, because a dead
-//! link or a hanging disk may hold them for long.
+//! link or hanging disk may hold them for long.
 //!
 //! A host, with its former controllers, may hold as much as remains free, and a namespace half as
 //! much. A host beyond its share may still use a namespace that holds little ([`LITTLE`]), so that
-//! a hanging disk does not block the host's other disks. A request beyond its share waits in the
-//! queue of its host and disk, and blocks no other queue.
+//! a hanging disk does not block the host's other disks. Other requests wait in the queue of their
+//! host and disk, and block no other queue.
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ impl Stock {
     }
 
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // With this many free requests or more, any host or namespace is within its share.
+        // From this number of free requests, any host or namespace is within its share.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }

@@ -40,8 +40,8 @@ impl IoCounters {
     }
 }
 
-/// Returns the SMART log (log page 02h). The counters restart with the process, so the log reports
-/// one power cycle and no unsafe shutdown.
+/// Returns the SMART log (log page 02h). The counters restart with the process, so it reports one
+/// power cycle and no unsafe shutdown.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();

@@ -101,9 +101,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the reactor with the fewest queues of this kind (admin or I/O), or `None` if all
-    /// reactors have `limit` queue pairs. The kinds count separately; otherwise hosts with one
-    /// queue of each kind would use only half of the reactors for I/O.
+    /// Returns the reactor with the fewest queues of this kind (admin or I/O); `None` if all
+    /// reactors have `limit` queue pairs. If kinds counted together, hosts with one queue of each
+    /// kind would use only half of the reactors for I/O.
     pub fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -220,7 +220,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// Resets the wake-up, and only then checks for remaining input, so that no input is missed.
+    /// Resets the wake-up before it checks for remaining input, so that no input is missed.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

@@ -2,8 +2,8 @@
 //!
 //! Each connection holds a queue pair until its Connect or
 //! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT). Strangers (addresses without a present or
-//! recent association) also share a limit. Discovery associations do not make an address known,
-//! because any host may have one.
+//! recent association) also share a limit. Discovery connections count as waiting, because any host
+//! may have them.
 //!
 //! At an address's limit, its oldest unconfirmed connection is displaced, because its source may be
 //! forged. At the strangers' limit, the network with the most connections loses the oldest
@@ -32,12 +32,12 @@ pub(crate) const STRANGER_MAX: u32 = 128;
 /// new connections are admitted while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Maximum waiting connections of a known address, enough for hosts that connect 128 I/O queues at
+/// Maximum waiting connections of a known address: enough for hosts that connect 128 I/O queues at
 /// once.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time that an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Maximum known addresses without an association. Beyond it, the address with the least total
+/// Maximum known addresses without an association. Beyond, the address with the least total
 /// association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
@@ -114,8 +114,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a connection. Returns the connection that it displaced, if any. If
-    /// `is_short`, no queue pair is free for strangers: a stranger displaces another stranger.
+    /// Returns the displaced connection, if any. If `is_short`, no queue pair is free for
+    /// strangers, so a stranger displaces another.
     pub fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -227,7 +227,7 @@ impl AdmissionTable {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection; if `within`, one in the network of `address`.
+    /// Displaces a stranger's connection; if `within`, in the network of `address`.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)

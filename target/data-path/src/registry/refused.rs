@@ -46,10 +46,10 @@ pub struct RefusedHost {
     pub attempts: u64,
 }
 
-/// Last refused hosts, for the control socket: one entry for each host and subsystem.
+/// Last refused hosts, for the control socket: one entry per host and subsystem.
 ///
-/// A full table drops the oldest entry of the address with the most entries. A stranger that
-/// invents names displaces only its own entries.
+/// A full table drops the oldest entry of the address with the most entries, so a stranger that
+/// invents names displaces only its own.
 #[derive(Debug, Default)]
 pub struct RefusedHosts {
     /// Ordered by the last attempt. After a panic, at most one entry is missing.

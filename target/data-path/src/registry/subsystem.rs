@@ -54,7 +54,7 @@ pub(super) struct SubsystemState {
     armed: Option<Duration>,
     /// Next CNTLID to try. Claims advance it but reserve no CNTLID.
     next_cntlid: u32,
-    /// True after the removal. A Connect in progress may still refer to the subsystem.
+    /// A Connect in progress may still refer to a removed subsystem.
     removed: bool,
 }
 
@@ -288,7 +288,7 @@ impl SubsystemShared {
                 controller.past.add(&queue.counters);
             }
             // The controller stays until its last queue has ended, because messages to disconnect
-            // the queues need it. The lock prevents reuse of its CNTLID meanwhile.
+            // the queues need it. The lock prevents reuse of its CNTLID.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {

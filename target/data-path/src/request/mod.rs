@@ -87,7 +87,7 @@ pub(crate) enum Task {
 }
 
 /// Role in a fused Compare and Write. The first request has the buffers of both, and must outlive
-/// each transfer of the second.
+/// all transfers of the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fused {
     No,
@@ -109,8 +109,8 @@ impl Fused {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the stage's queue. In [`Stage::Sending`], the previous request whose SEND
-    /// completes with the SEND of this request.
+    /// Next request in the stage's queue. In [`Stage::Sending`], the previous request, if this
+    /// request's SEND completes it.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -275,7 +275,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// Starts the SEND, whose completion also completes `before`.
+    /// The SEND's completion also completes `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -432,8 +432,8 @@ impl RequestTable {
         self[second].fused = Fused::Second { first };
     }
 
-    /// Separates a pair. Neither request may be at a device or disk. Returns the first and second
-    /// request, and whether the Compare succeeded.
+    /// Neither request may be at a device or disk. Returns the first and second request, and
+    /// whether the Compare succeeded.
     pub(crate) fn separate(&mut self, id: RequestId) -> Option<(RequestId, RequestId, bool)> {
         let partner = self[id].fused.partner()?;
         let (first, second, compared) = match (self[id].fused, self[partner].fused) {

@@ -1,5 +1,5 @@
-//! Lookup of a disk's path. Checks and opens use the found descriptor, so that later changes of
-//! names and links have no effect.
+//! Lookup of a disk's path. Checks and opens use the found descriptor, so later changes of names
+//! and links have no effect.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ pub struct FoundPath {
     metadata: Metadata,
 }
 
-/// Object that the caller permits to open. A [`Backend`](super::Backend) opens only such objects.
+/// Object that the caller permits to open. A [`Backend`](super::Backend) opens no others.
 #[derive(Debug)]
 pub struct AdmittedPath(FoundPath);
 
@@ -92,8 +92,7 @@ impl FoundPath {
         self.metadata.len()
     }
 
-    /// Returns whether the object is a file in memory, whose contents are lost when the machine
-    /// stops.
+    /// True for a file in memory, whose contents are lost when the machine stops.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.kind().is_file() && remedy::is_in_memory(&self.handle)

@@ -30,14 +30,14 @@ impl LockedFile {
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // `flock` released the shared lock before it failed, so it is taken again. This
-            // normally succeeds, because the other processes hold shared locks.
+            // `flock` released the shared lock before it failed. Taking it again normally succeeds,
+            // because other processes hold shared locks.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
 
-    /// Takes an exclusive lock through `file`. The old lock is released first, so the file is not
-    /// locked for a short time.
+    /// Takes an exclusive lock through `file`. The old lock is released first, so the file is
+    /// briefly unlocked.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -144,8 +144,8 @@ impl Drop for Lock {
             (0, _) if self.exclusive => FlockOperation::NonBlockingLockShared,
             _ => return,
         };
-        // The file must be unlocked before it is closed, because a ring, or a child process before
-        // exec, may keep the description open.
+        // A ring, or a child process before exec, may keep the description open after the close, so
+        // the file must be unlocked first.
         if let Err(error) = state.change(operation) {
             // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is in an unexpected state");

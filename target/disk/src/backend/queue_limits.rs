@@ -27,7 +27,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Converts the unit to logical blocks. Returns a single block if the unit is not a whole
+    /// Converts the unit to logical blocks, or returns a single block if the unit is not a whole
     /// number of at least two blocks.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
@@ -84,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns the distance of the boundaries in bytes (`chunk_sectors`), or 0 if the device has none
-/// or is a partition that does not start at a boundary.
+/// Returns the distance of the boundaries in bytes (`chunk_sectors`); 0 for a device without
+/// boundaries, and for a partition that does not start at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -130,7 +130,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Returns the two possible `queue` folders of a device. A partition has its folder one level up.
+/// Returns the two possible `queue` folders of a device. A partition's folder is one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))

@@ -55,8 +55,8 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // The memory stays allocated, because pending commands use its address if a ring for
-            // drives could not pin it.
+            // Stays allocated, because pending commands use the address if a ring for drives could
+            // not pin the memory.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
@@ -102,8 +102,8 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. The bytes are copied first, because devices may write
-    /// the memory, and no reference to such memory may exist.
+    /// Compares two spans of the same length. The bytes are copied first, because no reference may
+    /// exist to memory that devices may write.
     pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");

@@ -21,8 +21,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span`. A `durable` write ends when the data is on stable storage. If `at_once` is
-    /// true, a write that would block fails with EAGAIN.
+    /// Writes `span`. A `durable` write ends when the data is on stable storage. An `at_once` write
+    /// fails with EAGAIN if it would block.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -107,7 +107,7 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range on a worker. io_uring would pass many discards to its kernel threads,
+    /// Discards a range on a worker, because io_uring would pass many discards to kernel threads,
     /// which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };

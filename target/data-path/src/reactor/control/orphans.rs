@@ -19,7 +19,7 @@ use crate::reactor::ordering;
 use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Interval of checks for ended commands, because the end of a command wakes no thread.
+/// Interval of checks for ended commands, whose end wakes no thread.
 pub(in crate::reactor) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

@@ -26,8 +26,8 @@ impl Reactor {
         }
     }
 
-    /// Polls the devices after a gap, so that the received capsules restart keep alive timers
-    /// before the next gap. A capsule is then executed at most twice KATO after its host sent it.
+    /// Polls the devices after a gap, so that received capsules restart keep alive timers before
+    /// the next gap. A capsule is then executed at most twice KATO after its host sent it.
     pub(in crate::reactor) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);

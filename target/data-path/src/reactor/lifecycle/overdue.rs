@@ -18,10 +18,10 @@ use crate::reactor::stages::respond;
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage};
 
-/// Time limit for a host's data, from the time at which its READ can be posted.
+/// Time limit for a host's data, from when its READ can be posted.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a host's acceptance of a response. It exceeds [`crate::qpair::RESPONSE_TIMEOUT`],
+/// Time limit for a host's acceptance of a response. Exceeds [`crate::qpair::RESPONSE_TIMEOUT`],
 /// because the last of many large reads arrives late on a slow link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 

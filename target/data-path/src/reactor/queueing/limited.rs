@@ -1,5 +1,5 @@
-//! Commands that wait for rate limits, in one queue per host and disk. If several limits apply to a
-//! command, the limit that the most hosts share determines the command's cost in time.
+//! Commands that wait for rate limits, in one queue per host and disk. If several limits apply, the
+//! limit shared by the most hosts determines a command's cost in time.
 
 use crate::fair_queue::{FairQueue, Key};
 use crate::ids::ShareId;
@@ -9,8 +9,8 @@ use crate::request::RequestId;
 /// Once 1/`CROWD` of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds; bounds the advantage of
-/// idle time.
+/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds: the advantage of idle
+/// time.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ const ROUND: u32 = 4;
 const BURST: u32 = 256;
 /// Time in which a token is refilled: 2000 commands a second.
 const EACH: Duration = Duration::from_micros(500);
-/// Nanoseconds after an I/O command during which the reactor counts as having I/O.
+/// Nanoseconds after an I/O command in which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
 /// Maximum buckets; further payers share a bucket.
 const PAYERS_MAX: usize = 4096;
@@ -197,8 +197,8 @@ impl PayerBuckets {
                     bucket.take(cost, price, round, now_ns);
                     return Some(self.waiting.pop(TURN));
                 }
-                // This time may be too late, which is harmless: a round that frees a request checks
-                // again.
+                // No request is free for this capsule. The next attempt may be 1 ms late, which is
+                // harmless.
                 Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
             };

@@ -81,7 +81,7 @@ impl SerialQueues {
     }
 
     /// Moves joined flushes back to the front of `flushes`, because the flush in progress was
-    /// cancelled or must be retried.
+    /// cancelled or will be retried.
     pub(in crate::reactor) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

@@ -1,5 +1,5 @@
-//! Limits connections and non-I/O commands by the token bucket of their address
-//! ([`payer_buckets`]). They lock, allocate and compute, and must not delay other hosts' I/O.
+//! Limits connections and non-I/O commands by their payer's token bucket ([`payer_buckets`]). They
+//! lock, allocate and compute, and must not delay other hosts' I/O.
 
 use std::time::Instant;
 
@@ -102,8 +102,8 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
     if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the
-    // command is executed instead.
+    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the command
+    // runs instead.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.payer_buckets.charge(payer, now.ns);

@@ -49,7 +49,7 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Reserves buffers within the shares of host and disk, or queues the request and returns false.
+/// Reserves buffers within the shares of host and disk, or queues the request.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -111,7 +111,7 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> O
     queues.requests.pop_front(&mut io.awaiting_buffer)
 }
 
-/// True in every second period of [`PASS_BY`]: later requests may then overtake the first waiting
+/// True in every second period of [`PASS_BY`]: later requests may overtake the first waiting
 /// request, which may need the buffer of a hanging request. In the other periods they wait, so that
 /// the first request does not starve.
 fn others_pass(io: &Io, now: &Now) -> bool {

@@ -248,7 +248,7 @@ pub(in crate::reactor) fn step_ended(
     let queue = &queues.qpairs[request.qpair];
     let is_open = queue.is_open();
     if !is_open {
-        // The operation stops, because the host is gone, and the device's memory may be unmapped.
+        // The host is gone, and the device's memory may be unmapped.
         block.stop();
     }
     if block.op.changes() {

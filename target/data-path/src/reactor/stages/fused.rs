@@ -1,10 +1,9 @@
 //! Admission of a fused Compare and Write: two requests that pass the gates as one.
 //!
-//! The first request is charged for both, and has one buffer for the data of both, so that a
-//! waiting pair holds no resource that another pair needs. While the first request is at a gate,
-//! the second waits ([`Stage::AwaitingPartner`](crate::request::Stage)). From the comparison until
-//! the end of the write, the pair excludes all changes and comparisons of its blocks
-//! ([`crate::order`]).
+//! The first request is charged for both, and has one buffer for both, so that a waiting pair holds
+//! no resource that another pair needs. While the first request is at a gate, the second waits
+//! ([`Stage::AwaitingPartner`](crate::request::Stage)). From the comparison to the end of the
+//! write, the pair excludes all changes and comparisons of its blocks ([`crate::order`]).
 
 use nvme_proto::wire::Status;
 

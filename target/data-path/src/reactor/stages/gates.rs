@@ -2,18 +2,22 @@
 //!
 //! | gate | keys | order, and cost | woken by |
 //! |---|---|---|---|
-//! | request ([`admission`](super::admission)) | queue pair and namespace | round robin | a round with work |
+//! | request ([`admission`]) | queue pair and namespace | round robin | a round with work |
 //! | tokens, not for I/O ([`budget`]) | payer | round robin | time |
-//! | rate limits ([`throttle`]), for a Copy once its ranges are known | host and disk | least use, time of the limit | time |
-//! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | round robin | released buffers |
+//! | rate limits ([`throttle`]) | host and disk | least use, time of the limit | time |
+//! | share of the buffers ([`shares`]) | host and disk | round robin | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
 //! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
-//! | flushes and allocations ([`disk`]) | none, by disk | arrival | the end of the previous operation |
+//! | flushes and allocations ([`disk`]) | none, by disk | arrival | end of the previous operation |
 //! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
-//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue), others a list. Reactors share
-//! the token buckets of rate limits ([`crate::limits`]), but not those of payers.
+//! A Copy passes the rate limits once its ranges are known. Gates with keys use
+//! [`FairQueue`](crate::fair_queue::FairQueue), others a list. Reactors share the token buckets of
+//! rate limits ([`crate::limits`]), but not of payers.
+//!
+//! [`admission`]: super::admission
+//! [`shares`]: crate::reactor::shares
 
 use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::io::Cancel;

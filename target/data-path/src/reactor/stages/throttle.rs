@@ -1,5 +1,5 @@
-//! Rate limits, applied between plan and buffers. The time limit of a waiting command at the disk
-//! has not begun. Only a Copy holds a buffer while it waits.
+//! Rate limits, applied between plan and buffers. The time limit at the disk begins later. Of the
+//! waiting commands, only a Copy holds a buffer.
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};
@@ -72,7 +72,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges a command to its limits and returns its cost. Without enough tokens, schedules the next
+/// Charges a command to its limits and returns its cost. Without tokens, schedules the next
 /// attempt.
 fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) -> Option<u64> {
     if is_awaited(queues, io, id, bill) {
@@ -90,7 +90,7 @@ fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) 
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // The last limiter determines the cost, because the most queues share it.
+        // The last limiter determines the cost, because the most hosts share it.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,

@@ -1,4 +1,4 @@
-//! Waiting of commands at a disk, for serial operations and for the depth limit.
+//! Waiting of commands at a disk for serial operations and the depth limit.
 
 use crate::reactor::io::Io;
 use crate::reactor::queueing::depth_queues::HostShare;

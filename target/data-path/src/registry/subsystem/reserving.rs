@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::registry::{ControlMessage, ControllerShared, Message, QueueAddress, ReservationStep};
 use crate::reservations::Wish;
 
-/// Owner ID of changes by administrators. IDs of associations count from 0.
+/// Owner of administrators' changes. IDs of associations count from 0.
 const ADMINISTRATOR: u64 = u64::MAX;
 
 impl SubsystemShared {
@@ -163,8 +163,8 @@ impl SubsystemShared {
         exported.is_some_and(|of| Arc::ptr_eq(of, namespace.reserving()))
     }
 
-    /// False after the association has ended. Its commands must then not be executed, because the
-    /// host may have sent them again.
+    /// False after the association has ended. Its commands must not be executed, because the host
+    /// may have sent them again.
     fn is_live(&self, controller: &Arc<ControllerShared>) -> bool {
         let is_over = controller.is_over(self.now().as_nanos() as u64);
         let state = self.lock();

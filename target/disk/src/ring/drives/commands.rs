@@ -22,7 +22,7 @@ use crate::timely::Look;
 /// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
-/// Index of the first claim in the list of fixed files. The files of the drives come first.
+/// Index of the first claim in the fixed files. The drives' files come first.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Position of the drive's number in user data.
@@ -65,8 +65,7 @@ impl Tags {
 pub(super) struct QueuedCommand {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target's start; `None` if the command modifies
-    /// nothing.
+    /// End of the lease, in nanoseconds since the target's start; `None` if nothing is modified.
     pub(super) until_ns: Option<u64>,
 }
 
@@ -75,8 +74,7 @@ pub(super) struct DriveSlot {
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<QueuedCommand>,
     pub(super) under_way: u32,
-    /// Whether the drive was removed. Another drive can get its number after the last command has
-    /// ended.
+    /// Whether the drive was removed. Its number is free once the last command has ended.
     pub(super) closed: bool,
 }
 
@@ -99,8 +97,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Returns whether the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`).
-/// This feature cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added too.
+/// True if the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`). This
+/// cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added, too.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
