@@ -10,7 +10,7 @@ struct Part {
 
 #[derive(Debug)]
 pub struct Depth {
-    /// 0 means no limit.
+    /// Maximum commands; 0 means no limit.
     most: AtomicU32,
     parts: Box<[Part]>,
 }

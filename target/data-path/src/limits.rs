@@ -3,7 +3,7 @@
 //! A token is one nanosecond: at 1000 commands per second, a command costs a million tokens. A
 //! bucket stores the time up to which its tokens are taken. This time is at most one burst behind
 //! the clock, and may be ahead by the cost of waiting commands. Reactors move slices of at least
-//! `SLICE_NS` from the buckets into `Tokens`, which pay for commands.
+//! `SLICE_NS` from the buckets into `Tokens`, from which commands are charged.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

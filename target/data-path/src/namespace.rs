@@ -42,7 +42,8 @@ pub struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
-    /// Initially from the protection file, or from the replaced namespace of the same disk.
+    /// Write protection, initially from the protection file or the replaced namespace of the same
+    /// disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
     /// False for a disk shared by several targets, because they do not exchange reservations.
@@ -78,7 +79,8 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // A configured UUID presents another disk to hosts, without the drive's NGUID.
+        // A namespace with a configured UUID is another disk to hosts, so it lacks the drive's
+        // NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,

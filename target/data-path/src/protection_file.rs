@@ -20,7 +20,7 @@ use crate::durable;
 const PROTECTED: &str = "protected";
 const PERMANENT: &str = "permanent";
 
-/// In bytes, more than any valid file has.
+/// Maximum bytes read; no valid file is longer.
 const READ_MAX: u64 = 64;
 
 const FOREIGN: &str = "the file was not written by a target: name another file, or move this one";

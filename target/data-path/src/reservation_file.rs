@@ -44,8 +44,7 @@ impl ReservationFile {
     pub(crate) fn read(&self) -> io::Result<Reservations> {
         let bytes = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // A missing directory may be on a disk that is not mounted yet, so the state is
-                // unknown.
+                // A missing directory may be on an unmounted disk, so the state is unknown.
                 let folder = self.path.parent().unwrap_or(&self.path);
                 if !folder.is_dir() {
                     let text = "its directory does not exist, or its disk is not mounted";

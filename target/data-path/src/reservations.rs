@@ -160,7 +160,7 @@ impl Reserving {
         }
     }
 
-    /// Called when the subsystem was removed.
+    /// Called after the subsystem's removal.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let gone = (state.pending.take(), std::mem::take(&mut state.waiting));

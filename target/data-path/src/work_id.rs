@@ -26,7 +26,7 @@ impl WorkKind {
     }
 }
 
-/// The upper byte is 0, because the ring reserves it.
+/// The upper byte is 0, because [`cairn_disk::Ring`] reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 

@@ -8,9 +8,9 @@ use crate::ring::Span;
 
 const SPARES: usize = 32;
 
-/// Memory of an I/O thread: `[head | data buffers | spare buffers]`, in one mapping that is
-/// registered once with the ring and each RDMA device. The head is for the caller's data. Access
-/// beyond a buffer panics.
+/// Memory of an I/O thread: `[head | data buffers | spare buffers]`, in one mapping registered once
+/// with the ring and each RDMA device. The head is for the caller's data. Access beyond a buffer
+/// panics.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -60,7 +60,7 @@ impl Arena {
         self.data
     }
 
-    /// Returns the bytes of all allocated buffers, including spare buffers.
+    /// Returns the size of all allocated buffers in bytes, including spare buffers.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT

@@ -20,7 +20,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Records that the round that began at `now` had no work, and that the thread polls again.
+    /// Records that the round of `now` had no work, and the thread polls again.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);

@@ -84,8 +84,8 @@ impl Idle {
         }
     }
 
-    /// Like [`Self::pause`]. If `threads` is true, other threads execute all pending work, so the
-    /// reactor sleeps instead of yielding: they may need its core.
+    /// Like [`Self::pause`]. If `threads` is true, other threads execute all pending work. The
+    /// reactor then sleeps instead of yielding, because these threads may need its core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {
@@ -94,7 +94,8 @@ impl Idle {
         }
     }
 
-    /// Records that a sleep ended at `now`, and decides how long the reactor polls before the next.
+    /// Records that a sleep ended at `now`, and decides how long the reactor polls before the next
+    /// sleep.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));

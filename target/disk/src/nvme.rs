@@ -116,7 +116,7 @@ impl Command {
         }
     }
 
-    /// Returns a Dataset Management command that only passes hints. Its ranges have `bytes` bytes.
+    /// Returns a Dataset Management command that only passes hints, with `bytes` bytes of ranges.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {

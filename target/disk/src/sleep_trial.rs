@@ -1,9 +1,9 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A reactor that polls yields its core. If the other program only computes, it keeps the core for
-//! milliseconds. Sleeping is then better, because the reactor gets the core back when work arrives.
-//! If the other program produces work for the reactor, it soon returns the core, and sleeping only
-//! costs time. No clock or counter distinguishes the two cases, so the reactor tries both.
+//! A polling reactor yields its core. A program that only computes keeps the core for milliseconds;
+//! sleeping is then better, because the reactor gets the core back when work arrives. A program
+//! that produces the reactor's work soon returns the core, and sleeping only costs time. No clock
+//! or counter distinguishes these programs, so the reactor tries both ways.
 
 use std::time::{Duration, Instant};
 

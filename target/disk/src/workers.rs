@@ -1,6 +1,6 @@
 //! Worker threads for jobs that io_uring cannot execute. A completion wakes the ring.
 //!
-//! Each job gets an idle worker or a new one, so a hanging worker delays no other job.
+//! Each job gets an idle or a new worker, so a hanging worker delays no other job.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;

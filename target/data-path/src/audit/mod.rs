@@ -2,7 +2,7 @@
 //! (docs/operations/audit-log.md).
 //!
 //! Each destination has a bounded queue and a thread. Adding an event never blocks: events beyond a
-//! full queue are lost, and a later line has their number.
+//! full queue are lost, and a later line counts them.
 
 mod event;
 mod folding;

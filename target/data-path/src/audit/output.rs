@@ -73,7 +73,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes the line from byte `from` on. The result counts the newline.
+    /// Writes the line from byte `from` on. Returns the written bytes, newline included.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {

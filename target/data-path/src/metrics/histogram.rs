@@ -156,8 +156,8 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Clamped, because counts and sum are read at different times, and the sum includes times
-        // beyond the last bound.
+        // The result is clamped, because counts and sum are read at different times, and the sum
+        // includes times beyond the last bound.
         (above / width).clamp(0.0, 1.0)
     }
 

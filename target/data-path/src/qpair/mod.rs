@@ -47,7 +47,7 @@ pub(crate) enum QpairState {
         /// Whether the reason was logged; if not, the connection's close event reports it.
         explained: bool,
     },
-    /// Closed by the device; backends may still execute requests of this queue pair.
+    /// Closed by the device; backends may still execute requests.
     Closed,
 }
 
@@ -199,7 +199,7 @@ impl QueuePair {
         }
     }
 
-    /// QID of the connection request, which the Connect must repeat.
+    /// Returns the QID of the connection request. The Connect must have the same QID.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }

@@ -12,7 +12,7 @@ use super::queues::{Queues, Wait};
 use crate::order::Arrival;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// MDTS may be lower.
+/// Maximum bytes of a piece; MDTS may be lower.
 pub(super) const PIECE_BYTES: u32 = 64 << 10;
 
 pub(super) enum Next {
@@ -101,7 +101,7 @@ fn source_ranges<'a>(
     data
 }
 
-/// Queues a Copy for the rate limits, once its source ranges and thus its size are known.
+/// Queues a Copy for the rate limits, once its size is known.
 fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;

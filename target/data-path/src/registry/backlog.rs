@@ -1,5 +1,5 @@
 //! Admitted connections that wait for their reactor, which accepts a few at a time, known hosts
-//! first. The number of connections is limited by [`super::places`].
+//! first. [`super::places`] limits the number of connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -102,8 +102,8 @@ impl Load {
     }
 
     /// Returns the reactor with the fewest queues of this kind (admin or I/O); `None` if all
-    /// reactors have `limit` queue pairs. If kinds counted together, hosts with one queue of each
-    /// kind would use only half of the reactors for I/O.
+    /// reactors have `limit` queue pairs. If both kinds counted together, hosts with one queue of
+    /// each would use only half of the reactors for I/O.
     pub fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),

@@ -37,8 +37,8 @@ pub(crate) const STRANGERS_MAX: u32 = 512;
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time that an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Maximum known addresses without an association. Beyond, the address with the least total
-/// association time is dropped.
+/// Maximum known addresses without an association. Beyond this number, the address with the least
+/// total association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Places {
     }
 
     /// Returns the displaced connection, if any. If `is_short`, no queue pair is free for
-    /// strangers, so a stranger displaces another.
+    /// strangers, so a stranger displaces another stranger.
     pub fn take(
         self: &Arc<Self>,
         address: IpAddr,

@@ -49,7 +49,7 @@ pub struct RefusedHost {
 /// Last refused hosts, for the control socket: one entry per host and subsystem.
 ///
 /// A full table drops the oldest entry of the address with the most entries, so a stranger that
-/// invents names displaces only its own.
+/// invents names displaces only its own entries.
 #[derive(Debug, Default)]
 pub struct RefusedHosts {
     /// Ordered by the last attempt. After a panic, at most one entry is missing.

@@ -19,7 +19,7 @@ pub struct FoundPath {
     metadata: Metadata,
 }
 
-/// Object that the caller permits to open. A [`Backend`](super::Backend) opens no others.
+/// Object that the caller permits to open. A [`Backend`](super::Backend) opens only such objects.
 #[derive(Debug)]
 pub struct AdmittedPath(FoundPath);
 
@@ -41,11 +41,11 @@ impl FoundPath {
         &self.path
     }
 
-    /// Returns the path of the object without links. For a device node outside /dev, returns the
-    /// kernel's name of the device in /dev.
+    /// Returns the object's path without links; for a device node outside /dev, the kernel's name
+    /// of the device in /dev.
     ///
     /// # Errors
-    /// The system does not report the path, because /proc or /sys is not mounted.
+    /// /proc or /sys is not mounted.
     pub fn location(&self) -> io::Result<PathBuf> {
         let location = fs::read_link(self.through())?;
         let kind = self.kind();

@@ -1,5 +1,5 @@
-//! Identity of a disk: a UUID that differs between disks. All targets derive the same UUID for a
-//! disk. `docs/decisions/` has the inputs and reasons.
+//! Identity of a disk: a unique UUID, which all targets derive alike. `docs/decisions/` has the
+//! inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -138,8 +138,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Unique on this machine only, because users of virtual machines and of the device mapper
-    // choose these names.
+    // These names are unique on this machine only, because users of virtual machines and of the
+    // device mapper choose them.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));

@@ -51,8 +51,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to the lock of a file. Dropping the last reference releases the lock; the kernel must
-/// then have no pending operations on the file.
+/// Reference to a file's lock. Dropping the last reference releases the lock; the kernel must then
+/// have no pending operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,
@@ -104,8 +104,8 @@ impl Lock {
     }
 
     /// Adds a disk that opened the same file again as `own`. Returns the file for the disk's I/O,
-    /// which is the locked file if the disk writes. Fails if the disk requires exclusive use, but
-    /// other processes share the file.
+    /// which is the locked file if the disk writes. Fails if the disk requires exclusive use of a
+    /// file that other processes share.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();

@@ -89,7 +89,7 @@ impl Backend {
     }
 
     /// Opens a file, block device or NVMe character device. Takes over the lock or claim of a disk
-    /// in `formers` at the same place.
+    /// in `formers` with the same [place](FoundPath::place).
     pub fn open(
         disk: &AdmittedPath,
         block_bytes: Option<u32>,

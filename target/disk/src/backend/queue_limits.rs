@@ -85,7 +85,7 @@ impl QueueLimits {
 }
 
 /// Returns the distance of the boundaries in bytes (`chunk_sectors`); 0 for a device without
-/// boundaries, and for a partition that does not start at one.
+/// boundaries, and for a partition that does not start at a boundary.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);

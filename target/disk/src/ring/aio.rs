@@ -54,8 +54,8 @@ impl Aio {
         })
     }
 
-    /// Submits a write, which completes by [`Self::ended`]. Returns `None` without a submission if
-    /// the clock reading `look` is too old.
+    /// Submits a write. [`Self::ended`] reports the completion. Returns `None` without a submission
+    /// if the clock reading `look` is too old.
     pub(super) fn write(
         &self,
         look: Look,
@@ -124,8 +124,8 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // `io_destroy` would block while a write is pending. The kernel then destroys the context
-        // when the process ends.
+        // `io_destroy` would block while a write is pending. In this case, the kernel destroys the
+        // context when the process ends.
         if self.under_way.load(Ordering::Relaxed) == 0 {
             // SAFETY: the only argument is a number.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };

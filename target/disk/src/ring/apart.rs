@@ -155,7 +155,8 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The offset has two halves; 64-bit machines ignore the upper half.
+                // The system call takes the offset as two halves. 64-bit machines ignore the upper
+                // half.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [

@@ -55,8 +55,8 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Stays allocated, because pending commands use the address if a ring for drives could
-            // not pin the memory.
+            // The memory stays allocated, because pending commands use its address if a ring for
+            // drives could not pin it.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {

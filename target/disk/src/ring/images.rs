@@ -29,7 +29,7 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // `None` means that no eventfd could be created. The caller must then retry.
+                // Without an eventfd, the caller must retry.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,

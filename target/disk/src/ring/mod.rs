@@ -232,7 +232,7 @@ impl Ring {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Polls `fd` once. The poll completes when the descriptor is readable.
+    /// Polls `fd` once, until the descriptor is readable.
     ///
     /// A multishot poll would report only new events, and a thread about to sleep would miss
     /// unread data.

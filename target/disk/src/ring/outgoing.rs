@@ -24,7 +24,7 @@ struct Change {
 pub(super) struct Queued {
     pub(super) tag: u64,
     /// Time in nanoseconds after which the entry must not be submitted: the end of the lease, or
-    /// [`ROUND_GAP`] after the start of the round if earlier.
+    /// [`ROUND_GAP`] after the round's start if earlier.
     pub(super) until_ns: u64,
     pub(super) place: u32,
 }
@@ -36,8 +36,8 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// Time in nanoseconds after which no change may begin in this round: [`ROUND_GAP`] after the
-    /// start of the round, or `u64::MAX` without rounds.
+    /// Time in nanoseconds after which no change may begin: [`ROUND_GAP`] after the round's start,
+    /// or `u64::MAX` without rounds.
     known_until_ns: u64,
     lacks_room: bool,
 }

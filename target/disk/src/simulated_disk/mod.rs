@@ -48,7 +48,8 @@ pub enum Operation {
 /// Random behaviour. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Range of the duration of an operation. A longer operation may be overtaken.
+    /// Range of the duration of an operation. An operation may overtake an earlier operation that
+    /// takes longer.
     pub delay: Range<Duration>,
     /// Frequency of operations that hang until [`SimulatedDisk::release_all`].
     pub hang: u64,
@@ -143,7 +144,7 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl SimulatedDisk {
-    /// Registers a zeroed simulated disk in place of a file. The disk has the size of the file.
+    /// Registers a zeroed simulated disk in place of a file, with the size of the file.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;

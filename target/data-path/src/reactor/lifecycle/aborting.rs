@@ -95,7 +95,6 @@ impl Reactor {
 struct Victims<F> {
     qpair: QpairId,
     is_one: F,
-    /// Fused commands to abort.
     fused: Vec<RequestId>,
     /// Fused commands that are not aborted, because the device uses their pair's buffer, or soon
     /// will.

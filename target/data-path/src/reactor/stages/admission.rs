@@ -203,7 +203,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleKey,
 ) -> bool {
-    // Connects and admin commands are never stuck, because they depend on no disk.
+    // Connects and admin commands depend on no disk.
     if queue.nsid == 0 {
         return false;
     }

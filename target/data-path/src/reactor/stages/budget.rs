@@ -16,7 +16,7 @@ use crate::reactor::time::Now;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Connections accepted between executions of commands.
+/// Maximum connections accepted before the reactor executes commands again.
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {

@@ -49,7 +49,7 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Reserves buffers within the shares of host and disk, or queues the request.
+/// Reserves buffers within the shares of host and disk, or queues the request and returns false.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);

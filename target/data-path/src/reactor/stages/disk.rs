@@ -300,7 +300,7 @@ pub(in crate::reactor) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // A ring backend completes an operation immediately only to refuse it.
+        // An operation refused at once still counts against the depth limit.
         leave(queues, io, id);
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);

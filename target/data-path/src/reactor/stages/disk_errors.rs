@@ -50,7 +50,7 @@ fn status_of_drive(status: Status) -> Status {
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // CRD and More refer to the drive's controller.
+    // CRD and More, which refer to the drive's controller, are removed.
     if status.dnr() { code.with_dnr() } else { code }
 }
 

@@ -122,8 +122,8 @@ fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Returns the queue pair if other requests wait for the credits, or an error if the queue pair
-/// must be closed.
+/// Returns the queue pair if requests wait for its credits, or an error if the queue pair must be
+/// closed.
 pub(in crate::reactor) fn read_ended(
     queues: &mut Queues,
     io: &mut Io,

@@ -13,8 +13,8 @@
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
 //! A Copy passes the rate limits once its ranges are known. Gates with keys use
-//! [`FairQueue`](crate::fair_queue::FairQueue), others a list. Reactors share the token buckets of
-//! rate limits ([`crate::limits`]), but not of payers.
+//! [`FairQueue`](crate::fair_queue::FairQueue), other gates a list. Reactors share the token
+//! buckets of rate limits ([`crate::limits`]), but not the buckets of payers.
 //!
 //! [`admission`]: super::admission
 //! [`shares`]: crate::reactor::shares

@@ -175,8 +175,8 @@ pub(in crate::reactor) fn fail(
     finish(queues, io, now, id, status.with_more(), result);
 }
 
-/// Completes both commands of a pair in order, after `id` ended with `status`. Neither may be at a
-/// device or disk.
+/// Completes both commands of a pair in order, after `id` ended with `status`. Neither command may
+/// be at a device or disk.
 #[cold]
 fn finish_pair(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let separated = queues.requests.separate(id);

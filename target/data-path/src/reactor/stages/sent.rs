@@ -14,7 +14,7 @@ use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Frees the requests of a signaled SEND and of the unsignaled SENDs before it. Returns the queue
-/// pair if other requests wait for the credits, or an error if the queue pair must be closed.
+/// pair if requests wait for its credits, or an error if the queue pair must be closed.
 #[inline(always)]
 pub(in crate::reactor) fn send_ended(
     queues: &mut Queues,

@@ -38,7 +38,7 @@ fn bill(request: &Request) -> Option<Bill> {
             Some(Bill::new(0, if frees { 0 } else { bytes }))
         }
         OperationKind::DatasetManagement { .. } => Some(Bill::new(0, 0)),
-        // A Copy pays once its source ranges have arrived.
+        // A Copy is charged once its source ranges have arrived.
         OperationKind::Copy => (bytes > 0).then(|| Bill::new(bytes, bytes)),
     }
 }

@@ -65,7 +65,8 @@ impl Tags {
 pub(super) struct QueuedCommand {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target's start; `None` if nothing is modified.
+    /// End of the lease, in nanoseconds since the target's start; `None` if the command modifies
+    /// nothing.
     pub(super) until_ns: Option<u64>,
 }
 
@@ -98,7 +99,7 @@ pub(in crate::ring) struct Drives {
 }
 
 /// True if the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`). This
-/// cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added, too.
+/// feature cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added, too.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);

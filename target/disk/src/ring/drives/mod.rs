@@ -60,7 +60,7 @@ impl FileSlot {
 }
 
 impl Ring {
-    /// Makes the ring poll the drives that are added later, if they have poll queues.
+    /// Makes the ring poll drives added later that have poll queues.
     pub fn poll_drives(&mut self) {
         self.polls_drives = true;
     }
