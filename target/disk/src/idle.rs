@@ -39,8 +39,8 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Creates the state of a reactor that polls without work for at most `largest`. With 0, the
-    /// reactor sleeps at once.
+    /// Creates the state of a reactor that polls without work for at most `largest`; with 0, it
+    /// sleeps at once.
     pub fn new(largest: Duration) -> Self {
         Self {
             largest,

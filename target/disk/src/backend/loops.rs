@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::claim::Claim;
 use super::lock::Lock;
 
-/// Maximum stacked devices that are followed down to a loop device.
+/// Maximum stacked devices followed down to a loop device.
 const LEVELS_MAX: usize = 8;
 
 /// Locks each file behind a device that this process can open. The locks are shared, because

@@ -56,7 +56,7 @@ pub(super) fn open(
     })
 }
 
-/// Calls `open`, and repeats the call while the disk is in use, until `trial_until` of the claim or
+/// Calls `open`, and repeats the call while the disk is in use, until the claim's `trial_until` or
 /// for [`IN_USE_PATIENCE`]. The kernel may use a killed process's disk until it has torn down the
 /// io_uring. If this target has removed the disk, also waits until the reactors have dropped it.
 pub(super) fn open_when_left<T>(

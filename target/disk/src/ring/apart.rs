@@ -25,7 +25,7 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Maximum empty queues that are kept, so that a write does not allocate.
+/// Maximum empty queues kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
 const FATES_MAX: usize = 256;
