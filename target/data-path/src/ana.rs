@@ -25,7 +25,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA state of each group. A change does not affect commands in progress.
+/// Changes do not affect commands in progress.
 #[derive(Debug)]
 pub struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 
@@ -36,7 +36,7 @@ impl AnaShared {
         shared
     }
 
-    /// `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as the configuration's check ensures.
+    /// The configuration's check ensures that `anagrpid` is in `1..=ANA_GROUPS_MAX`.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }

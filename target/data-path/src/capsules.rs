@@ -1,8 +1,8 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses are at the head of the reactor's [`Arena`]. `ReceiveSlots` hold all SQEs, followed by
-//! the in-capsule data. A receive has two segments, an SQE and a page-aligned data slot, so the
-//! disk can access the data without a copy.
+//! Responses are at the head of the reactor's [`Arena`]. `ReceiveSlots` hold all SQEs, then the
+//! in-capsule data. A receive has two segments, an SQE and a page-aligned data slot, so the disk
+//! can access the data without a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,6 @@ impl ReceiveSlots {
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
         // SQEs are adjacent, so that parsing touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
-        // Direct I/O requires page-aligned data.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(sqes + count as usize * stride)?);
         Ok(Self {
@@ -103,7 +102,6 @@ impl ReceiveSlots {
         self.mapping.read(offset, into.as_mut_bytes());
     }
 
-    /// Returns FUSE without copying the SQE.
     #[inline(always)]
     pub(crate) fn fuse(&self, index: u32) -> u8 {
         let mut flags = [0];

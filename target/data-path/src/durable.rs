@@ -7,13 +7,13 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Replaces a file's content atomically and durably. Blocks on the file system.
+/// Atomic and durable. Blocks on the file system.
 ///
 /// # Panics
 /// If the path has no folder.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let beside = beside(path);
-    // A crash may have left this file, or another program may have created a symbolic link.
+    // A crash may have left this file, or another program may have made a symbolic link.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
         .write(true)

@@ -1,7 +1,8 @@
-//! Fair queue: items that wait, in one FIFO per key; the key with the least use is served first.
+//! Fair queue with one FIFO of waiting items per key. The key with the smallest use is served
+//! first.
 //!
-//! Use grows by the cost of each served item, divided by the weight of its key (start-time fair
-//! queueing). With a cost of 1, keys take turns.
+//! Use grows by the cost of each served item, divided by its key's weight (start-time fair
+//! queueing). If every item costs 1, this is round robin.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::IterMut;
@@ -11,12 +12,12 @@ use cairn_base::address::Payer;
 use crate::request::{Request, RequestId, RequestTable, Stage};
 
 pub(crate) trait Key: PartialEq {
-    /// Index by which [`FairQueue::has_owner`] finds the keys of a queue pair or host.
+    /// Index of the queue pair or host, for [`FairQueue::has_owner`].
     fn owner(&self) -> Option<usize> {
         None
     }
 
-    /// Whether both keys wait for the same resource, so that their use is comparable.
+    /// True if both keys wait for the same resource, so that their use is comparable.
     fn competes(&self, _other: &Self) -> bool {
         true
     }
@@ -24,7 +25,7 @@ pub(crate) trait Key: PartialEq {
 
 impl Key for Payer {}
 
-/// Cost and weight of an item for round robin.
+/// Cost and weight of each item in round robin.
 pub(crate) const TURN: (u64, u32) = (1, 1);
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(crate) struct FairQueue<K, T> {
     queues: VecDeque<Queue<K, T>>,
     /// Number of queues at the front that were skipped since the last [`Self::wake`].
     skipped: usize,
-    /// Use of the last served key, without the cost of its last item.
+    /// Use of the last served key before its last item was charged.
     served: u64,
     lag_max: Option<u64>,
     len: usize,
@@ -63,8 +64,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue with claims. A skipped key keeps its use, and the use of an idle key rises
-    /// to [`Self::floor`]. Without claims, both rise to the use of the last served key.
+    /// Creates a queue in which a skipped key keeps its use, and an idle key's use rises to
+    /// [`Self::floor`]. In a default queue, both rise to the use of the last served key.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -137,7 +138,7 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped = 0;
     }
 
-    /// Returns the first item of the least used key. Ignores the keys skipped since the last
+    /// Returns the first item of the key with the smallest use, except keys skipped since the last
     /// [`Self::wake`]. The caller then calls [`Self::pop`] or [`Self::skip`].
     #[inline]
     pub(crate) fn first(&self) -> Option<(&K, &T)> {
@@ -219,9 +220,9 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Returns the minimum use of a key that begins to wait. Without claims, it is the use of the
-    /// last served key. With claims, it is `lag_max` below the largest use of a competing waiting
-    /// key; without such a key, `lag_max` below the smallest use of all waiting keys.
+    /// Returns the minimum use of a key that begins to wait: the use of the last served key, or
+    /// with `lag_max`, `lag_max` below the largest use of a competing waiting key. If no key
+    /// competes, it is `lag_max` below the smallest use of all waiting keys.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;
@@ -232,7 +233,7 @@ impl<K: Key, T> FairQueue<K, T> {
         other.map_or(0, |queue| queue.used.saturating_sub(lag_max))
     }
 
-    /// Drops empty queues whose use would rise to the floor anyway, or all if nothing waits.
+    /// Drops empty queues whose use does not exceed the floor, or all queues if nothing waits.
     fn tidy(&mut self) {
         let floor = match self.is_empty() {
             true => u64::MAX,

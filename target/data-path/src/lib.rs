@@ -1,4 +1,4 @@
-//! Data path of the Cairn target: reactors, the registry of subsystems and controllers, and metrics.
+//! Data path of the Cairn target: reactors, registry, and metrics.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 // Public items are for `cairn-target`; names and types document them.

@@ -1,9 +1,9 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
 //! A token is one nanosecond: at 1000 commands per second, a command costs a million tokens. A
-//! bucket stores the time up to which its tokens are taken. This time may be ahead of the clock by
-//! the cost of waiting commands, and behind it by the burst at most. Reactors take slices of at
-//! least `SLICE_NS` into their `Tokens`, which pay for commands.
+//! bucket stores the time up to which its tokens are taken. This time is at most one burst behind
+//! the clock, and may be ahead by the cost of waiting commands. Reactors move slices of at least
+//! `SLICE_NS` from the buckets into `Tokens`, from which commands are charged.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -11,8 +11,7 @@ use cairn_config::{BURST_DEFAULT, Limits};
 
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Cost units per nanosecond. A small command costs few nanoseconds, so whole nanoseconds would be
-/// too coarse.
+/// Cost units per nanosecond, because whole nanoseconds are too coarse for small commands.
 const PARTS: u64 = 64;
 
 const RATES: usize = 4;
@@ -26,8 +25,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes up to `wanted_ns` available tokens. If fewer than a slice are available, takes a slice
-    /// in advance. Returns the number of tokens, and the time from which they are usable.
+    /// Takes up to `wanted_ns` available tokens, but at least a slice, possibly in advance. Returns
+    /// the number of tokens, and the time from which they are usable.
     fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {
@@ -51,8 +50,7 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub struct Limiter {
-    /// Whether commands leave the fast path, because of a limit or ordered changes. If not,
-    /// no other field is read.
+    /// Whether commands must leave the fast path. If not, the fast path reads no other field.
     stops: AtomicBool,
     limited: AtomicBool,
     ordered: AtomicBool,
@@ -81,7 +79,7 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // Commands with a limit on `outstanding` must leave the fast path, where [`crate::depth`]
+        // Commands with a limit on `outstanding` leave the fast path, so that [`crate::depth`]
         // counts them.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
@@ -93,7 +91,7 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Called under the subsystem's lock or on the control plane's thread.
+    /// The caller holds the subsystem's lock or is the control plane.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -146,13 +144,13 @@ pub(crate) struct Tokens {
     /// Unused tokens in units of 1/[`PARTS`] ns.
     left: [u64; RATES],
     from_ns: [u64; RATES],
-    /// Buckets for which a queued command waits; other commands must not bypass it.
+    /// Buckets for which a queued command waits; other commands must not overtake it.
     awaited: [bool; RATES],
 }
 
 impl Tokens {
-    /// Takes a command's tokens from all its buckets. The error is the time of the next attempt, in
-    /// nanoseconds.
+    /// Takes tokens from the shared buckets until `self` covers a command's cost. The error is the
+    /// time of the next attempt, in nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,

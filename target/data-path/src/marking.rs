@@ -1,8 +1,8 @@
-//! Marking of a connection's packets, chosen by the first matching rule, by the listener, or by the
-//! host's request, in this order.
+//! Marking (traffic class and hop limit) of a connection's packets: from the first matching rule,
+//! else from the listener, else from the host's request.
 //!
-//! A rule for an NQN applies once the target knows the host's NQN. An I/O queue's connection
-//! request has the CNTLID, from which the NQN follows; otherwise the Connect has the NQN.
+//! A rule for an NQN applies once the host's NQN is known: for an I/O queue from the CNTLID in the
+//! connection request, otherwise from the Connect command.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -42,17 +42,16 @@ pub struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
-    /// Write protection. The initial value is from the protection file, or from the replaced
-    /// namespace of the same disk.
+    /// Write protection, initially from the protection file or the replaced namespace of the same
+    /// disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
-    /// Whether hosts may reserve the namespace. False for a disk of several targets, because they
-    /// do not know each other's reservations.
+    /// False for a disk shared by several targets, because they do not exchange reservations.
     reservable: bool,
     pub reservation_file: Option<ReservationFile>,
     stored: Reservations,
     reserving: OnceLock<Arc<Reserving>>,
-    /// Size in bytes of a disk that lost data, or [`NO_LOSS`].
+    /// Measured size in bytes of a disk that lost data, or [`NO_LOSS`].
     remaining: AtomicU64,
     size_file: Option<SizeFile>,
 }
@@ -73,8 +72,8 @@ impl Namespace {
             Some(uuid) => uuid,
             None => identity(config, &backend, true)?,
         };
-        // With a configured UUID, the namespace is a different disk to hosts, so it does not get
-        // the drive's NGUID.
+        // A namespace with a configured UUID is another disk to hosts, so it lacks the drive's
+        // NGUID.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,
@@ -161,8 +160,7 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Makes controllers that used the replaced namespace wait for access. Must be called before
-    /// the export.
+    /// Makes controllers that used the replaced namespace wait for access. Must precede the export.
     pub fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
@@ -171,8 +169,8 @@ impl Namespace {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Takes over the write protection of the replaced namespace on the same disk. Must be called
-    /// before the export.
+    /// Takes over the write protection of the replaced namespace on the same disk. Must precede the
+    /// export.
     pub fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -190,7 +188,7 @@ impl Namespace {
     }
 
     /// Takes over the reservations of the replaced namespace on the same disk, if both can persist
-    /// them or neither can. Must be called before the export.
+    /// them or neither can. Must precede the export.
     pub fn stays_reserved(&self, reserving: &Arc<Reserving>) {
         if self.reservable && reserving.can_persist() == self.reservation_file.is_some() {
             self.reserving.get_or_init(|| Arc::clone(reserving));
@@ -231,7 +229,7 @@ impl Namespace {
     }
 
     /// Compares the namespace with the measured size of its disk. Returns true if the disk is or
-    /// was smaller: the namespace then keeps its size, because hosts have lost data.
+    /// was smaller: the namespace then keeps its size, because hosts lost data.
     pub fn finds_loss(&self, measured_bytes: u64) -> bool {
         let has_lost = measured_bytes < self.bytes() || self.backend.is_cut();
         let remaining = if has_lost { measured_bytes } else { NO_LOSS };
@@ -239,7 +237,6 @@ impl Namespace {
         has_lost
     }
 
-    /// Returns the size in bytes that a reload found at a disk that lost data.
     pub fn remaining_bytes(&self) -> Option<u64> {
         let remaining = self.remaining.load(Ordering::Relaxed);
         (remaining != NO_LOSS).then_some(remaining)
@@ -339,8 +336,6 @@ pub fn check_stored(
     .check_size()
 }
 
-/// Fails for a damaged or foreign file. The namespace would otherwise admit hosts that the
-/// reservation excludes.
 fn read_reservations(file: &ReservationFile) -> Result<Reservations, OpenError> {
     file.read().map_err(|error| {
         OpenError::new(format!(
@@ -366,7 +361,7 @@ pub fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
 
-/// Namespaces of a subsystem. Immutable: each change sends a new table to the reactors.
+/// Immutable: each change sends a new table to the reactors.
 #[derive(Debug, Default, Clone)]
 pub struct NamespaceTable {
     pub namespaces: Vec<Entry>,
@@ -379,8 +374,8 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure. Blocks until the disks reply. Returns false if
-    /// a flush failed.
+    /// Flushes all namespaces, even after a failure. Blocks until the disks reply. False if a flush
+    /// failed.
     pub fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {

@@ -1,15 +1,14 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another, then sends newer writes; a late
-//! change of the lost association must not overwrite the newer data. Changes of such a host
-//! therefore wait here for overlapping older changes of other associations. After
-//! `OVERTAKEN_AFTER`, a change overtakes an older one that has not reached the disk; the older one
-//! fails. Namespaces on the same file or device share a `DiskOrder`.
+//! A host that loses a connection repeats its writes over another connection, then sends newer
+//! writes. A late change of the lost association must not overwrite the newer data. Changes of a
+//! host with several associations therefore wait for overlapping older changes of its other
+//! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not reached
+//! the disk; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
-//! Exclusive commands (Compare, and Compare and Write) wait for every earlier command of their
-//! blocks, and later commands wait for them. All changes of the disk must therefore be registered
-//! here. Reactors register theirs before the first exclusive command begins, and stop `LINGER_NS`
-//! after the last one.
+//! Exclusive commands (Compare, and Compare and Write) wait for every earlier change of their
+//! blocks, and later changes wait for them. All changes of the disk must therefore be registered
+//! here, from before the first exclusive command until `LINGER_NS` after the last.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -45,14 +44,14 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Position of a command in a disk's order of commands. A later command has a greater ticket.
+/// Position of a command in a disk's order. Later commands have greater tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entrance {
     Change,
-    /// A change that the disk has, or may get at any time.
+    /// A change already sent to the disk, or that may be sent at any time.
     AtDisk,
     Exclusive,
 }
@@ -61,16 +60,16 @@ pub(crate) enum Entrance {
 pub(crate) enum Arrival {
     Go,
     Wait,
-    /// A newer change of the same blocks has begun, so this one must not.
+    /// A newer change of the same blocks has begun, so this change must not begin.
     Overtaken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Coming,
-    /// Waits for older changes of its host, or until all reactors have registered their changes.
+    /// Waits for older changes of the same host, or for reactors to register their changes.
     Waiting,
-    /// Waits for commands that exclude it.
+    /// Waits for earlier commands that exclude this one.
     Queued,
     AtDisk,
     Overtaken,
@@ -93,8 +92,8 @@ impl Entry {
         self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end
     }
 
-    /// True if `later` must not begin before this entry ends. Only arrived entries exclude, in the
-    /// order of arrival, so that no two wait for each other.
+    /// True if `later` must not begin before this entry ends. An entry excludes only later
+    /// arrivals, so that no two entries wait for each other.
     fn excludes(&self, later: &Self) -> bool {
         self.arrival.is_some_and(|own| Some(own) < later.arrival)
             && (self.exclusive || later.exclusive)
@@ -116,7 +115,7 @@ enum Exclusion {
     Off,
     /// Reactors that have not registered their changes yet.
     Joining(Vec<usize>),
-    /// All changes of the disk are registered. No exclusive command has been here since
+    /// All changes of the disk are registered. No exclusive command was found since
     /// `idle_since_ns`.
     On { idle_since_ns: Option<u64> },
 }
@@ -126,7 +125,7 @@ struct Entries {
     last: u64,
     arrivals: u64,
     exclusion: Exclusion,
-    /// Number of exclusive entries of `list`. With 0, `list` is not searched for them.
+    /// Number of exclusive entries in `list`. If 0, no entry is excluded.
     exclusive: usize,
     list: Vec<Entry>,
 }
@@ -137,7 +136,8 @@ impl Entries {
         NonZeroU64::new(self.arrivals)
     }
 
-    /// Lets a command wait until the commands that exclude it have ended.
+    /// Assigns the arrival number of a command, unless it is exclusive and reactors still register
+    /// their changes. Returns `Queued` if an earlier command excludes it.
     #[cold]
     fn queue(&mut self, ticket: Ticket) -> Stage {
         let own = |entry: &&mut Entry| entry.ticket == ticket;
@@ -167,8 +167,7 @@ impl Entries {
     }
 }
 
-/// Changes in progress of one disk. Changes of hosts with one association take no lock, except
-/// while exclusive commands are registered.
+/// Hosts with one association take no lock, except while exclusive commands are registered.
 #[derive(Debug)]
 pub struct DiskOrder {
     place: DiskKey,
@@ -195,12 +194,12 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
-        // Poisoning is harmless, because each change is one step.
+        // Poisoning is harmless: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns a hash of the host. Hosts with equal hashes wait for each other, which is harmless.
+/// Hosts with equal hashes wait for each other, which is harmless.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -208,7 +207,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Poisoning is harmless, because each change affects one entry.
+        // Poisoning is harmless: each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,8 +241,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns true if all of `reactors` must register their changes of this disk, and call
-    /// [`Self::joined`], before exclusive commands can begin.
+    /// Returns true if all `reactors` must register their changes of this disk, and call
+    /// [`Self::joined`], before exclusive commands begin.
     pub(crate) fn exclude(&self, reactors: usize) -> bool {
         let exclusion = &mut self.entries().exclusion;
         let is_off = matches!(exclusion, Exclusion::Off);
@@ -253,8 +252,8 @@ impl DiskOrder {
         is_off
     }
 
-    /// Called by a reactor that has registered its changes, and will register each later one.
-    /// Returns the commands that may go on.
+    /// Called by a reactor that has registered its changes, and registers every later change.
+    /// Returns the exclusive commands that may continue.
     pub(crate) fn joined(&self, reactor: usize) -> Vec<Waiter> {
         let mut entries = self.entries();
         let Exclusion::Joining(left) = &mut entries.exclusion else {
@@ -272,13 +271,13 @@ impl DiskOrder {
         waiting.map(|entry| entry.waiter).collect()
     }
 
-    /// Whether reactors must register each change.
+    /// Returns true if reactors must register each change.
     pub(crate) fn is_exclusive(&self) -> bool {
         !matches!(self.entries().exclusion, Exclusion::Off)
     }
 
-    /// Ends exclusion after [`LINGER_NS`] without exclusive commands. Returns whether reactors must
-    /// register each change.
+    /// Ends exclusion after [`LINGER_NS`] without exclusive commands. Returns
+    /// [`Self::is_exclusive`].
     pub(crate) fn stays_exclusive(&self, now_ns: u64) -> bool {
         let mut entries = self.entries();
         let in_use = entries.exclusive > 0;
@@ -292,8 +291,8 @@ impl DiskOrder {
         !matches!(entries.exclusion, Exclusion::Off)
     }
 
-    /// Decides whether a change may begin. `late` is true once the change has waited for
-    /// [`OVERTAKEN_AFTER`]: it then overtakes older changes that have not reached the disk.
+    /// Decides whether a change may begin. If `late`, it has waited for [`OVERTAKEN_AFTER`], and
+    /// overtakes older changes that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -333,7 +332,7 @@ impl DiskOrder {
         }
     }
 
-    /// Removes a completed change. Calls `wake` for each change that waits for it; each must call
+    /// Removes a completed change. Calls `wake` for each command that waited for it and must call
     /// [`Self::arrive`] again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let (mut woken, mut left) = (Vec::new(), Vec::new());

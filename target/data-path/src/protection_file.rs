@@ -20,7 +20,7 @@ use crate::durable;
 const PROTECTED: &str = "protected";
 const PERMANENT: &str = "permanent";
 
-/// Maximum bytes read of a file. A line is shorter.
+/// Maximum bytes read; no valid file is longer.
 const READ_MAX: u64 = 64;
 
 const FOREIGN: &str = "the file was not written by a target: name another file, or move this one";
@@ -50,8 +50,8 @@ impl ProtectionFile {
         }
     }
 
-    /// Stores the state durably, and blocks meanwhile. After a failure, the file keeps the former
-    /// state. Fails if no target wrote the existing file.
+    /// Stores the state durably; blocks meanwhile. After a failure, the file has the former state.
+    /// Fails if no target wrote the existing file.
     pub fn write(&self, state: State) -> io::Result<()> {
         check_own(&self.path)?;
         let word = match state {
@@ -69,8 +69,8 @@ impl ProtectionFile {
     }
 }
 
-/// Returns an error if a change of the protection would replace a file that no target wrote.
-/// Changes nothing, and blocks on the file system.
+/// Fails if a change of the protection would replace a file that no target wrote. Changes nothing.
+/// Blocks on the file system.
 pub fn check(path: &Path) -> io::Result<()> {
     check_own(path)?;
     check_beside(path)
@@ -88,7 +88,7 @@ fn check_own(path: &Path) -> io::Result<()> {
 /// Checks the temporary file of `durable::replace`, which a crash may have truncated at any byte.
 fn check_beside(path: &Path) -> io::Result<()> {
     let beside = durable::beside(path);
-    // `durable::replace` removes a symbolic link itself, and not the file at its end.
+    // `durable::replace` removes a symbolic link, not the linked file.
     if fs::symlink_metadata(&beside).is_ok_and(|found| found.is_symlink()) {
         return Ok(());
     }

@@ -5,16 +5,16 @@ use cairn_base::Mapping;
 use cairn_disk::Backend;
 use cairn_rdma::{Access, Device, FabricError, Region};
 
-/// Regions of a mapping, by device. Not used by I/O.
+/// Registrations of a backend's memory mapping, one per RDMA device. Not used by I/O.
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
-    /// Poisoning is harmless, because each change is one step.
+    /// Poisoning is harmless: each change is one step.
     by_device: Mutex<HashMap<u64, Arc<Region>>>,
 }
 
 impl Regions {
-    /// Null backends share a mapping, because devices support only some thousand regions.
+    /// Null backends share a mapping, because devices support only a few thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

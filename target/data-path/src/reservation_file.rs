@@ -44,7 +44,7 @@ impl ReservationFile {
     pub(crate) fn read(&self) -> io::Result<Reservations> {
         let bytes = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Without the directory, the state is unknown. Its disk may not be mounted yet.
+                // A missing directory may be on an unmounted disk, so the state is unknown.
                 let folder = self.path.parent().unwrap_or(&self.path);
                 if !folder.is_dir() {
                     let text = "its directory does not exist, or its disk is not mounted";
@@ -58,7 +58,7 @@ impl ReservationFile {
         Reservations::decode(&bytes, uuid, self.subnqn.raw()).map_err(io::Error::other)
     }
 
-    /// Stores the state durably if it persists, and otherwise removes the file. Blocks meanwhile.
+    /// Stores a persistent state durably; for any other state, removes the file. Blocks meanwhile.
     pub fn write(&self, state: &Reservations) -> io::Result<()> {
         if !state.is_persistent() {
             return durable::remove(&self.path);

@@ -1,8 +1,8 @@
 //! Reservations of a namespace: the state that hosts see, and the state that the reactors apply.
 //!
-//! Commands change the reservations one at a time. A change with PTPL is first stored. Then all
-//! reactors apply it. The command completes when no disk executes a command that the change
-//! forbids.
+//! Commands change the reservations one at a time. A change with PTPL (persist through power loss)
+//! is first stored. Then all reactors apply the change. The command completes when no disk executes
+//! a command that the change forbids.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Wish {
     pub owner: u64,
     pub host: HostId,
     pub change: Change,
-    /// Returns false if the command must no longer be executed, because its association has ended.
+    /// Returns false if the association has ended; the change is then dropped.
     pub is_live: Box<dyn Fn() -> bool + Send>,
     pub done: Box<dyn FnOnce(Result<(), Status>) + Send>,
 }
@@ -47,7 +47,7 @@ struct State {
     waiting: VecDeque<Wish>,
 }
 
-/// New reservation against which reactors check commands, and the hosts whose commands it aborts.
+/// New reservation for checks of commands, and the hosts whose commands it aborts.
 #[derive(Debug)]
 pub struct Restriction {
     pub(crate) reserving: Arc<Reserving>,
@@ -96,13 +96,12 @@ impl Reserving {
         Arc::clone(&self.lock().answered)
     }
 
-    /// Returns the reservation for decisions on commands, or `None` if none is held.
+    /// `None` if no reservation is held.
     pub(crate) fn in_force(&self) -> Option<Arc<Reservations>> {
         self.lock().in_force.clone()
     }
 
-    /// Begins a change, or queues it behind others. Returns true if the control plane must now
-    /// carry out a change.
+    /// Begins or queues a change. Returns true if the control plane must now carry out a change.
     pub(crate) fn submit(&self, wish: Wish) -> bool {
         let mut state = self.lock();
         if !state.busy {
@@ -120,7 +119,7 @@ impl Reserving {
         false
     }
 
-    /// Begins the next waiting change, if any. Returns true like [`Self::submit`].
+    /// Begins the next waiting change. Returns true if the control plane must now carry it out.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
@@ -161,7 +160,7 @@ impl Reserving {
         }
     }
 
-    /// Drops all changes, because the subsystem was removed.
+    /// Called after the subsystem's removal.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let gone = (state.pending.take(), std::mem::take(&mut state.waiting));
@@ -170,8 +169,8 @@ impl Reserving {
         drop(gone);
     }
 
-    /// Returns the state that must be stored before the pending change comes into force. Returns
-    /// `None` if neither this state nor the former one persists.
+    /// Returns the state to store before the pending change takes effect; `None` if neither it nor
+    /// the former state persists.
     pub fn to_store(&self) -> Option<Arc<Reservations>> {
         let state = self.lock();
         let next = &state.pending.as_ref()?.next;
@@ -195,7 +194,7 @@ impl Reserving {
         }
     }
 
-    /// Ends the pending change, which takes effect if it was `settled`.
+    /// Ends the pending change. If `settled`, reports show its state from now on.
     pub(crate) fn end(&self, settled: bool) -> Option<Ended> {
         let mut state = self.lock();
         let pending = state.pending.take()?;

@@ -7,10 +7,10 @@ pub enum WorkKind {
     Receive = 0,
     Read = 1,
     Write = 2,
-    /// SEND whose completion also ends the covered SENDs before it.
+    /// SEND whose completion also completes the covered SENDs before it.
     Send = 3,
     Block = 4,
-    /// SEND that completes with a later [`Self::Send`], or by itself if it fails.
+    /// SEND completed by a later [`Self::Send`], or by itself if it fails.
     CoveredSend = 5,
 }
 
@@ -26,7 +26,7 @@ impl WorkKind {
     }
 }
 
-/// The upper byte is 0, because the ring reserves it.
+/// The upper byte is 0, because [`cairn_disk::Ring`] reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 

@@ -1,4 +1,4 @@
-//! Time to take and return one or 128 buffers of the pool.
+//! Benchmark: allocation and release of one or 128 pool buffers.
 
 use std::hint::black_box;
 

@@ -8,9 +8,9 @@ use crate::ring::Span;
 
 const SPARES: usize = 32;
 
-/// Memory of an I/O thread: `[head | data buffers | spare buffers]`, in one mapping that is
-/// registered once with the ring and each RDMA device. The head is for data of the caller. Access
-/// beyond a buffer panics.
+/// Memory of an I/O thread: `[head | data buffers | spare buffers]`, in one mapping registered once
+/// with the ring and each RDMA device. The head is for the caller's data. Access beyond a buffer
+/// panics.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -28,7 +28,7 @@ impl Arena {
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].
     pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {
-        // The pool holds two of the largest buffers, because a compare takes two buffers.
+        // A compare takes two buffers, possibly of the largest size.
         let data = data.max(2 * largest).next_multiple_of(largest);
         let head = head.next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(head + data + SPARES * UNIT)?);
@@ -60,7 +60,7 @@ impl Arena {
         self.data
     }
 
-    /// Returns the size of all allocated buffers in bytes, spare ones included.
+    /// Returns the size of all allocated buffers in bytes, including spare buffers.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
@@ -72,7 +72,7 @@ impl Arena {
         self.spare.pop()
     }
 
-    /// Frees a buffer of the pool or a spare one.
+    /// Frees a pool or spare buffer.
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
         if buffer.offset() < self.data {

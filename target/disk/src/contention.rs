@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 /// A longer time between two polls suggests that another thread used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Lost time above which the core counts as shared.
+/// Lost time above which the core is shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
 /// Tolerated fraction of lost time: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
 
-/// Detects that other threads use a polling thread's core.
+/// Detects other threads on a polling thread's core.
 #[derive(Debug, Default)]
 pub struct Contention {
     polled: Option<Instant>,
@@ -20,7 +20,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Records that the round that began at `now` had no work, and that the thread polls again.
+    /// Records that the round of `now` had no work, and the thread polls again.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);

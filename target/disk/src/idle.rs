@@ -1,10 +1,9 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
 //! If the last two gaps between work were shorter than `poll_idle`, the reactor polls for twice the
-//! last gap. Otherwise, it sleeps at once. A single short gap, such as the one before a keep alive,
-//! does not show that more work will follow. `poll_idle` must exceed the wake-up time of both peers
-//! (about 100 us on a dedicated processor). Otherwise, each peer sleeps while the other peer wakes
-//! up.
+//! last gap. Otherwise, it sleeps at once: a single short gap, as before a keep alive, does not
+//! show that more work will follow. `poll_idle` must exceed the wake-up time of both peers (about
+//! 100 us on a dedicated processor). Otherwise, each peer sleeps while the other wakes up.
 //!
 //! After [`CORE_KEPT`], each poll yields the core to threads that produce work. On a busy core, the
 //! reactor also tries sleeping ([`SleepTrial`]).
@@ -40,8 +39,8 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Creates the state of a reactor that polls without work for at most `largest`. With 0, the
-    /// reactor sleeps at once.
+    /// Creates the state of a reactor that polls without work for at most `largest`; with 0, it
+    /// sleeps at once.
     pub fn new(largest: Duration) -> Self {
         Self {
             largest,

@@ -16,7 +16,7 @@ pub(crate) const RANGE_BYTES: usize = 16;
 /// Maximum blocks of a command (NLB has 16 bits, 0-based).
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
-/// Offset of error numbers that represent an NVMe status. These numbers exceed all errnos.
+/// Offset of error numbers that represent an NVMe status; above all errnos.
 pub(crate) const STATUS: i32 = 1 << 16;
 
 /// Opcodes (NVM, figure 16; Base, figure 138).
@@ -48,16 +48,15 @@ pub(crate) struct Blocks {
     pub(crate) count: u32,
 }
 
-/// Optional hints of a host about a command, used by NVMe drives.
+/// Hints of a host about a command, used by NVMe drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// FUA bit of a command that does not write. If set, the drive must read the data from the
-    /// medium.
+    /// FUA bit of a command that does not write: the drive must read from the medium.
     pub fua: bool,
-    /// LR bit of a command. If set, the drive should limit its retries.
+    /// LR bit of a command: the drive should limit its retries.
     pub limited_retry: bool,
-    /// DSM field of a Read or Write (NVM, figure 43). In Dataset Management (NVM, 3.2.3), only
-    /// bits 1:0 are used, which are IDR and IDW.
+    /// DSM field of a Read or Write (NVM, figure 43). Dataset Management (NVM, 3.2.3) uses only
+    /// bits 1:0, IDR and IDW.
     pub attributes: u8,
 }
 
@@ -117,7 +116,7 @@ impl Command {
         }
     }
 
-    /// Returns a Dataset Management command that only passes hints. Its ranges have `bytes` bytes.
+    /// Returns a Dataset Management command that only passes hints, with `bytes` bytes of ranges.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {

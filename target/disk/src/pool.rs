@@ -2,7 +2,7 @@
 //!
 //! A buffer is contiguous, for RDMA and block I/O, and a power of two from a page to the largest
 //! transfer. Up to [`LOOSE_MAX`] freed pages stay unmerged until an allocation would fail, so that
-//! small commands do not split and merge blocks repeatedly.
+//! small commands do not repeatedly split and merge blocks.
 
 /// Smallest buffer in bytes: one page, which meets the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;

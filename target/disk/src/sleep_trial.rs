@@ -1,24 +1,24 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A reactor that polls yields its core. If the other program only computes, it keeps the core for
-//! milliseconds. Sleeping is then better, because the reactor gets the core back when work arrives.
-//! If the other program produces work for the reactor, it soon returns the core, and sleeping only
-//! costs time. No clock or counter distinguishes the two cases, so the reactor tries both ways.
+//! A polling reactor yields its core. A program that only computes keeps the core for milliseconds;
+//! sleeping is then better, because the reactor gets the core back when work arrives. A program
+//! that produces the reactor's work soon returns the core, and sleeping only costs time. No clock
+//! or counter distinguishes these programs, so the reactor tries both ways.
 
 use std::time::{Duration, Instant};
 
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum factor by which sleeping must increase the command rate. A smaller gain may be chance.
+/// Minimum gain in the command rate by sleeping. A smaller gain may be chance.
 const WORTH: f64 = 1.1;
 
-/// Time for which the result of a trial applies. The time is first `KEPT_MIN`, and each new trial
-/// with the same result doubles it up to `KEPT_MAX`.
+/// Time for which a trial's result applies: first `KEPT_MIN`, doubled by each new trial with the
+/// same result up to `KEPT_MAX`.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Maximum time from the expiry of a result to the next result. If more time passes, the next
-/// result applies for `KEPT_MIN` again.
+/// Maximum time from the expiry of a result to the next result. After a longer time, the next
+/// result again applies for `KEPT_MIN`.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

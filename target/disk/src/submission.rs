@@ -4,8 +4,7 @@
 //! block. Some file systems ignore the non-blocking flag and block the reactor: FUSE, and any
 //! frozen file system before Linux 6.12. Reads of such files go to a kernel thread at once
 //! (IOSQE_ASYNC). Writes go to workers, which first check leases (`Ring::set_lease`). Files on slow
-//! disks are treated in the same way, because a hanging commit of ext4's journal blocks the next
-//! write.
+//! disks are treated alike, because a hanging commit of ext4's journal blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -13,7 +12,7 @@ use std::sync::LazyLock;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Offset beyond the end of any disk, where a read accesses no medium.
+/// Offset beyond any disk, where a read accesses no medium.
 const NOWHERE: u64 = 1 << 62;
 
 /// First Linux version that tries writes to a frozen file system without waiting (io_uring/rw.c,
@@ -47,8 +46,7 @@ impl Handover {
         let thaws = is_device || kernel.is_some_and(|kernel| kernel >= FREEZE_AWARE);
         Self {
             reads: !supports_nowait,
-            // A write to the page cache may block, because it waits for memory and for other
-            // writes.
+            // A write to the page cache may wait for memory and for other writes.
             writes: !(supports_nowait && direct && thaws),
         }
     }

@@ -1,12 +1,11 @@
-//! System calls that are made shortly after the clock was read, or not at all. A thread that was
-//! stopped between the reading and the call would act on a stale decision.
+//! System calls made shortly after the clock was read, or not at all. A thread stopped between the
+//! reading and the call would act on a stale decision.
 //!
 //! The time stamp counter is read before the clock, and again before the call. The call is skipped
 //! if more than `TICKS_MAX` ticks have passed. From the second reading on, the thread is in a
 //! restartable sequence (rseq(2), Linux 4.18, glibc 2.35). If the thread is interrupted before the
-//! `syscall` instruction, it skips the call. Without rseq, a stop in a window of about ten
-//! nanoseconds is not detected. A pause by the hypervisor between the second reading and the call
-//! is not detected either.
+//! `syscall` instruction, it skips the call. Not detected: without rseq, a stop in a window of
+//! about ten nanoseconds; and a pause by the hypervisor between the second reading and the call.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
@@ -41,8 +40,8 @@ impl Look {
     }
 }
 
-/// Makes the call. If too much time has passed, makes no call and returns `None`. The caller must
-/// then read the clock again.
+/// Makes the call. If too much time has passed, returns `None` instead, and the caller must read
+/// the clock again.
 ///
 /// # Safety
 /// The requirements of the system call must be met.
@@ -65,7 +64,7 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// Result for a call that was not made; no system call returns this value.
+    /// Result for a skipped call; no system call returns this value.
     const NOT_MADE: isize = isize::MIN;
 
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).
@@ -168,7 +167,7 @@ mod imp {
         Some(thread.wrapping_add_signed(offset).wrapping_add(SEQUENCE_AT) as *mut u64)
     }
 
-    /// Offset of glibc's `struct rseq` from the thread pointer, if registered.
+    /// Returns the offset of glibc's `struct rseq` from the thread pointer, if registered.
     fn area() -> Option<isize> {
         // SAFETY: both are glibc's, have these types, and are constant while the program runs.
         unsafe {

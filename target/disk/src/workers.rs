@@ -1,6 +1,6 @@
 //! Worker threads for jobs that io_uring cannot execute. A completion wakes the ring.
 //!
-//! Each job gets an idle worker or a new one, so a hanging worker delays no other job.
+//! Each job gets an idle or a new worker, so a hanging worker delays no other job.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -12,8 +12,8 @@ use cairn_base::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Errno for a job that panicked. No system call of a job returns this errno. The job may or may
-/// not have changed the disk.
+/// Errno of a job that panicked, which may have changed the disk. No system call of a job returns
+/// this errno.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
 pub(crate) type Ended = Result<u32, i32>;
@@ -22,7 +22,7 @@ pub(crate) type Ended = Result<u32, i32>;
 pub(crate) enum Outcome<J> {
     Ended(Ended),
     Begun,
-    /// Returned job that was not started. The ring decides again whether to start it.
+    /// Unstarted job. The ring decides again whether to start it.
     Undone(J),
 }
 
@@ -59,8 +59,8 @@ impl<J> std::fmt::Debug for JobQueue<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Returns `None` if no eventfd can be created. If `stepped` is true, no threads are started,
-    /// and [`Self::step`] executes the jobs.
+    /// Returns `None` if no eventfd can be created. If `stepped`, no threads are started, and
+    /// [`Self::step`] executes the jobs.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -78,7 +78,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// Starts a job. The job completes with `EAGAIN` if no thread can be started.
+    /// The job completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));

@@ -88,8 +88,8 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // Characters outside printable ASCII are escaped, because terminals and log readers may
-        // misinterpret them.
+        // Non-ASCII characters are escaped, because terminals and log readers may misinterpret
+        // them.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -116,8 +116,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns (year, month, day) of a day counted from 1970-01-01. Years begin in March here, so that
-/// the leap day is their last day.
+/// Returns (year, month, day) of a day counted from 1970-01-01. Internally, years begin in March,
+/// so that the leap day is their last day.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

@@ -1,8 +1,8 @@
 //! Audit log: connections, refusals and changes, without rate limits
 //! (docs/operations/audit-log.md).
 //!
-//! Each destination has a bounded queue and a thread. Adding an event never blocks; a later line
-//! has the number of lost events.
+//! Each destination has a bounded queue and a thread. Adding an event never blocks: events beyond a
+//! full queue are lost, and a later line counts them.
 
 mod event;
 mod folding;
@@ -59,7 +59,7 @@ struct Shared {
     lost: AtomicU64,
     unreported: AtomicU64,
     started: Instant,
-    /// Start of the current system call, in nanoseconds after `started`, or 0.
+    /// Start of the current system call, in nanoseconds after `started`; 0 between calls.
     call_ns: AtomicU64,
     trouble: Mutex<Option<String>>,
     changed: Changed,
@@ -72,8 +72,8 @@ pub struct Counts {
 }
 
 impl Audit {
-    /// Changes to the configured destinations, and reopens those already in use. If the thread of a
-    /// new destination cannot start, nothing changes.
+    /// Switches to the configured destinations, and reopens those already in use. If the thread of
+    /// a new destination cannot start, nothing changes.
     pub fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();
@@ -84,7 +84,7 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // A full queue needs no wake-up, because the thread is writing or will retry.
+            // A full queue needs no wake-up: the thread is writing or will retry.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);
@@ -130,7 +130,7 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // Poisoning is harmless, because each change is one call.
+        // Poisoning is harmless: each change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // Poisoning is harmless, because each change is one assignment.
+        // Poisoning is harmless: each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

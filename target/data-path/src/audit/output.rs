@@ -41,7 +41,7 @@ impl Destination {
         }
     }
 
-    /// Returns whether the path no longer leads to the open file, such as after a rotation.
+    /// Returns true if the path no longer names the open file, as after a log rotation.
     pub(super) fn has_left(&self, output: &Output) -> bool {
         let (Self::File(path), Output::File(file)) = (self, output) else {
             return false;
@@ -73,7 +73,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes the line from byte `from` on. Returns the written bytes, including the line end.
+    /// Writes the line from byte `from` on. Returns the written bytes, newline included.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -93,7 +93,7 @@ impl Output {
     }
 }
 
-/// Returns an error for a block device, and for a file with content other than an audit log.
+/// Refuses a block device, and a file with content other than an audit log.
 ///
 /// A file with only part of the first line is an audit log: a killed process may leave one.
 pub fn check_file(file: &File) -> io::Result<()> {
@@ -115,8 +115,8 @@ pub fn check_file(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses symbolic links, possibly of another user, and files of other programs; does not block
-/// on a FIFO.
+/// Refuses symbolic links, which another user may have made, and files of other programs. Does not
+/// block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)

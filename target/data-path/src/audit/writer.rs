@@ -13,7 +13,7 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Maximum lines that wait for the destination; further events stay in the queue.
+/// Maximum waiting lines; beyond it, events stay in the queue.
 const LINES_MAX: usize = 64;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -121,8 +121,8 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination if necessary, or if lines wait and the file was moved. A partly
-    /// written line is then written again.
+    /// Opens the destination if it is closed, must be reopened, or was moved while lines wait. A
+    /// partly written line is then repeated.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         self.shared.begin_call();

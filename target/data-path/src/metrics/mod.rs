@@ -1,5 +1,5 @@
 //! Counters of the target's work, published by `cairn_target::exposition`. Each reactor writes its
-//! own counters. It reads the clock once per round, so times have that resolution.
+//! own counters. The resolution of times is a polling round.
 
 pub mod counter;
 pub mod histogram;

@@ -25,7 +25,7 @@ impl Doing {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ReactorCounters {
-    /// Time by activity ([`Doing`]). The time of a sleep is added when it ends.
+    /// Time by activity ([`Doing`]). A sleep is added when it ends.
     pub time_ns: [Counter; 3],
     pub rounds: Counter,
     pub sleeps: Counter,
@@ -49,7 +49,7 @@ pub struct ReactorCounters {
     pub refused: CodeCounts<REASONS>,
     pub ended_orderly: Counter,
     pub ended_by_fault: Counter,
-    /// Includes removed devices. Poisoning is harmless, because each change is one push.
+    /// Includes removed devices. Poisoning is harmless: each change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 
@@ -146,7 +146,7 @@ impl QpEvent {
     }
 }
 
-/// Verbs names of [`WorkStatus`]. The last name is for all other statuses.
+/// Verbs names of [`WorkStatus`]. The last name covers all other statuses.
 pub const WORK_ERRORS: [&str; 12] = [
     "LOC_LEN_ERR",
     "LOC_QP_OP_ERR",

@@ -2,7 +2,7 @@ use nvme_proto::wire::Sqe;
 
 use crate::ids::QpairId;
 
-/// Capsule that waits for a request or for its fused partner.
+/// Capsule that waits for a free request or for its fused partner.
 #[derive(Debug)]
 pub(crate) struct Capsule {
     pub(crate) qpair: QpairId,
@@ -11,7 +11,7 @@ pub(crate) struct Capsule {
     pub(crate) sqe: Sqe,
     pub(crate) data_bytes: u32,
     pub(crate) seen_ns: u64,
-    /// The fused Compare before this Write.
+    /// Compare command fused with the Write in `sqe`.
     pub(crate) first: Option<Box<Self>>,
 }
 

@@ -28,12 +28,12 @@ use crate::request::List;
 /// Time limit from the connection request to a complete Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time that a host may take for a message of a reauthentication. Longer than
-/// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
+/// Time limit for each message of a host's reauthentication. Longer than [`CONNECT_TIMEOUT`],
+/// because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time from posting work to its completion. A completion covers a bounded number of
-/// responses ([`Outbox::cover`]), so a slower host has stopped reading responses.
+/// Maximum time without a completion while work is in flight. A host that reads its responses is
+/// faster, because a completion covers a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) enum QpairState {
         /// Whether the reason was logged; if not, the connection's close event reports it.
         explained: bool,
     },
-    /// Closed by the device; backends may still execute requests of this queue pair.
+    /// Closed by the device; backends may still execute requests.
     Closed,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// Unauthenticated queue: its host has not proven that it owns the host NQN.
+/// Queue whose host has not proven yet that it owns the host NQN.
 #[derive(Debug)]
 pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,

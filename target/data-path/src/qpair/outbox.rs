@@ -3,12 +3,11 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work that a queue pair posts at the end of a round, divided into trains: RDMA WRITEs followed by
-/// all other work.
+/// Work that a queue pair posts at the end of a round, in trains: RDMA WRITEs, then all other work.
 ///
 /// Packets of equal size are adjacent in a train, so that the network stack sends them as one
-/// batch. The host processes a batch while the next one is built. The response of a long transfer
-/// comes directly after its data, because such data fills whole batches.
+/// batch. The host processes a batch while the target builds the next. A long transfer fills whole
+/// batches, so its response follows its data directly.
 ///
 /// The last response of a post is signaled: its completion also completes the unsignaled
 /// ("covered") responses before it.
@@ -21,7 +20,7 @@ pub(crate) struct Outbox {
     count: usize,
     covered: Option<RequestId>,
     covered_bytes: u64,
-    /// Minimum bytes counted for a response, which limits the responses covered by a signaled one.
+    /// Minimum bytes counted for a response, which limits the number of covered responses.
     bytes_least: u64,
 }
 
@@ -30,17 +29,17 @@ impl Outbox {
 
     const TRAIN_MAX: usize = 32;
 
-    /// Maximum bytes of a train, which fits one datagram.
+    /// Maximum bytes of a train: one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
     /// Bytes from which a WRITE fills a batch: half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
-    /// Maximum bytes that complete with one signaled response.
+    /// Maximum bytes completed by one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for a queue pair with `send_work` work requests; a response takes two. One
-    /// completion frees at most a quarter of the work requests.
+    /// Creates an outbox for a queue pair with `send_work` work requests. A response takes two, and
+    /// one completion frees at most a quarter.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
@@ -76,8 +75,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Must be called after adding the data of `request`, and before adding its response. Returns
-    /// the earlier response that completes with this one, and whether this one is signaled.
+    /// Must be called between adding the data of `request` and its response. Returns the previous
+    /// response if the new response covers it, and whether the new response is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);

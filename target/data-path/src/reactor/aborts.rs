@@ -1,4 +1,4 @@
-//! Aborts of commands at a disk. An Abort completes with its command, or at its deadline.
+//! Aborts of commands at a disk. An Abort completes with the aborted command, or at its deadline.
 
 use std::sync::Arc;
 use std::time::Instant;

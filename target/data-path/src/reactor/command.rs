@@ -1,4 +1,4 @@
-//! Command on the fast path: its request, and references to its structures.
+//! Command on the fast path, with the parts of the reactor that it may access.
 
 use cairn_rdma::{PostError, SendWork};
 
@@ -20,8 +20,8 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Gate at which a command leaves the fast path. [`gates::resume`](super::stages::gates::resume),
-/// which can access all requests and queue pairs, continues the command.
+/// Gate at which a command leaves the fast path; [`gates::resume`](super::stages::gates::resume)
+/// continues the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {

@@ -1,5 +1,5 @@
-//! Steps of a Copy: each reads a piece of a source range into the scratch buffer, or writes it to the destination.
-//! `steps_done` of the request has the bytes copied.
+//! Steps of a Copy: each reads a piece of a source range into the scratch buffer, or writes it to
+//! the destination. The request's `steps_done` has the bytes copied.
 
 use cairn_disk::{BlockIo, BlockOp, Hints, Span};
 use nvme_proto::io::{COPY_BYTES_MAX, CopyRanges, OperationKind};
@@ -12,7 +12,7 @@ use super::queues::{Queues, Wait};
 use crate::order::Arrival;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Maximum bytes of a piece. MDTS may be lower.
+/// Maximum bytes of a piece; MDTS may be lower.
 pub(super) const PIECE_BYTES: u32 = 64 << 10;
 
 pub(super) enum Next {
@@ -101,8 +101,7 @@ fn source_ranges<'a>(
     data
 }
 
-/// Queues a Copy for the rate limits. The number of bytes is only known after the source ranges
-/// have arrived.
+/// Queues a Copy for the rate limits, once its size is known.
 fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;
@@ -123,8 +122,7 @@ pub(super) fn is_unfinished(request: &Request) -> bool {
     has_ranges(request) && !request.block.as_ref().is_some_and(is_last)
 }
 
-/// Returns the result of a failed Copy: the lowest number of a source range that is not completely
-/// copied.
+/// Returns the result of a failed Copy: the number of the first source range not completely copied.
 #[cold]
 pub(super) fn result_of_failure(queues: &Queues, io: &Io, id: RequestId) -> u64 {
     let request = &queues.requests[id];

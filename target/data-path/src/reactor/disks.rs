@@ -93,8 +93,8 @@ impl Disk {
         }
     }
 
-    /// Returns the log line for a failure, with the number of lines suppressed before; `None` if
-    /// this one is suppressed.
+    /// Returns the log line for a failure, with the number of suppressed lines before it; `None` to
+    /// suppress this line.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<LogLine> {
         let due = self
             .reported

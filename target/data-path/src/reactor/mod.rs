@@ -1,12 +1,12 @@
 //! Reactor: one pinned thread that owns all state of its I/O commands.
 //!
 //! Each round polls the devices and the ring and advances the requests, then posts receives, sends
-//! (one chain per queue pair) and block I/O (one system call). Without work the reactor polls for a
-//! while ([`cairn_disk::Idle`]), then sleeps in its ring.
+//! (one chain per queue pair) and block I/O (one system call). An idle reactor polls for a while
+//! ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! `stages` contains the stages of an I/O command in the order of docs/walk.md. `commands` contains
-//! other commands, `queueing` waiting commands, `lifecycle` queue pairs, and `control` answers to
-//! the control plane.
+//! Modules: `stages` (stages of an I/O command, in the order of docs/walk.md), `commands` (other
+//! commands), `queueing` (waiting commands), `lifecycle` (queue pairs), and `control` (replies to
+//! the control plane).
 
 mod aborts;
 mod command;
@@ -58,7 +58,7 @@ use time::Time;
 pub use start::{ReactorHandle, Start, start};
 pub use time::Rest;
 
-/// Interval at which a busy reactor checks for events and messages. Each check may be a system
+/// Interval at which a busy reactor checks for events and messages, because a check may be a system
 /// call. A sleeping reactor is woken.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -89,7 +89,7 @@ impl Sizes {
 
     pub(crate) fn completions(&self) -> u32 {
         self.receives
-            // A request has one signaled work request, a READ or a SEND; on a broken queue pair,
+            // A request has one signaled work request, a READ or a SEND. On a broken queue pair,
             // WRITE and SEND both complete.
             + 2 * self.requests()
     }
@@ -240,7 +240,7 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // Executed before the next capsule, so that an Abort finds no later command.
+            // Commands run before the next capsule, so that an Abort finds no later command.
             self.execute_commands();
         }
         self.batch = batch;
@@ -250,7 +250,7 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts requests that waited for credits. Responses are first, because they free resources.
+    /// Posts requests that waited for credits: responses first, because they free resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -433,7 +433,7 @@ impl Reactor {
         }
     }
 
-    /// Returns the time of the next tick; `None` if no deadline is pending, so that idle
+    /// Returns the time of the next tick; `None` without a pending deadline, so that idle
     /// connections wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
@@ -444,7 +444,7 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Returns the sleep's deadline, if any; an outer `None` means that work has arrived.
+    /// Returns the deadline of the sleep, `Some(None)` for none, or `None` if work has arrived.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -477,7 +477,7 @@ impl Reactor {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
-                // A completion has arrived, or the device was removed, which an event reports.
+                // A completion has arrived, or an event will report the device's removal.
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.io.ring);
@@ -510,8 +510,7 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Queued capsules are served only after a round with work, because other rounds free no
-    /// requests.
+    /// Queued capsules are served only after a round with work; other rounds free no requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

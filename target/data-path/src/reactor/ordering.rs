@@ -132,7 +132,7 @@ pub(super) fn arrive_with(
     arrive(queues, io, id, false)
 }
 
-/// Registers a change of the command's blocks that takes several steps.
+/// Registers a multi-step change.
 pub(super) fn arrive_whole(queues: &mut Queues, io: &Io, id: RequestId) -> Arrival {
     if queues.requests[id].ordered.is_none() {
         if !is_ordered(queues, io, id) {
@@ -223,7 +223,7 @@ fn enter_at_disk(
             enter(request, id, association, disks, Entrance::AtDisk, ranges);
         }
     } else if changes_blocks(request) || is_copy {
-        // Only the last step of a Copy leaves the order.
+        // A Copy leaves the order only at its last step.
         if !is_copy {
             request.restrictions = request.restrictions.ordered();
         }
@@ -240,8 +240,7 @@ pub(super) fn enter_lost(
 ) {
     let Some(block) = &request.block else { return };
     if request.ordered.is_none() && block.op.changes() {
-        // Only the current range is registered, because a panicked reactor starts no further range
-        // of its command.
+        // Only the current range is registered, because a panicked reactor starts no further range.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, Entrance::AtDisk, ranges);
     }

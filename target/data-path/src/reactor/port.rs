@@ -15,7 +15,7 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// Maximum ports. Two of the ring's fixed buffers are for zeroes and for the arena.
+/// Maximum ports. Two of the ring's fixed buffers are for zeroes and the arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 pub(crate) struct Port {
@@ -28,8 +28,8 @@ pub(crate) struct Port {
     counters: Arc<DeviceCounters>,
     slots_out: u32,
     reposts: Vec<RecvWork>,
-    /// Queue pairs by endpoint slot. A slot may be reused before the close event of its former
-    /// queue pair.
+    /// Queue pairs by endpoint slot, which may be reused before the former queue pair's close
+    /// event.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
     watched: Vec<bool>,
 }

@@ -25,22 +25,21 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Waiting capsules: at most one for each entry of the queue pairs.
+    /// Waiting capsules, at most one per queue entry.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
-    /// With at least this many free requests, no check of shares is required.
+    /// Number of free requests from which no check of shares is required.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
-    /// Completions of parked commands that need a free request. The controllers' limits bound their
-    /// number.
+    /// Completions of parked commands that need a free request, bounded by the controllers' limits.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host are registered in [`crate::order`].
     pub(super) awaiting_census: List,
     /// Commands at the authentication thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Work requests rejected by a broken queue pair; completed at the end of the round.
+    /// Work requests rejected by a broken queue pair, until the end of the round.
     pub(super) lost: Vec<WorkId>,
     pub(super) ended: Vec<QpairId>,
     pub(super) draining: bool,

@@ -13,7 +13,7 @@ use crate::qpair::Qpairs;
 use crate::request::{Request, RequestId, Stage};
 use cairn_base::panics::{Panic, REPORT};
 
-/// Time for a panicked reactor's disk commands to end, before its replacement allocates memory.
+/// Time for a panicked reactor's disk commands to end before its replacement allocates memory.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
 /// Maximum panicked reactors that keep their memory until their disk commands end.
@@ -103,7 +103,7 @@ impl Reactor {
         }
     }
 
-    /// Ends queues whose Connect was interrupted by a panic. Their subsystem has registered them,
+    /// Ends queues whose Connect was interrupted by a panic: their subsystem has registered them,
     /// but no reactor owns them.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
@@ -195,7 +195,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         queue_pairs,
         commands,
     } = losses;
-    // Cause: a bug, a few times a minute (see `Panics`).
+    // Cause: a bug, at most a few times a minute (see `Panics`).
     tracing::error!(
         reactor,
         panic = message,

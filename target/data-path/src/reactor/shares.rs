@@ -1,10 +1,10 @@
-//! Shares of hosts and namespaces in a reactor's requests and data buffers, which a dead link or a
-//! hanging disk may hold for long.
+//! Shares: limits on a reactor's requests and data buffers per host and namespace, because a dead
+//! link or hanging disk may hold them for long.
 //!
 //! A host, with its former controllers, may hold as much as remains free, and a namespace half as
-//! much. A host that has used up its share may still use a namespace that holds little
-//! ([`LITTLE`]), so that one hanging disk does not block its other disks. A request beyond its
-//! share waits in the queue of its host and disk, and blocks no other queue.
+//! much. A host beyond its share may still use a namespace that holds little ([`LITTLE`]), so that
+//! a hanging disk does not block the host's other disks. Other requests wait in the queue of their
+//! host and disk, and block no other queue.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Tokens;
 use crate::request::{Request, RequestId, RequestTable, Stage};
 
-/// Fraction of the total that counts as little: 1 / `LITTLE`.
+/// A namespace holds little if it holds at most 1 / `LITTLE` of the total.
 const LITTLE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ impl Stock {
     }
 
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // With this many free requests or more, any host or namespace is within its share.
+        // From this number of free requests, any host or namespace is within its share.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }

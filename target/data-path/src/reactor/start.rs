@@ -1,4 +1,4 @@
-//! Start of a reactor on its own thread.
+//! Start of reactor threads.
 
 use std::io;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ impl Reactor {
     }
 }
 
-/// Pins the thread. A failure is only logged, because a container's cpuset may forbid pinning.
+/// Only logs a failure, because a container's cpuset may forbid pinning.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

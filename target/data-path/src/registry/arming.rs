@@ -1,14 +1,15 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When it begins another association, its
-//! older queues register pending changes in [`crate::order`] before the Connect completes.
+//! Changes of a host with one association are not ordered. When the host begins another
+//! association, its older queues register pending changes in [`crate::order`] before the Connect
+//! completes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Maximum wait of a Connect until the capsules of older queues have requests.
+/// Maximum time that a Connect waits until the capsules of older queues have requests.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]

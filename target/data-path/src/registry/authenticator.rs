@@ -14,10 +14,10 @@ use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
 
-/// Maximum queued steps. A further step displaces the last step of the [`Payer`] with the most
-/// steps, whose connection or reauthentication then ends.
+/// Maximum queued steps. Another step displaces the last step of the [`Payer`] with the most steps,
+/// whose connection or reauthentication then ends.
 const JOBS_MAX: usize = 256;
-/// Maximum queued steps of a payer; the connection of a further step ends, and its host retries.
+/// Maximum queued steps of a payer. The connection of another step ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
 /// Niceness of the thread, because unauthenticated hosts must not take time from reactors.
@@ -83,7 +83,7 @@ struct Job {
     step: Step,
 }
 
-/// Queue in which payers take turns. Many steps of one payer delay another payer's step by only one
+/// Queue served round robin by payer, so that many steps of a payer delay another payer by one
 /// step.
 #[derive(Debug)]
 struct StepQueue<T> {
@@ -127,7 +127,7 @@ impl<T> Default for StepQueue<T> {
 
 #[derive(Debug, Clone, Default)]
 pub struct Authenticator {
-    /// Poisoning is harmless, because no panic can occur while a push changes the queue.
+    /// Poisoning is harmless: no panic can occur while a push changes the queue.
     queue: Arc<Mutex<StepQueue<Job>>>,
     /// Wakes the thread, once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
@@ -163,8 +163,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// The thread sends the answer as [`Message::Computed`]. A job displaced from a full queue ends
-    /// without an answer.
+    /// The thread sends the answer as [`Message::Computed`]. A displaced job ends without an
+    /// answer.
     fn compute(&self, payer: Payer, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = queue.push(payer, job);
@@ -211,7 +211,7 @@ impl SubsystemShared {
         self.lock().keys.lacks(host)
     }
 
-    /// Sets the keys for later Connects and reauthentications. Existing connections stay.
+    /// Sets the keys for later Connects and reauthentications.
     pub fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }
@@ -223,7 +223,7 @@ fn run(queue: &Mutex<StepQueue<Job>>, wake: &Receiver<()>) {
     for () in wake {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(mut job) = job else { continue };
-        // The sequence number is not zero, and differs in each challenge.
+        // Not zero, and different in each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
         let answer = compute(&mut job.exchange, &job.step, seqnum);
         job.end(answer);

@@ -1,5 +1,5 @@
-//! Admitted connections that wait for their reactor, which takes a few at a time, known hosts
-//! first. Their number is limited by [`super::places`].
+//! Admitted connections that wait for their reactor, which accepts a few at a time, known hosts
+//! first. [`super::places`] limits the number of connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, BacklogQueues> {
-        // Poisoning is harmless, because each change is one step.
+        // Poisoning is harmless: each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

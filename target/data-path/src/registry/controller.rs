@@ -17,8 +17,8 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Time that is added to the stored time of the last command, so that not each command must write
-/// it to shared memory. An association may outlive KATO by this time.
+/// Time added to the stored time of the last command, so that not every command writes it to shared
+/// memory. An association may outlive KATO by this time.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Failed commands on their way to their controller's error log.
+//! Failed commands that are not yet in their controller's error log.
 //!
 //! Hosts can cause failures at any rate, so reactors store them without a lock; the controller's
 //! next admin command moves them to the log.

@@ -56,8 +56,8 @@ pub enum Message {
         qpair: QpairId,
         ending: Ending,
     },
-    /// Close the connection at this place, unless its Connect is in progress or its association has
-    /// namespaces.
+    /// Close the connection that holds `place`, unless its Connect is in progress or its
+    /// association has namespaces.
     Displace {
         place: PlaceId,
     },
@@ -81,7 +81,7 @@ pub enum Message {
         order: Arc<DiskOrder>,
         subsystem: Arc<SubsystemShared>,
     },
-    /// Answer once no disk executes a command from before this change.
+    /// Answer once no disk executes a command that began before this change.
     Settle {
         settling: Arc<Settling>,
     },
@@ -102,8 +102,8 @@ impl Load {
     }
 
     /// Returns the reactor with the fewest queues of this kind (admin or I/O); `None` if all
-    /// reactors have `limit` queue pairs. If kinds counted together, hosts with one queue of each
-    /// would use only half of the reactors for I/O.
+    /// reactors have `limit` queue pairs. If both kinds counted together, hosts with one queue of
+    /// each would use only half of the reactors for I/O.
     pub fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -220,7 +220,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// Resets the wake-up, and only then checks for remaining input, so that no input is missed.
+    /// Resets the wake-up before it checks for remaining input, so that no input is missed.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

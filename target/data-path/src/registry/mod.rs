@@ -1,4 +1,4 @@
-//! Subsystems, controllers, queues, and mailboxes of reactors, for Connects and admin commands.
+//! Subsystems, controllers, queues, and reactor mailboxes, for Connects and admin commands.
 
 mod arming;
 mod authenticator;
@@ -90,8 +90,8 @@ pub enum ReservationStep {
     },
 }
 
-/// Request to disable the volatile write cache. Writes that complete later are durable; the command
-/// completes once earlier writes are durable.
+/// Disables the volatile write cache. Writes that complete later are durable; the command completes
+/// once earlier writes are durable.
 #[derive(Debug)]
 pub struct WriteThrough {
     pub subsystem: u32,
@@ -102,7 +102,7 @@ pub struct WriteThrough {
 
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// Poisoning is harmless, because each change is one insertion or removal.
+    /// Poisoning is harmless: each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,

@@ -1,13 +1,13 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
 //! Each connection holds a queue pair until its Connect or
-//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT). Strangers, addresses without a present or
-//! recent association, also have a common limit. Associations with discovery controllers do not
-//! count: any host may have one.
+//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT). Strangers (addresses without a present or
+//! recent association) also share a limit. Discovery connections count as waiting, because any host
+//! may have them.
 //!
 //! At an address's limit, its oldest unconfirmed connection is displaced, because its source may be
-//! forged; at the strangers' limit, the network with the most connections loses the oldest one of
-//! its largest payer.
+//! forged. At the strangers' limit, the network with the most connections loses the oldest
+//! connection of its largest payer.
 
 mod strangers;
 
@@ -26,18 +26,19 @@ use strangers::Strangers;
 pub const DISPLACED: &str = "waiting without an association while all places of strangers \
                                     are taken: replaced by a newer connection";
 
-/// Maximum places of a stranger: an IPv4 address or IPv6 /64.
+/// Maximum waiting connections of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum places of strangers in a network. User-space RoCE accepts half as many, so new
-/// connections find a place while old ones end.
+/// Maximum waiting connections of strangers in a network. User-space RoCE accepts half as many, so
+/// new connections are admitted while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Maximum places of a known address: enough for hosts that connect 128 I/O queues at once.
+/// Maximum waiting connections of a known address: enough for hosts that connect 128 I/O queues at
+/// once.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time that an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Maximum known addresses without an association. Beyond it, the address with the least total
-/// association time is dropped.
+/// Maximum known addresses without an association. Beyond this number, the address with the least
+/// total association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +114,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a connection. Returns the connection that it displaced, if any. If
-    /// `is_short`, no queue pair is free for strangers: a stranger displaces another stranger.
+    /// Returns the displaced connection, if any. If `is_short`, no queue pair is free for
+    /// strangers, so a stranger displaces another stranger.
     pub fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -226,7 +227,7 @@ impl AdmissionTable {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection; if `within`, one in the network of `address`.
+    /// Displaces a stranger's connection; if `within`, in the network of `address`.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -306,7 +307,7 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Drops the address if it has no connections and no history.
+    /// Updates `is_known`. Drops an address without connections and history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;

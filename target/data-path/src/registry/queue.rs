@@ -14,7 +14,7 @@ pub struct QueueShared {
     pub device: String,
     pub provider: &'static str,
     pub pkey: PKey,
-    /// Submission queue entries, 1-based.
+    /// Submission queue entries: SQSIZE + 1.
     pub entries: u16,
     pub marked: Shown,
     /// `None` if the Connect required no authentication.

@@ -12,15 +12,13 @@ const REFUSED_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusedFor {
-    /// The subsystem does not permit the host.
     Host,
-    /// The listener leads to no subsystem of that name.
     Subsystem,
     /// The host, or the target, did not prove its identity.
     Authentication(Cause),
-    /// The target has no key for the host, which cannot authenticate.
+    /// The target has no key for the host, so the host cannot authenticate.
     NoKey,
-    /// The host left, or was disconnected, instead of authenticating.
+    /// The host disconnected, or was disconnected, before it authenticated.
     Unauthenticated,
 }
 
@@ -48,9 +46,9 @@ pub struct RefusedHost {
     pub attempts: u64,
 }
 
-/// Last refused hosts, for the control socket: one entry for each host and subsystem.
+/// Last refused hosts, for the control socket: one entry per host and subsystem.
 ///
-/// A full table drops the oldest entry of the address with the most entries. A stranger that
+/// A full table drops the oldest entry of the address with the most entries, so a stranger that
 /// invents names displaces only its own entries.
 #[derive(Debug, Default)]
 pub struct RefusedHosts {

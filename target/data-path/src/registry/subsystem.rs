@@ -1,4 +1,4 @@
-//! Subsystem: the protocol's state machine and the places of its queues, under one lock.
+//! Subsystem: the protocol's state machine and the addresses of its queues, under one lock.
 
 mod actions;
 mod ana;
@@ -54,7 +54,7 @@ pub(super) struct SubsystemState {
     armed: Option<Duration>,
     /// Next CNTLID to try. Claims advance it but reserve no CNTLID.
     next_cntlid: u32,
-    /// Whether the subsystem was removed. A host may have looked it up before.
+    /// A Connect in progress may still refer to a removed subsystem.
     removed: bool,
 }
 
@@ -287,8 +287,8 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The controller stays until its last queue has ended, because it passes on messages to
-            // disconnect. The lock prevents reuse of its CNTLID meanwhile.
+            // The controller stays until its last queue has ended, because messages to disconnect
+            // the queues need it. The lock prevents reuse of its CNTLID.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -397,7 +397,7 @@ impl SubsystemShared {
 
     /// Hosts must find no namespace whose I/O fails. The caller must therefore call
     /// [`Self::administer`] after this function for a new namespace, and before it for a removed
-    /// one.
+    /// namespace.
     pub fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

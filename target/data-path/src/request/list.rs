@@ -1,6 +1,6 @@
 use super::{RequestId, RequestTable, Stage};
 
-/// FIFO queue, linked through the request table: a request is in at most one.
+/// FIFO queue, linked through the request table. A request is in at most one list.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     head: Option<RequestId>,

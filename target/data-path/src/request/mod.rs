@@ -59,7 +59,7 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// One command of a fused pair waits for the other.
+    /// One command of a fused pair waits for its partner.
     AwaitingPartner,
     AwaitingCensus,
     AwaitingAuthentication,
@@ -87,7 +87,7 @@ pub(crate) enum Task {
 }
 
 /// Role in a fused Compare and Write. The first request has the buffers of both, and must outlive
-/// each transfer of the second.
+/// all transfers of the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fused {
     No,
@@ -109,8 +109,8 @@ impl Fused {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the stage's queue. In [`Stage::Sending`], the request whose SEND completes
-    /// together with this one's.
+    /// Next request in the stage's queue. In [`Stage::Sending`], the previous request, if this
+    /// request's SEND completes it.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -248,7 +248,7 @@ impl Request {
         self.fused != Fused::No
     }
 
-    /// Whether the end of the current block I/O ends the command's place in the order of its disk.
+    /// Whether the end of the current block I/O removes the command from its disk's order.
     pub(crate) fn leaves_order(&self) -> bool {
         self.restrictions.is_ordered() && !self.is_fused()
     }
@@ -275,7 +275,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// Starts the SEND, whose completion also completes `before`.
+    /// The SEND's completion also completes `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -432,8 +432,8 @@ impl RequestTable {
         self[second].fused = Fused::Second { first };
     }
 
-    /// Separates a pair. Neither request may be at a device or disk. Returns the first and second
-    /// request, and whether the Compare succeeded.
+    /// Neither request may be at a device or disk. Returns the first and second request, and
+    /// whether the Compare succeeded.
     pub(crate) fn separate(&mut self, id: RequestId) -> Option<(RequestId, RequestId, bool)> {
         let partner = self[id].fused.partner()?;
         let (first, second, compared) = match (self[id].fused, self[partner].fused) {

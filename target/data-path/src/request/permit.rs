@@ -1,5 +1,5 @@
-//! Permit: right to complete a command. A dropped permit panics, because a lost command would hang
-//! the host.
+//! Permit: right to complete a command. Dropping it panics, because a lost command would hang the
+//! host.
 
 #[derive(Debug)]
 #[must_use = "a command must be answered"]

@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting for them. On FUSE or NFS, a waiting worker
-    /// could keep the file locked.
+    /// Whether workers submit writes without waiting. On FUSE or NFS, a waiting worker could keep
+    /// the file locked.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -151,7 +151,7 @@ impl BlockFile {
         );
     }
 
-    /// Returns the atomic unit of the device if a single request can write it, or else one block.
+    /// Returns the device's atomic unit if a single request can write it, or else one block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -322,8 +322,8 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // On a device, the kernel zeroes a punched hole, often by writing. A discard
-                    // is faster.
+                    // On a device, the kernel zeroes a punched hole, often by writing. A discard is
+                    // faster.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }
@@ -336,8 +336,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if the size must be checked first. Otherwise, the step could extend a truncated file,
-    /// or report lost data as durable.
+    /// True if the size must be checked first, because the step could extend a truncated file, or
+    /// report lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -381,8 +381,8 @@ impl BlockFile {
             }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
             Ok(_) if io.op == BlockOp::Flush || io.syncing => {
-                // The kernel reports a lost write only once. If another operation got that report,
-                // this operation must fail too.
+                // The kernel reports a lost write only once, possibly to another operation. This
+                // operation must then fail, too.
                 let refused = self.health.refuses(io.op);
                 return Progress::Done(if refused {
                     Err(Errno(libc::EIO))

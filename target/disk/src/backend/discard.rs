@@ -3,7 +3,7 @@ use std::fmt;
 /// Maximum bytes of a discard. A command can be cancelled only between two discards.
 pub(super) const DISCARD_MAX: u64 = 256 << 20;
 
-/// Methods to zero a range. A disk keeps using the first that works.
+/// Methods to zero a range. A disk keeps using the first method that works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Zeroing {

@@ -57,7 +57,7 @@ impl OpenError {
         ))
     }
 
-    /// Returns the error for a panicked open.
+    /// Returns the error for an open that panicked.
     pub fn panicked(path: &Path) -> Self {
         Self::new(format!(
             "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \

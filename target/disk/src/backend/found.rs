@@ -1,5 +1,5 @@
-//! Lookup of a disk's path. Checks and opens use the found descriptor, so that later changes of
-//! names and links have no effect.
+//! Lookup of a disk's path. Checks and opens use the found descriptor, so later changes of names
+//! and links have no effect.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
@@ -41,11 +41,11 @@ impl FoundPath {
         &self.path
     }
 
-    /// Returns the path of the object without links. For a device node outside /dev, returns the
-    /// kernel's name of the device in /dev.
+    /// Returns the object's path without links; for a device node outside /dev, the kernel's name
+    /// of the device in /dev.
     ///
     /// # Errors
-    /// The system does not report the path, because /proc or /sys is not mounted.
+    /// /proc or /sys is not mounted.
     pub fn location(&self) -> io::Result<PathBuf> {
         let location = fs::read_link(self.through())?;
         let kind = self.kind();
@@ -92,8 +92,7 @@ impl FoundPath {
         self.metadata.len()
     }
 
-    /// Returns whether the object is a file in memory. The contents are lost when the machine
-    /// stops.
+    /// True for a file in memory, whose contents are lost when the machine stops.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.kind().is_file() && remedy::is_in_memory(&self.handle)

@@ -1,4 +1,5 @@
-//! Permanent failures of a disk, recorded because the system reports each to one caller only.
+//! Permanent failures of a disk, recorded because the system reports each failure to only one
+//! caller.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -1,5 +1,5 @@
-//! Identity of a disk: a UUID that differs between disks. All targets derive the same UUID for a
-//! disk. `docs/decisions/` has the inputs and reasons.
+//! Identity of a disk: a unique UUID, which all targets derive alike. `docs/decisions/` has the
+//! inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -78,8 +78,8 @@ pub(super) fn derived(name: &str) -> Uuid {
 enum Name {
     Global(String),
     Local(String),
-    /// Name made from the path and the size of the device. A replacement device at the same path
-    /// may get the same name.
+    /// Name from the device's path and size. A replacement device at the same path may get the same
+    /// name.
     Place(String),
 }
 
@@ -116,8 +116,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of a disk has the same partition UUIDs. The name of a partition therefore consists
-        // of the name of its disk and its first sector.
+        // A copy of a disk has the same partition UUIDs, so a partition is named by its disk and
+        // its first sector.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -140,8 +140,8 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // These names are unique on this machine only, because the users of virtual machines and of
-    // the device mapper choose them.
+    // These names are unique on this machine only, because users of virtual machines and of the
+    // device mapper choose them.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -223,8 +223,8 @@ fn kept_with(file: &File, path: &Path, birth: &Birth, stores: bool) -> io::Resul
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // The UUID is derived and not random, because all targets that open this copy must
-                // get the same UUID.
+                // Derived and not random, because all targets that open this copy must get the same
+                // UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a changed disk.
                 tracing::warn!(

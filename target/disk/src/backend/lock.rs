@@ -30,14 +30,14 @@ impl LockedFile {
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // `flock` released the shared lock before it failed, so it is taken again. This
-            // normally succeeds, because the other processes hold shared locks.
+            // `flock` released the shared lock before it failed. Taking it again normally succeeds,
+            // because other processes hold shared locks.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
 
-    /// Takes an exclusive lock through `file`. The old lock is released first, so the file is not
-    /// locked for a short time.
+    /// Takes an exclusive lock through `file`. The old lock is released first, so the file is
+    /// briefly unlocked.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -51,8 +51,8 @@ impl LockedFile {
     }
 }
 
-/// Reference to the lock of a file. The last reference releases the lock. The kernel must then have
-/// no pending operations on the file.
+/// Reference to a file's lock. Dropping the last reference releases the lock; the kernel must then
+/// have no pending operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<LockedFile>>,
@@ -104,8 +104,8 @@ impl Lock {
     }
 
     /// Adds a disk that opened the same file again as `own`. Returns the file for the disk's I/O,
-    /// which is the locked file if the disk writes. Fails if the disk requires exclusive use, but
-    /// other processes share the file.
+    /// which is the locked file if the disk writes. Fails if the disk requires exclusive use of a
+    /// file that other processes share.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();
@@ -144,8 +144,8 @@ impl Drop for Lock {
             (0, _) if self.exclusive => FlockOperation::NonBlockingLockShared,
             _ => return,
         };
-        // The file must be unlocked before it is closed, because a ring, or a child process before
-        // exec, may keep the description open.
+        // A ring, or a child process before exec, may keep the description open after the close, so
+        // the file must be unlocked first.
         if let Err(error) = state.change(operation) {
             // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is in an unexpected state");

@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use super::claim::Claim;
 use super::lock::Lock;
 
-/// Maximum number of stacked devices that are followed down to a loop device.
+/// Maximum stacked devices followed down to a loop device.
 const LEVELS_MAX: usize = 8;
 
-/// Locks each file behind a device, if this process can open the file. The locks are shared,
-/// because several loop devices can use parts of one file. The error is the path of a file that is
-/// locked exclusively, for example because the file itself is exported.
+/// Locks each file behind a device that this process can open. The locks are shared, because
+/// several loop devices can use parts of one file. The error is the path of a file locked
+/// exclusively, for example because the file itself is exported.
 pub(super) fn lock(device: u64, claim: Claim) -> Result<Vec<Lock>, PathBuf> {
     let claim = Claim {
         shared: true,

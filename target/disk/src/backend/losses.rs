@@ -31,8 +31,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether the file of the disk was deleted. Its data is lost when the target closes
-    /// the file.
+    /// True if the disk's file was deleted. The data is lost when the target closes the file.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -40,8 +39,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether the file of the disk was moved, so that the path no longer leads to the
-    /// file.
+    /// True if the disk's file was moved, so that the path no longer leads to it.
     pub fn is_moved(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_moved(),
@@ -49,7 +47,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether another file is at the path of the open file.
+    /// True if another file is at the path of the open file.
     pub fn is_displaced(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_displaced(),
@@ -66,8 +64,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether the file of the disk was truncated or deleted. Blocks until the file system
-    /// replies. Returns true if the check found a new [failure](Self::is_failed).
+    /// Checks whether the disk's file was truncated or deleted. Blocks until the file system
+    /// replies. Returns true for a new [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

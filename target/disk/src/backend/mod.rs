@@ -89,7 +89,7 @@ impl Backend {
     }
 
     /// Opens a file, block device or NVMe character device. Takes over the lock or claim of a disk
-    /// in `formers` at the same place.
+    /// in `formers` with the same [place](FoundPath::place).
     pub fn open(
         disk: &AdmittedPath,
         block_bytes: Option<u32>,
@@ -104,8 +104,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces that the disk will be removed. A later open of the same disk waits until the
-    /// reactors have dropped this one.
+    /// Announces the disk's removal. A later open of the same disk waits until the reactors have
+    /// dropped this backend.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),
@@ -115,8 +115,8 @@ impl Backend {
         }
     }
 
-    /// Opens an image of a Ceph cluster. `on_change` is called when the size of the image changes,
-    /// or when the image fails.
+    /// Opens an image of a Ceph cluster. `on_change` is called when the image fails or its size
+    /// changes.
     pub fn open_image(
         image: &ImageSpec,
         block_bytes: Option<u32>,
@@ -126,8 +126,8 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Returns whether the operations of the disk use a ring. Operations of other disks need
-    /// neither buffers nor scheduling.
+    /// True if the disk's operations use a ring. Operations of other disks need neither buffers nor
+    /// scheduling.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
@@ -155,7 +155,7 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
     }
 
-    /// Returns whether deallocated blocks are freed and read as zeroes.
+    /// True if deallocated blocks are freed and read as zeroes.
     pub fn deallocates_to_zeroes(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.deallocates_to_zeroes(),
@@ -165,7 +165,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether the disk is a drive without poll queues in its Linux driver.
+    /// True if the disk is a drive without poll queues in its Linux driver.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),
@@ -173,8 +173,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether the disk supports [`BlockOp::Compare`]; if not, the caller reads and
-    /// compares.
+    /// True if the disk supports [`BlockOp::Compare`]; if not, the caller reads and compares.
     #[inline]
     pub fn compares(&self) -> bool {
         match &self.0 {
@@ -183,7 +182,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether the disk supports [`BlockOp::WriteUncorrectable`].
+    /// True if the disk supports [`BlockOp::WriteUncorrectable`].
     pub fn writes_uncorrectable(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.writes_uncorrectable(),
@@ -191,7 +190,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether [`BlockOp::Advise`] has an effect.
+    /// True if [`BlockOp::Advise`] has an effect.
     pub fn takes_advice(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.takes_advice(),
@@ -226,7 +225,7 @@ impl Backend {
         }
     }
 
-    /// Returns the unique identity. A disk in memory gets a random one with each call.
+    /// Returns the unique identity. A memory or null disk returns a random identity at each call.
     pub fn identity(&self, scope: Scope<'_>) -> Result<Uuid, OpenError> {
         match &self.0 {
             Kind::File(disk) => disk.identity(scope),
@@ -268,7 +267,7 @@ impl Backend {
         }
     }
 
-    /// Adopts a size in bytes from [`measure`](Self::measure). Returns whether the size changed.
+    /// Adopts a size in bytes from [`measure`](Self::measure). Returns true if the size changed.
     pub fn accept_size(&self, bytes: u64) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.accept_size(bytes),
@@ -310,7 +309,7 @@ impl Backend {
         }
     }
 
-    /// Returns the mapping of [`Self::window`], for registration with RDMA devices.
+    /// Returns the mapping of [`Self::window`], to register with RDMA devices.
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
             Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) => None,
@@ -318,13 +317,13 @@ impl Backend {
         }
     }
 
-    /// Returns whether all disks of this kind share one mapping.
+    /// True if all disks of this kind share one mapping.
     pub fn shares_mapping(&self) -> bool {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// Returns memory that always contains the data of any read of `length` bytes, as a mapping and
-    /// an offset. Only null disks have such memory.
+    /// Returns memory, as a mapping and an offset, that has the data of any read of `length` bytes.
+    /// Only null disks have such memory.
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {
@@ -333,7 +332,7 @@ impl Backend {
         }
     }
 
-    /// Registers the disk with a ring. Returns its slot if it requires one.
+    /// Registers the disk with a ring. Returns the slot if the disk requires one.
     pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
         match &self.0 {
             Kind::File(disk) => disk.add_to(ring).map(Some),

@@ -33,7 +33,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// The disk is in use by another process or disk. The open may be retried.
+    /// Another process or disk uses the disk. The open may be retried.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -56,17 +56,16 @@ pub(super) fn open(
     })
 }
 
-/// Calls `open`, and repeats the call while the disk is in use, until `trial_until` of the claim or
-/// for [`IN_USE_PATIENCE`]. The kernel may use the disk of a killed process until it has torn down
-/// the io_uring. If this target has removed the disk, this function first waits until the reactors
-/// have dropped it.
+/// Calls `open`, and repeats the call while the disk is in use, until the claim's `trial_until` or
+/// for [`IN_USE_PATIENCE`]. The kernel may use a killed process's disk until it has torn down the
+/// io_uring. If this target has removed the disk, also waits until the reactors have dropped it.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // This flag is read first, because the removed disk may close during the first call of `open`.
+    // Read first, because the removed disk may close during the first call of `open`.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -181,10 +180,10 @@ fn zoned(path: &Path) -> OpenError {
     ))
 }
 
-/// Refuses to share a file that is accessed through the page cache, because the cache does not
-/// show the writes of other targets.
+/// Refuses to share a file accessed through the page cache, which does not show other targets'
+/// writes.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
-    // `f_type` of tmpfs, which is coherent, because its files exist only in the page cache.
+    // `f_type` of tmpfs, which is coherent: its files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
     if system == Ok(TMPFS_MAGIC) {

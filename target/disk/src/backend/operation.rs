@@ -127,7 +127,7 @@ impl BlockIo {
         Self { hints, ..self }
     }
 
-    /// Stops the operation. The next step ends it, with `ECANCELED` unless it is complete.
+    /// Stops the operation. Its next step ends it, with `ECANCELED` unless it is complete.
     #[inline]
     pub fn stop(&mut self) {
         self.stop.get_or_insert(Stop::OfTarget);
@@ -172,8 +172,7 @@ impl BlockIo {
     }
 }
 
-/// Errno of the system, or status of an NVMe drive. Statuses are encoded as numbers above all
-/// errnos.
+/// Errno of the system, or status of an NVMe drive as a number above all errnos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 

@@ -1,7 +1,7 @@
 //! Division of a transfer into pieces that the device accepts as single requests.
 //!
-//! The kernel splits large requests, but not if they are non-blocking (`REQ_NOWAIT`). io_uring
-//! first tries each request without blocking, and this would always fail for a large request.
+//! The kernel splits large requests, but not non-blocking requests (`REQ_NOWAIT`). io_uring first
+//! tries each request without blocking, which would always fail for a large request.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,8 +18,7 @@ pub(super) struct Pieces {
     out: u32,
     asked: u32,
     moved: u32,
-    /// Whether each step has only one piece. This is set after a step with several pieces failed in
-    /// part.
+    /// Set after a step with several pieces failed in part. Each step then has one piece.
     one_by_one: bool,
     error: i32,
 }
@@ -43,14 +42,14 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// Returns whether the step has several pieces. If the step fails with `EAGAIN`, some of the
-    /// pieces may have succeeded.
+    /// True if the step has several pieces. If it fails with `EAGAIN`, some pieces may have
+    /// succeeded.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
     /// Records the result of one piece. After the last piece, returns the result of the step. If a
-    /// piece failed, this result is `EAGAIN`, and the caller repeats the pieces one by one to find
+    /// piece failed, the result is `EAGAIN`, and the caller repeats the pieces one by one to find
     /// the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
@@ -70,8 +69,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Like [`Self::end_one`], for pieces that succeed completely or fail completely. The result of
-    /// the step is the number of its bytes, or its first error.
+    /// Like [`Self::end_one`], for pieces that succeed or fail completely. The result of the step
+    /// is the number of its bytes, or its first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -85,7 +84,7 @@ impl Pieces {
 }
 
 /// Maximum bytes of a passthrough command. The kernel does not split such commands, and maps each
-/// command in at most 256 segments. Unaligned data needs one more segment.
+/// in at most 256 segments. Unaligned data needs one more segment.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

@@ -19,7 +19,7 @@ pub(super) struct QueueLimits {
     pub(super) chunk: u64,
 }
 
-/// Atomic write unit: size, and start of the first one.
+/// Atomic write unit: its size, and the start of the first unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -27,7 +27,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Converts the unit to logical blocks. Returns a single block if the unit is not a whole
+    /// Converts the unit to logical blocks, or returns a single block if the unit is not a whole
     /// number of at least two blocks.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
@@ -84,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns the distance of the boundaries in bytes (`chunk_sectors`), or 0 if the device has none
-/// or is a partition that does not start at a boundary.
+/// Returns the distance of the boundaries in bytes (`chunk_sectors`); 0 for a device without
+/// boundaries, and for a partition that does not start at a boundary.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -105,7 +105,7 @@ fn unit(device: &Path, disk: &Path) -> Option<Unit> {
 }
 
 /// Returns the smallest physical block size of a device and of all devices below it. A stacked
-/// device itself reports only the largest one.
+/// device reports only the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -130,7 +130,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Returns the two possible `queue` folders of a device. A partition has its folder one level up.
+/// Returns the two possible `queue` folders of a device. A partition's folder is one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))

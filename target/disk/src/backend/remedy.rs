@@ -47,8 +47,7 @@ pub(super) fn for_missing(path: &Path) -> String {
             "check the path ({shown} is in memory: an image there ends with the machine)"
         );
     }
-    // No command makes an image: the path is configured, and an empty image would hide the lost
-    // disk.
+    // No command makes an image, because an empty image would hide the lost disk.
     "check the path, and that its file system is mounted; a new disk needs an image there first"
         .to_owned()
 }

@@ -54,8 +54,8 @@ impl Aio {
         })
     }
 
-    /// Submits a write. [`Self::ended`] returns its completion. Returns `None` without a
-    /// submission if the clock reading `look` is too old.
+    /// Submits a write. [`Self::ended`] reports the completion. Returns `None` without a submission
+    /// if the clock reading `look` is too old.
     pub(super) fn write(
         &self,
         look: Look,

@@ -25,15 +25,14 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Maximum number of empty queues that are kept, so that a write does not allocate.
+/// Maximum empty queues kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Minimum length of a gap between two rounds of a reactor. Hosts may have disconnected during a
-/// gap.
+/// Minimum gap between two rounds of a reactor in which hosts may have disconnected.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
@@ -98,8 +97,8 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds after which the change must not begin. After that time, a connection
-    /// may have closed without the reactor's knowledge.
+    /// Time in nanoseconds after which the change must not begin, because a connection may have
+    /// closed without the reactor's knowledge.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -263,7 +262,7 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// Returns whether worker threads or the kernel execute changes.
+    /// True if worker threads or the kernel execute changes.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }

@@ -95,15 +95,15 @@ impl Ring {
         mapping.read(offset, out);
     }
 
-    /// Copies a span to another of the same length.
+    /// Copies a span to another span of the same length.
     pub fn copy_span(&self, from: Span, to: Span) {
         assert_eq!(from.length, to.length, "{from:?} to {to:?}");
         let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. The bytes are copied first, because devices may write
-    /// the memory, and no reference to such memory may exist.
+    /// Compares two spans of the same length. The bytes are copied first, because no reference may
+    /// exist to memory that devices may write.
     pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");

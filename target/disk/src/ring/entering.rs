@@ -63,7 +63,7 @@ impl Ring {
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
         // With GETEVENTS but no wait, this call delivers available completions; deferred work
-        // (DEFER_TASKRUN) would require a second one. SAFETY: the entries satisfy the requirements
+        // (DEFER_TASKRUN) would require a second call. SAFETY: the entries satisfy the requirements
         // of `push`; no argument is a pointer.
         let entered = unsafe {
             let submitter = self.uring.submitter();

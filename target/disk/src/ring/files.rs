@@ -29,8 +29,8 @@ impl Ring {
         })
     }
 
-    /// Unregisters the fixed files. Operations that were not submitted fail with `EBADF` or
-    /// `ECANCELED`, and submitted ones complete.
+    /// Unregisters the fixed files. Submitted operations complete; other operations fail with
+    /// `EBADF` or `ECANCELED`.
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));

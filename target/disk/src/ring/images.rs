@@ -13,8 +13,8 @@ pub(super) struct Images {
 }
 
 impl Ring {
-    /// Starts an operation of an image. If `changes` is true, the operation fails with `ECANCELED`
-    /// after the end of the lease.
+    /// Starts an operation of an image. If `changes`, it fails with `ECANCELED` after the end of
+    /// the lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();
@@ -29,7 +29,7 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // `None` means that no eventfd could be created. The caller must then retry.
+                // Without an eventfd, the caller must retry.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,
@@ -79,8 +79,7 @@ impl Ring {
         Some(Finished::Operation { tag, result })
     }
 
-    /// Returns whether all pending operations are with librbd, whose threads need a core to
-    /// complete them.
+    /// True if all pending operations are with librbd, whose threads need a core.
     #[inline]
     pub fn waits_for_threads(&self) -> bool {
         let images = self.images_out();

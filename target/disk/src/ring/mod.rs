@@ -51,7 +51,7 @@ pub const BUFFERS_MAX: usize = 10;
 /// Queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Number of operations submitted together. Smaller batches cost more system calls; larger ones
+/// Number of operations submitted together. Smaller batches cost more system calls; larger batches
 /// leave the disk idle.
 const BATCH: usize = 8;
 
@@ -156,8 +156,8 @@ pub struct Ring {
     pinned: [bool; BUFFERS_MAX],
     /// Removed buffers that pending operations may still access, because they are not pinned.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files. A file is kept while operations are pending, because dropping it would release
-    /// its lock.
+    /// Fixed files, kept while operations are pending, because dropping a file would release its
+    /// lock.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
@@ -165,8 +165,8 @@ pub struct Ring {
     /// Number of operations in the kernel; polls do not count.
     in_flight: u32,
     outgoing: Outgoing,
-    /// Completions that [`Self::pop`] returns first. They come from [`Self::settle`] and from
-    /// cancelled operations.
+    /// Completions of [`Self::settle`] and of cancelled operations, which [`Self::pop`] returns
+    /// first.
     settled: VecDeque<Finished>,
     /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
@@ -189,8 +189,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // Allows one kernel thread for each operation, because a blocked operation must not delay
-        // operations on other disks. Linux before 5.15 lacks this setting.
+        // One kernel thread per operation, because a blocked operation must not delay other disks.
+        // Linux before 5.15 lacks this setting.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -232,7 +232,7 @@ impl Ring {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Polls `fd` once. The poll completes when the descriptor is readable.
+    /// Polls `fd` once, until the descriptor is readable.
     ///
     /// A multishot poll would report only new events, and a thread about to sleep would miss
     /// unread data.
@@ -247,7 +247,7 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
-    /// Returns the number of pending operations of all kinds, including queued ones.
+    /// Returns the number of pending operations of all kinds, including queued operations.
     #[inline]
     pub fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
@@ -301,7 +301,7 @@ impl Ring {
     /// Waits until all pending operations have ended. [`Self::pop`] then returns their completions
     /// in the order of the tags, so that a simulation does not depend on the kernel's order. Later
     /// completions are kept for the next call. If workers return changes after a gap
-    /// ([`ROUND_GAP`]), these changes wait for the next round.
+    /// ([`ROUND_GAP`]), these wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -335,15 +335,15 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns whether [`Self::pop`] has a completion for which no descriptor becomes readable.
-    /// The caller must then not sleep.
+    /// True if [`Self::pop`] has a completion for which no descriptor becomes readable. The caller
+    /// must then not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Returns whether changes wait for the next round because of a gap ([`ROUND_GAP`]). These
-    /// changes do not end a wait.
+    /// True if changes wait for the next round because of a gap ([`ROUND_GAP`]). They do not end a
+    /// wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -425,9 +425,9 @@ impl Ring {
         }
     }
 
-    /// Moves changes with a valid lease into the submission queue, and cancels the others. Must be
-    /// called directly before the system call. Changes stay in the list after a gap, or if the
-    /// queue is full.
+    /// Moves changes with a valid lease into the submission queue, and cancels changes whose lease
+    /// has ended. Must be called directly before the system call. After a gap, or if the queue is
+    /// full, changes stay in the list.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -460,8 +460,8 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry without a lease. If the queue is full, checks its leases and submits it
-    /// first.
+    /// Pushes an entry without a lease. If the queue is full, first checks the leases in the queue
+    /// and submits the queue.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {
@@ -501,8 +501,8 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // Pending operations continue in the kernel and need their files' locks. The files leak,
-            // because closing one would release its lock.
+            // Pending operations need their files' locks. The files leak, because closing a file
+            // would release its lock.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))
@@ -515,7 +515,7 @@ impl Drop for Ring {
     }
 }
 
-/// Ignores a signal, a timeout and a full completion queue. The caller polls again.
+/// Ignores a signal, a timeout and a full completion queue: the caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

@@ -21,8 +21,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span`. A `durable` write ends when the data is on stable storage. If `at_once` is
-    /// true, a write that would block fails with EAGAIN.
+    /// Writes `span`. A `durable` write ends when the data is on stable storage. An `at_once` write
+    /// fails with EAGAIN if it would block.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -107,7 +107,7 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range on a worker. io_uring would pass many discards to its kernel threads,
+    /// Discards a range on a worker, because io_uring would pass many discards to kernel threads,
     /// which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
@@ -155,8 +155,8 @@ impl Ring {
         });
     }
 
-    /// Cancels the operations of this tag that have not begun. Each of them still completes, with
-    /// `ECANCELED`. An operation that a worker holds completes only when the worker checks it.
+    /// Cancels the operations of this tag that have not begun. Each operation still completes, with
+    /// `ECANCELED`, but at a worker only when the worker checks it.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);

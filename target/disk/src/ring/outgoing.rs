@@ -2,7 +2,7 @@
 //!
 //! After the end of an association's lease, the host may write the same blocks through another
 //! path. The clock is therefore read directly before submission, and again if the process was
-//! stopped since. Changes whose lease has ended are removed from the submission queue. After a gap
+//! stopped since. Changes whose lease has ended leave the submission queue. After a gap
 //! ([`ROUND_GAP`]), in which hosts may have disconnected, changes wait until the reactor has
 //! processed closed connections.
 
@@ -24,7 +24,7 @@ struct Change {
 pub(super) struct Queued {
     pub(super) tag: u64,
     /// Time in nanoseconds after which the entry must not be submitted: the end of the lease, or
-    /// [`ROUND_GAP`] after the start of the round if that is earlier.
+    /// [`ROUND_GAP`] after the round's start if earlier.
     pub(super) until_ns: u64,
     pub(super) place: u32,
 }
@@ -36,8 +36,8 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// Time in nanoseconds after which no change may begin in this round: [`ROUND_GAP`] after the
-    /// start of the round, or `u64::MAX` without rounds.
+    /// Time in nanoseconds after which no change may begin: [`ROUND_GAP`] after the round's start,
+    /// or `u64::MAX` without rounds.
     known_until_ns: u64,
     lacks_room: bool,
 }
@@ -113,9 +113,9 @@ impl Outgoing {
             .count()
     }
 
-    /// Passes the first `room` changes to `carry_out`, which returns their position in the queue.
-    /// If the lease of a change has ended, passes its tag to `refuse` instead. Does nothing if
-    /// [`ROUND_GAP`] has passed since the start of the round.
+    /// Passes the first `room` changes to `carry_out`, which returns the position of each in the
+    /// queue. If the lease of a change has ended, passes its tag to `refuse` instead. Does nothing
+    /// if [`ROUND_GAP`] has passed since the start of the round.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -137,8 +137,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // The lease of a queued entry has ended. The clock reading is discarded, so that `enter`
-        // calls `look_again`, which removes the entry.
+        // A queued entry's lease has ended. Without a clock reading, `enter` calls `look_again`,
+        // which removes the entry.
         if self.first_end() <= now_ns {
             self.look = None;
         }

@@ -43,9 +43,8 @@ where
     }
 }
 
-/// Creates an io_uring. From Linux 6.1 on, the kernel completes operations when this thread makes
-/// its next call. Older kernels interrupt the thread. If `polled` is true, completions must be
-/// polled.
+/// Creates an io_uring. From Linux 6.1 on, the kernel completes operations at this thread's next
+/// call. Older kernels interrupt the thread. If `polled`, completions must be polled.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

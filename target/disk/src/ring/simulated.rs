@@ -14,14 +14,14 @@ impl Ring {
         }
     }
 
-    /// Replaces the worker threads by [`Self::step_workers`]. Must be called before the first change.
+    /// Replaces the worker threads by [`Self::step_workers`]. Must precede the first change.
     pub fn replace_workers(&mut self) {
         self.apart.replace_threads();
     }
 
     /// Runs each worker up to its next step: before its job, between job and report, or after the
-    /// report. Returns whether a worker moved. If `loses` is true, cancellations of returned
-    /// changes are lost. The simulation must find this bug.
+    /// report. Returns true if a worker moved. If `loses`, cancellations of returned changes are
+    /// lost, a bug that the simulation must find.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)
     }

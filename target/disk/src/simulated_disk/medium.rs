@@ -22,7 +22,7 @@ pub enum CacheFate {
 struct Version {
     number: u64,
     bytes: Box<[u8]>,
-    /// Whether a failed flush dropped this version. Later flushes do not write it.
+    /// Whether a failed flush dropped this version, so that later flushes do not write it.
     dropped: bool,
 }
 

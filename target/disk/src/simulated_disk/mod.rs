@@ -4,8 +4,8 @@
 //! on this file to the simulated disk.
 //!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations. Otherwise a thread
-//! waits for each delay. Data is copied on completion, so a buffer that is reused too early causes
-//! wrong data.
+//! waits for each delay. Data is copied on completion, so a buffer reused too early causes wrong
+//! data.
 
 mod attachment;
 mod medium;
@@ -48,8 +48,8 @@ pub enum Operation {
 /// Random behaviour. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Range of the duration of an operation. An operation may overtake an earlier one that takes
-    /// longer.
+    /// Range of the duration of an operation. An operation may overtake an earlier operation that
+    /// takes longer.
     pub delay: Range<Duration>,
     /// Frequency of operations that hang until [`SimulatedDisk::release_all`].
     pub hang: u64,
@@ -61,8 +61,8 @@ pub struct Habits {
     pub short: u64,
     /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
-    /// Frequency of flushes that fail with EIO. Such a flush makes either all data durable or none,
-    /// and the cache either keeps or drops the writes.
+    /// Frequency of flushes that fail with EIO. Such a flush makes all data durable or none, and
+    /// the cache keeps or drops the writes.
     pub flush_error: u64,
     /// Bug injected to test checkers, and its frequency.
     pub lie: Option<(Lie, u64)>,
@@ -144,7 +144,7 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl SimulatedDisk {
-    /// Registers a zeroed simulated disk in place of a file. The disk has the size of the file.
+    /// Registers a zeroed simulated disk in place of a file, with the size of the file.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;

@@ -35,6 +35,13 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
+impl Finding {
+    fn note(text: String) -> Self {
+        let severity = Severity::Note;
+        Self { severity, text }
+    }
+}
+
 pub(super) fn worst(findings: &[Finding]) -> Severity {
     let severities = findings.iter().map(|one| one.severity);
     severities.max().unwrap_or(Severity::Note)
@@ -75,13 +82,7 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     findings.extend(cores(&config));
     findings.extend(directories(&config));
     findings.extend(parts(&config));
-    let note = writable::first_start(&config)
-        .into_iter()
-        .map(|text| Finding {
-            severity: Severity::Note,
-            text,
-        });
-    findings.extend(note);
+    findings.extend(writable::first_start(&config).map(Finding::note));
     findings
 }
 
@@ -93,10 +94,8 @@ fn socket(control: &ControlSettings) -> Option<Finding> {
         .unwrap_or_else(|source| Err((BindError::System { path, source }, true)))
         .err()?;
     if matches!(error, BindError::InUse(_)) && runs(control) {
-        return Some(Finding {
-            severity: Severity::Note,
-            text: format!("{error} (a target is running and may be the cause)"),
-        });
+        let text = format!("{error} (a target is running and may be the cause)");
+        return Some(Finding::note(text));
     }
     let severity = if is_fatal {
         Severity::Error
@@ -190,11 +189,7 @@ fn parts(config: &Config) -> Vec<Finding> {
     let runs = missing.iter().any(is_ours) && runs(&config.control);
     let finding = |one: (String, bool)| {
         if runs && is_ours(&one) {
-            let text = format!("{} (a running target may have it)", one.0);
-            return Finding {
-                severity: Severity::Note,
-                text,
-            };
+            return Finding::note(format!("{} (a running target may have it)", one.0));
         }
         Finding {
             severity: Severity::Warning,

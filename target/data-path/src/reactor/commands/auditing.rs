@@ -120,7 +120,8 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // Only discovery is cheap, because other associations require an allowed host name.
+        // Peers can cause only discovery events cheaply: other associations require an allowed host
+        // name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }
@@ -148,8 +149,7 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // The CNTLID is left out for discovery, where a new one for each connection would make all
-    // events different.
+    // Each discovery connection has a new CNTLID, which would make all its events different.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }

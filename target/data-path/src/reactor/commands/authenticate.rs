@@ -22,7 +22,7 @@ use crate::reactor::ordering;
 use crate::registry::{Computed, RefusedFor, Step};
 use crate::request::{LastResponse, Request, RequestId, Stage, Task};
 
-/// Refusal of a message while another is computed, or after the exchange.
+/// Refusal of a message that arrives while another is computed, or after the exchange.
 const OUT_OF_ORDER: Refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
 
 impl Reactor {
@@ -249,8 +249,7 @@ impl Reactor {
         );
     }
 
-    /// Reports a host as refused if it leaves, or is disconnected, instead of authenticating its
-    /// admin queue.
+    /// Reports a host as refused if its admin queue ends before it authenticates.
     pub(in crate::reactor) fn report_if_unauthenticated(&mut self, qpair: QpairId) {
         let queue = &self.queues.qpairs[qpair];
         if queue.qid() == 0 && queue.waits_for_authentication() {

@@ -30,7 +30,8 @@ impl Reactor {
     pub(in crate::reactor) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
-        // A connection permits one Connect (Base, 6.3): a second is refused even during the first.
+        // A connection permits one Connect (Base, 6.3): a second is refused even while the first
+        // runs.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal, None);
@@ -97,7 +98,7 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let claimant = queue.claimant.as_ref().expect("its host authenticates");
         let (subsystem, claim) = (Arc::clone(&claimant.subsystem), claimant.claim);
-        // The host has proven its identity, so its address pays, not its network.
+        // The host has proven its identity, so its address is charged, not its network.
         let payer = Payer::host(queue.peer.ip());
         let joined = subsystem.join(&claim, &self.origin(qpair, payer))?;
         self.queues.qpairs[qpair].claimant = None;

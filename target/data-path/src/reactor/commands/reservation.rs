@@ -53,7 +53,7 @@ impl Reactor {
         let span = ordering::input_span(&self.queues, &self.io, id);
         self.io.ring.peek(span, &mut data);
         let change = command.change(&data).expect("a report changes nothing");
-        // The change completes by a message, in this round at the earliest.
+        // A message completes the command, in this round at the earliest.
         self.park(id);
         let controller = &association.controller;
         association

@@ -1,5 +1,5 @@
-//! Census of an old queue: the reactor registers the queue's pending changes in [`crate::order`],
-//! because an [`Arming`] has requested it.
+//! Census of an older queue, requested by an [`Arming`]: registers the queue's pending changes in
+//! [`crate::order`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(in crate::reactor) struct Census {
     qpair: QpairId,
-    /// Capsules that arrive until this time must be registered. `None` until the device was polled.
+    /// Capsules that arrive until then must be registered. `None` until the device was polled.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
@@ -32,8 +32,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of new censuses, because a missed capsule could execute after changes of
-    /// the new association. Must not be called while completions are polled.
+    /// Polls the devices of new censuses: a missed capsule could execute after changes of the new
+    /// association. Must not be called while completions are polled.
     pub(in crate::reactor) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -64,8 +64,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn take_censuses(&mut self) {
-        // The list is edited in place, so that after a panic it still has each census awaited by a
-        // Connect.
+        // Edited in place, so that a panic loses no census awaited by a Connect.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));

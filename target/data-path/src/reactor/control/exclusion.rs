@@ -8,7 +8,8 @@ use crate::registry::SubsystemShared;
 use crate::request::RequestId;
 
 impl Reactor {
-    /// Registers changes in progress of the disk. Later ones see that the disk is exclusive.
+    /// Registers the disk's changes in progress; later changes register because `is_exclusive` is
+    /// set.
     pub(in crate::reactor) fn join_exclusion(
         &mut self,
         order: &Arc<DiskOrder>,
@@ -31,7 +32,7 @@ impl Reactor {
         }
     }
 
-    /// Joins exclusions again after a panic, because the panicked reactor may not have joined.
+    /// Repeats [`Self::join_exclusion`], because the panicked reactor may not have joined.
     pub(in crate::reactor) fn rejoin_exclusions(&mut self) {
         let Some(subsystem) = self.control.registry.all().into_iter().next() else {
             return;

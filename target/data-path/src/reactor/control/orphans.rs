@@ -1,9 +1,9 @@
 //! Commands at disks whose reactor panicked.
 //!
 //! The reactor's endpoints are closed first. Disks still write into its memory, so [`Orphans`]
-//! keeps ring and memory until the last command has ended. Until then the
-//! reactor's queues count as connected: the host's next association delays its changes
-//! ([`crate::order`]), and the CNTLID is not reused.
+//! keeps ring and memory until the last command has ended. Until then the reactor's queues count as
+//! connected: the host's next association delays its changes ([`crate::order`]), and the CNTLID is
+//! not reused.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::reactor::ordering;
 use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Interval of checks for ended commands, because the end of a command wakes no thread.
+/// Interval of checks for ended commands, whose end wakes no thread.
 pub(in crate::reactor) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

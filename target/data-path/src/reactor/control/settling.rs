@@ -1,8 +1,8 @@
-//! Settling of changed decisions.
+//! Settling of changed access decisions.
 //!
-//! After [`Message::Settle`](crate::registry::Message::Settle), commands of older epochs are
-//! [decided](crate::reactor::stages::decisions) again before they reach their disk. The reactor
-//! answers the control plane once no such command is at a disk.
+//! [`Message::Settle`](crate::registry::Message::Settle) begins an epoch. Commands of older epochs
+//! are [decided](crate::reactor::stages::decisions) again before they reach their disk. The control
+//! plane gets an answer once no such command is at a disk.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Reactor {
     pub(in crate::reactor) fn settle(&mut self, settling: Arc<Settling>) {
         if let Scope::Reservation(restriction) = &settling.scope {
             self.io.disks.restrict(restriction);
-            // The control plane waits for its latest attempt only.
+            // The control plane waits only for its latest attempt.
             self.control.unsettled.retain(|earlier| {
                 !matches!(&earlier.settling.scope, Scope::Reservation(of)
                     if Arc::ptr_eq(&of.reserving, &restriction.reserving))
@@ -80,7 +80,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Commands of a panicked reactor count as older than any change.
+    /// A panicked reactor's commands count as older than any change.
     pub(in crate::reactor) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

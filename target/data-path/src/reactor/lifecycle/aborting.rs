@@ -95,9 +95,9 @@ impl Reactor {
 struct Victims<F> {
     qpair: QpairId,
     is_one: F,
-    /// Fused commands to abort.
     fused: Vec<RequestId>,
-    /// Fused commands whose pair stays, because the device uses its buffer, or is about to.
+    /// Fused commands that are not aborted, because the device uses their pair's buffer, or soon
+    /// will.
     fetching: Vec<RequestId>,
 }
 

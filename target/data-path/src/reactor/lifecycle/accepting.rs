@@ -48,9 +48,9 @@ impl Reactor {
         }
     }
 
-    /// Refuses a queue if its device has too few receives. On a device without shared receive
-    /// queues, each queue reserves a receive for each of its entries. Queues from unknown addresses
-    /// leave an eighth of the receives free.
+    /// Refuses a queue if its device has too few receives: without shared receive queues, each
+    /// queue reserves a receive per entry. Queues from unknown addresses leave an eighth of the
+    /// receives free.
     fn check_receives(&self, port: usize, admitted: &Admitted) -> Result<(), String> {
         let device = self.queues.port(port);
         if device.limits().shared_receives {
@@ -159,8 +159,8 @@ impl Reactor {
             listener,
             place,
         };
-        // After a suspension, the time of the round may be so old that the Connect's deadline
-        // expires at once.
+        // After a suspension, the round's time may be so old that the Connect would be overdue at
+        // once.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]

@@ -1,9 +1,8 @@
 //! Round after a gap: the reactor slept, or its thread did not run.
 //!
 //! Capsules that arrived in the gap may be stale, because their hosts may use another path by now.
-//! The reactor therefore first ends expired associations. It also handles connection events itself,
-//! because other threads may have been stopped too. The ring detects stops of the thread within a
-//! round.
+//! The reactor therefore first ends expired associations. It also handles connection events,
+//! because other threads may have stopped, too. The ring detects gaps within a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;
@@ -27,8 +26,8 @@ impl Reactor {
         }
     }
 
-    /// Polls the devices after a gap, so that the received capsules restart keep alive timers
-    /// before the next gap. A capsule is then executed at most twice KATO after its host sent it.
+    /// Polls the devices after a gap, so that received capsules restart keep alive timers before
+    /// the next gap. A capsule is then executed at most twice KATO after its host sent it.
     pub(in crate::reactor) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);

@@ -151,8 +151,8 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request gives a better reason for the close. Without one, `closed`
-            // reports that the transport gave up.
+            // A failed work request explains the close better. Without one, `closed` reports that
+            // the transport gave up.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -285,8 +285,8 @@ impl Reactor {
         self.report_drained();
     }
 
-    /// Drops an endpoint whose device was removed or whose queue failed, and ends its connections.
-    /// The next connection opens another endpoint.
+    /// Drops an endpoint whose device was removed or whose queue failed, and its connections. The
+    /// next connection opens another endpoint.
     fn close_port(
         &mut self,
         index: usize,

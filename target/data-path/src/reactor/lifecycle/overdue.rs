@@ -1,7 +1,7 @@
 //! Deadlines of commands: for the disk, and for the host to send data and to accept a response.
 //!
 //! A late command at a disk is cancelled, but completes only when the disk has ended it: until then
-//! the disk may access its data.
+//! the disk may access the command's data.
 
 use std::time::Duration;
 
@@ -18,12 +18,11 @@ use crate::reactor::stages::respond;
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage};
 
-/// Time limit for a host's data, from the time at which its READ can be posted.
+/// Time limit for a host's data, from when its READ can be posted.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a host's acceptance of a response. The limit exceeds
-/// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow
-/// link.
+/// Time limit for a host's acceptance of a response. Exceeds [`crate::qpair::RESPONSE_TIMEOUT`],
+/// because the last of many large reads arrives late on a slow link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(in crate::reactor) fn check_ages(

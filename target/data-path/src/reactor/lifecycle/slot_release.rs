@@ -1,9 +1,9 @@
 //! Release of receive slots held by waiting capsules.
 //!
 //! Commands for a hanging disk can occupy all receive slots of a device. If few receives are
-//! posted, a queue without progress discards its waiting commands' in-capsule data. At its turn or
-//! deadline, such a command fails with Namespace Not Ready, without Do Not Retry: nothing was
-//! executed, and the host sends the command again.
+//! posted, a queue without progress discards its waiting commands' in-capsule data. When such a
+//! command could start, or at its deadline, it fails with Namespace Not Ready, without Do Not
+//! Retry: nothing was executed, and the host sends it again.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::reactor::queues::Queues;
 use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
 use crate::reactor::time::Now;
 
-/// Time after which a command with discarded data fails. Linux repeats a failed command five times,
-/// so the disk may hang for a minute.
+/// Time after which a command with discarded data fails. Linux repeats a command five times, so the
+/// disk may hang for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
@@ -35,8 +35,8 @@ pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &
     }
 }
 
-/// Removes and returns overdue capsules. Their hosts may exceed their shares, up to three quarters
-/// of all requests.
+/// Removes overdue capsules. Their hosts may exceed their shares, up to three quarters of all
+/// requests.
 pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.capsule_queues.is_empty() {
         return Vec::new();

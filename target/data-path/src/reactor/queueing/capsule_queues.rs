@@ -1,4 +1,4 @@
-//! Capsules that wait for a request: queue pairs and their namespaces take turns.
+//! Capsules that wait for a free request, served round robin by queue pair and namespace.
 
 use std::time::Instant;
 

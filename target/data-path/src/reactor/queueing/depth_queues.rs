@@ -1,5 +1,5 @@
-//! Limit on a disk's commands in progress. Further commands wait in one queue per host; the cost
-//! of a command is its bytes.
+//! Limit on a disk's commands in progress. Further commands wait in one queue per host; the cost of
+//! a command is its bytes.
 
 use super::serial_queues::SerialQueues;
 use crate::depth::Depth;
@@ -37,7 +37,7 @@ pub(in crate::reactor) struct DepthQueues {
 
 impl DepthQueues {
     pub(in crate::reactor) fn new(reactor: usize, depth: &Depth) -> Self {
-        // Resets counts that a panicked reactor may have left.
+        // A panicked reactor may have left counts behind.
         depth.tell(reactor, 0, 0);
         Self {
             serial: SerialQueues::default(),

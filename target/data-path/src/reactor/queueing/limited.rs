@@ -1,5 +1,5 @@
-//! Commands that wait for rate limits, in one queue per host and disk. If several limits apply to a
-//! command, the limit that the most hosts share determines the command's cost in time.
+//! Commands that wait for rate limits, in one queue per host and disk. If several limits apply, the
+//! limit shared by the most hosts determines a command's cost in time.
 
 use crate::fair_queue::{FairQueue, Key};
 use crate::ids::ShareId;
@@ -9,7 +9,7 @@ use crate::request::RequestId;
 /// Once 1/`CROWD` of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds. It limits the advantage of
+/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds. Limits the advantage of
 /// idle time.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 

@@ -1,8 +1,9 @@
 //! Token buckets for connections and non-I/O commands, one per [`Payer`]: a peer address, or a
 //! network of unknown addresses.
 //!
-//! Each command costs its payer one token, but only while the reactor has I/O; payers with waiting
-//! work take turns. A connection is charged when its peer confirms it.
+//! Each command costs its payer one token. A payer without tokens waits, but only while the reactor
+//! has I/O; waiting payers are served round robin. A connection is charged when its peer confirms
+//! it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,9 +23,9 @@ const ROUND: u32 = 4;
 const BURST: u32 = 256;
 /// Time in which a token is refilled: 2000 commands a second.
 const EACH: Duration = Duration::from_micros(500);
-/// Nanoseconds after an I/O command during which the reactor counts as having I/O.
+/// Nanoseconds after an I/O command in which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Maximum payers with a bucket of their own; further ones share a bucket.
+/// Maximum buckets; further payers share a bucket.
 const PAYERS_MAX: usize = 4096;
 
 const COMMAND: u32 = 1;
@@ -59,7 +60,7 @@ struct PayerBucket {
 }
 
 impl PayerBucket {
-    /// Checks that the payer may spend `cost`. The error is the time from which it may, in
+    /// Checks that the payer may spend `cost`. The error is the earliest time for it, in
     /// nanoseconds. If `is_free`, only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
@@ -179,7 +180,7 @@ impl PayerBuckets {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// Returns the next affordable work; payers take turns. After `None`, [`Self::next_look`] is
+    /// Returns the next affordable work, round robin by payer. After `None`, [`Self::next_look`] is
     /// the time of the next attempt.
     pub(in crate::reactor) fn next(
         &mut self,
@@ -196,8 +197,8 @@ impl PayerBuckets {
                     bucket.take(cost, price, round, now_ns);
                     return Some(self.waiting.pop(TURN));
                 }
-                // This time may be too late, which is harmless: a round that frees a request checks
-                // again.
+                // No request is free for this capsule. The next attempt may be 1 ms late, which is
+                // harmless.
                 Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
             };

@@ -1,6 +1,6 @@
 //! Serializes flushes and allocations of a disk, so that a hanging disk blocks few kernel threads.
 //!
-//! A disk has one flush in progress; the next one completes all flushes that arrive meanwhile.
+//! A disk has one flush in progress; the next flush completes all flushes that arrive meanwhile.
 
 use crate::request::{List, Request, RequestId, RequestTable, SerialKind, Stage};
 
@@ -8,8 +8,8 @@ const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct SerialQueues {
-    /// Whether a flush is in progress. Requests in `joined` complete with this flush; those in
-    /// `flushes` wait for the next.
+    /// Requests in `joined` complete with the flush in progress; requests in `flushes` wait for the
+    /// next flush.
     flushing: bool,
     joined: List,
     flushes: List,
@@ -80,8 +80,8 @@ impl SerialQueues {
         }
     }
 
-    /// Lets joined flushes wait again before all others, because the flush in progress was
-    /// cancelled or must be retried.
+    /// Moves joined flushes back to the front of `flushes`, because the flush in progress was
+    /// cancelled or will be retried.
     pub(in crate::reactor) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

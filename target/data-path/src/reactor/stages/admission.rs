@@ -22,11 +22,11 @@ pub(in crate::reactor) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
 
-/// Time without progress of a host or disk after which its queued capsules count as stuck. Healthy
-/// disks are faster even with hundreds of commands.
+/// Time without progress of a host or disk after which its queued capsules are stuck. Healthy disks
+/// are faster even with hundreds of commands.
 pub(in crate::reactor) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Posted receives count as short below 1/`SHORT` of all receives.
+/// Receives are short if less than 1/`SHORT` of them are posted.
 const SHORT: usize = 4;
 
 pub(in crate::reactor) fn may_go(
@@ -49,8 +49,8 @@ pub(in crate::reactor) fn may_go(
         queue.is_some_and(|queue| is_stuck(queues, io, now, queue))
     };
     let stuck = receives_are_short(queues, port) && stuck();
-    // The SQE was copied, so only in-capsule data needs the receive slot. A stuck capsule gives up
-    // its data.
+    // The SQE was copied, so only in-capsule data needs the receive slot. A stuck capsule loses its
+    // data.
     if (capsule.data_bytes == 0 || stuck)
         && let Some(slot) = capsule.slot.take()
     {
@@ -64,8 +64,8 @@ pub(in crate::reactor) fn may_go(
     None
 }
 
-/// True if the capsule may bypass queued capsules: its queue pair has no queued capsule, and its
-/// host waits for no limit.
+/// True if the capsule may bypass queued capsules: its queue pair has none, and its host waits for
+/// no limit.
 #[cold]
 pub(in crate::reactor) fn goes_past(
     capsule_queues: &CapsuleQueues,
@@ -181,8 +181,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns the NSID of an I/O command, and 0 for other commands. Fabrics commands have their type
-/// in this field.
+/// Returns the NSID of an I/O command, or 0. Fabrics commands have their type in this field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
@@ -204,7 +203,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleKey,
 ) -> bool {
-    // Connects and admin commands are never stuck, because they depend on no disk.
+    // Connects and admin commands depend on no disk.
     if queue.nsid == 0 {
         return false;
     }

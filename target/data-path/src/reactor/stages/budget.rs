@@ -1,5 +1,5 @@
-//! Limits connections and non-I/O commands by the token bucket of their address
-//! ([`payer_buckets`]). They lock, allocate and compute, and must not delay other hosts' I/O.
+//! Limits connections and non-I/O commands by their payer's token bucket ([`payer_buckets`]). They
+//! lock, allocate and compute, and must not delay other hosts' I/O.
 
 use std::time::Instant;
 
@@ -16,12 +16,11 @@ use crate::reactor::time::Now;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Connections accepted between executions of commands.
+/// Maximum connections accepted before the reactor executes commands again.
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections. While commands are in progress, does so once per
-    /// [`CHECK_INTERVAL`].
+    /// Accepts a few connections; while commands are in progress, once per [`CHECK_INTERVAL`].
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -55,7 +54,7 @@ impl Reactor {
         payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
-    /// Charges the connection. The peer has confirmed it, so the source address is not forged.
+    /// Charges a connection confirmed by its peer, because its source address is not forged.
     pub(in crate::reactor) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();
@@ -103,8 +102,8 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
     if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the
-    // command is executed instead.
+    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the command
+    // runs instead.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.payer_buckets.charge(payer, now.ns);

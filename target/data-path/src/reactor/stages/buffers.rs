@@ -37,7 +37,7 @@ pub(in crate::reactor) fn enter(
     }
 }
 
-/// Assigns a spare buffer, if this non-I/O command is the only one of its queue pair.
+/// Assigns a spare buffer to a non-I/O command that is its queue pair's only request.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;
@@ -76,7 +76,7 @@ pub(in crate::reactor) fn take(queues: &mut Queues, io: &mut Io, now: &Now, id: 
     Stop::Nowhere
 }
 
-/// Takes both buffers or none, because waiting for the second one could deadlock.
+/// Takes both buffers or none, because waiting for the second could deadlock.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
@@ -111,9 +111,9 @@ pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> O
     queues.requests.pop_front(&mut io.awaiting_buffer)
 }
 
-/// True in every second period of [`PASS_BY`]: later requests may then pass the first waiting one,
-/// which may need the buffer of a hanging request. They must wait in the other periods, because
-/// otherwise the first one could starve.
+/// True in every second period of [`PASS_BY`]: later requests may overtake the first waiting
+/// request, which may need the buffer of a hanging request. In the other periods they wait, so that
+/// the first request does not starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -1,7 +1,8 @@
-//! Decisions that a plan is based on: size, position on disk, access, reservations, write protection, durability.
+//! Decisions on which a plan depends: size, position on disk, access, reservations, write
+//! protection, durability.
 //!
-//! Each change begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is
-//! decided again directly before its disk receives it.
+//! Each change begins an epoch ([`Disks::epoch`]). A command planned in an older epoch is decided
+//! again directly before its disk receives it.
 
 use cairn_disk::BlockOp;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
@@ -20,8 +21,8 @@ pub(in crate::reactor) fn check_writable(disk: Option<&Disk>) -> Result<(), Stat
     Ok(())
 }
 
-/// Parses an I/O command. Refuses Fabrics commands: a second Connect is out of sequence (Base,
-/// 6.3), and [`super::gates::resume`] handles authentication.
+/// Refuses Fabrics commands: a second Connect is out of sequence (Base, 6.3), and
+/// [`super::gates::resume`] handles authentication.
 #[inline(always)]
 pub(in crate::reactor) fn parse(
     sqe: &Sqe,
@@ -38,8 +39,8 @@ pub(in crate::reactor) fn parse(
     IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }
 
-/// Decides again on a command of an older epoch, and updates the epoch. An error is the status of
-/// the command, which must then not reach its disk.
+/// Decides again on a command of an older epoch. With an error, the command must complete with that
+/// status instead of reaching its disk.
 #[cold]
 pub(in crate::reactor) fn renew(
     request: &mut Request,

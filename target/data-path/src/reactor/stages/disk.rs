@@ -79,7 +79,7 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
     begin(queues, io, now, id, span);
 }
 
-/// Executes a pair once the data of both commands is in the first one's buffer.
+/// Executes a fused pair once both commands' data is in the buffer of the first.
 #[cold]
 pub(in crate::reactor) fn part_arrived(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let requests = &mut queues.requests;
@@ -113,7 +113,7 @@ fn compared(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let Fused::First { second, .. } = queues.requests[id].fused else {
         return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
     };
-    // The Write keeps the pair's place in the order of the disk until it has ended.
+    // The Write takes over the pair's ticket in the order of the disk until the Write ends.
     let [_, span] = io.pair_spans(&queues.requests[id]);
     let requests = &mut queues.requests;
     requests[second].ordered = requests[id].ordered.take();
@@ -248,7 +248,7 @@ pub(in crate::reactor) fn step_ended(
     let queue = &queues.qpairs[request.qpair];
     let is_open = queue.is_open();
     if !is_open {
-        // The operation stops, because the host is gone, and the device's memory may be unmapped.
+        // The host is gone, and the device's memory may be unmapped.
         block.stop();
     }
     if block.op.changes() {
@@ -300,7 +300,7 @@ pub(in crate::reactor) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // A ring backend completes an operation immediately only to refuse it.
+        // An operation refused at once still counts against the depth limit.
         leave(queues, io, id);
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);

@@ -8,10 +8,10 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// Error of a change after a newer change of the same blocks was executed.
+/// Error of a change overtaken by a newer change of the same blocks.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns the status of an error, without Do Not Retry if a retry or another path may succeed.
+/// Sets Do Not Retry unless a retry or another path may succeed.
 pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -42,15 +42,15 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the status for the host. A path error, or an abort that the host did not request, becomes
-/// Namespace Not Ready without Do Not Retry.
+/// A path error, or an abort not requested by the host, becomes Namespace Not Ready without Do Not
+/// Retry.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // CRD and More refer to the drive's controller, so they are removed.
+    // CRD and More, which refer to the drive's controller, are removed.
     if status.dnr() { code.with_dnr() } else { code }
 }
 

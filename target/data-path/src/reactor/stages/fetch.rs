@@ -59,7 +59,7 @@ fn read(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
     queues.count_wait(id, Wait::Read);
 }
 
-/// Fetches the data of both commands into the first one's buffer.
+/// Fetches both commands' data into the buffer of the first.
 #[cold]
 fn fetch_pair(queues: &mut Queues, io: &mut Io, now: &Now, first: RequestId, second: RequestId) {
     let requests = &mut queues.requests;
@@ -122,8 +122,8 @@ fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Returns the queue pair if other requests wait for the credits, or an error if the queue pair
-/// must be closed.
+/// Returns the queue pair if requests wait for its credits, or an error if the queue pair must be
+/// closed.
 pub(in crate::reactor) fn read_ended(
     queues: &mut Queues,
     io: &mut Io,

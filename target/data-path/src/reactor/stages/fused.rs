@@ -1,9 +1,9 @@
 //! Admission of a fused Compare and Write: two requests that pass the gates as one.
 //!
-//! The first request pays the limits for both, and has one buffer for the data of both, so that a
-//! waiting pair holds no resource that another pair needs. While the first is at a gate, the second
-//! one waits ([`Stage::AwaitingPartner`](crate::request::Stage)). From the comparison until the
-//! write has ended, the pair excludes all changes and comparisons of its blocks ([`crate::order`]).
+//! The first request is charged for both, and has one buffer for both, so that a waiting pair holds
+//! no resource that another pair needs. While the first request is at a gate, the second waits
+//! ([`Stage::AwaitingPartner`](crate::request::Stage)). From the comparison to the end of the
+//! write, the pair excludes all changes and comparisons of its blocks ([`crate::order`]).
 
 use nvme_proto::wire::Status;
 
@@ -65,7 +65,6 @@ fn refuse(queues: &mut Queues, io: &mut Io, now: &Now, ids: [RequestId; 2], stat
     }
 }
 
-/// Plans one buffer for the data of both commands, each aligned for the disk.
 fn share_buffer(
     queues: &mut Queues,
     io: &mut Io,
@@ -74,7 +73,7 @@ fn share_buffer(
 ) -> Result<(), Status> {
     let disk = queues.requests[first].disk;
     let disk = &io.disks[disk.expect("a command with blocks has a disk")];
-    // Other targets of a shared disk do not respect the fused pairs of this one.
+    // Other targets of a shared disk could change its blocks between Compare and Write.
     if !disk.namespace.is_reservable() {
         return Err(Status::INVALID_FIELD.with_dnr());
     }

@@ -1,19 +1,23 @@
-//! Gates at which a command may wait, in the order in which it passes them.
+//! Gates at which a command may wait, in the order of passage.
 //!
 //! | gate | keys | order, and cost | woken by |
 //! |---|---|---|---|
-//! | request ([`admission`](super::admission)) | queue pair and namespace | in turn | a round with work |
-//! | tokens, not for I/O ([`budget`]) | payer | in turn | time |
-//! | rate limits ([`throttle`]), of a Copy with its ranges | host and disk | least use, time of the limit | time |
-//! | share of the buffers ([`shares`](crate::reactor::shares)) | host and disk | in turn | released buffers |
+//! | request ([`admission`]) | queue pair and namespace | round robin | a round with work |
+//! | tokens, not for I/O ([`budget`]) | payer | round robin | time |
+//! | rate limits ([`throttle`]) | host and disk | least use, time of the limit | time |
+//! | share of the buffers ([`shares`]) | host and disk | round robin | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
 //! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
-//! | flushes and allocations ([`disk`]) | none, by disk | arrival | the end of the previous operation |
+//! | flushes and allocations ([`disk`]) | none, by disk | arrival | end of the previous operation |
 //! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
-//! Gates with keys use [`FairQueue`](crate::fair_queue::FairQueue), others a list. Reactors share
-//! the token buckets of rate limits ([`crate::limits`]), but not those of payers.
+//! A Copy passes the rate limits once its ranges are known. Gates with keys use
+//! [`FairQueue`](crate::fair_queue::FairQueue), other gates a list. Reactors share the token
+//! buckets of rate limits ([`crate::limits`]), but not the buckets of payers.
+//!
+//! [`admission`]: super::admission
+//! [`shares`]: crate::reactor::shares
 
 use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::io::Cancel;
@@ -27,7 +31,7 @@ use crate::reactor::queues::Queues;
 use crate::reactor::time::Now;
 use crate::request::RequestId;
 
-/// Continues a stopped command until it waits, is at the disk, or is answered.
+/// Continues a stopped command until it waits, is at the disk, or completes.
 pub(in crate::reactor) fn resume(
     queues: &mut Queues,
     io: &mut Io,

@@ -16,7 +16,7 @@ use crate::reactor::io::Io;
 use crate::reactor::time::Now;
 use crate::request::{Request, Task};
 
-/// Plans one command of a fused pair. Returns true if it may wait for a limit or is ordered.
+/// Plans one command of a fused pair, like [`plan`].
 #[cold]
 pub(in crate::reactor) fn one_of_pair(
     command: &mut Command<'_>,
@@ -150,8 +150,7 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns the sizes of the data and scratch buffers in bytes. Neither exceeds 32 bits, because
-/// MDTS limits both.
+/// Returns the sizes of the data and scratch buffers in bytes, which MDTS limits to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

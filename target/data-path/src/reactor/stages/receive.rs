@@ -121,7 +121,6 @@ pub(in crate::reactor) fn capsule_arrived(
     Ok(())
 }
 
-/// Handles a capsule that may have to wait for a request, or for its fused partner.
 #[cold]
 fn pair_or_admit(
     queues: &mut Queues,

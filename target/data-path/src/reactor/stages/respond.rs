@@ -38,7 +38,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Queues the data and the response. The caller must have checked credits and room in the outbox.
+/// The caller must have checked credits and room in the outbox.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -73,7 +73,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         };
         queue.outbox.push_write(write, bytes);
     }
-    // The key of a failed command is invalidated, too.
+    // The rkey of a failed command is invalidated, too.
     let rkey = request.sqe.dptr.invalidate_rkey();
     let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
         Some(rkey) => Operation::SendWithInvalidate { rkey },

@@ -13,8 +13,8 @@ use crate::reactor::time::Now;
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Frees the request of a signaled SEND and those of the unsignaled SENDs before it. Returns the
-/// queue pair if other requests wait for the credits, or an error if the queue pair must be closed.
+/// Frees the requests of a signaled SEND and of the unsignaled SENDs before it. Returns the queue
+/// pair if requests wait for its credits, or an error if the queue pair must be closed.
 #[inline(always)]
 pub(in crate::reactor) fn send_ended(
     queues: &mut Queues,
@@ -64,8 +64,8 @@ pub(in crate::reactor) fn unsignaled_failed(
     queues.work_failed(qpair, work.kind(), status)
 }
 
-/// Ends a request without a response. A request of a fused pair first waits until the other one is
-/// at no device or disk.
+/// Ends a request without a response. A request of a fused pair first waits until its partner is at
+/// no device or disk.
 #[cold]
 pub(in crate::reactor) fn abandon(queues: &mut Queues, io: &mut Io, id: RequestId) {
     if let Some(partner) = queues.requests[id].fused.partner() {

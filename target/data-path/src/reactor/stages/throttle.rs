@@ -1,5 +1,5 @@
-//! Rate limits, applied between plan and buffers. A waiting command holds no buffer, except a Copy, and its time
-//! limit at the disk has not begun.
+//! Rate limits, applied between plan and buffers. The time limit at the disk begins later. Of the
+//! waiting commands, only a Copy holds a buffer.
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};
@@ -38,12 +38,12 @@ fn bill(request: &Request) -> Option<Bill> {
             Some(Bill::new(0, if frees { 0 } else { bytes }))
         }
         OperationKind::DatasetManagement { .. } => Some(Bill::new(0, 0)),
-        // A Copy pays once its source ranges have arrived.
+        // A Copy is charged once its source ranges have arrived.
         OperationKind::Copy => (bytes > 0).then(|| Bill::new(bytes, bytes)),
     }
 }
 
-/// Calls `each` for each limiter of the command, the most widely shared one last.
+/// Calls `each` for each limiter of the command. The limiter shared by the most hosts is last.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -72,8 +72,8 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges a command to its limits and returns the cost. Without enough tokens, schedules the
-/// next attempt.
+/// Charges a command to its limits and returns its cost. Without tokens, schedules the next
+/// attempt.
 fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) -> Option<u64> {
     if is_awaited(queues, io, id, bill) {
         return None;
@@ -90,7 +90,7 @@ fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) 
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // The result is the cost at the last limiter, because the most queues share it.
+        // The last limiter determines the cost, because the most hosts share it.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,

@@ -1,11 +1,10 @@
-//! Turns of commands at a disk: for serial operations and for the depth limit.
+//! Waiting of commands at a disk for serial operations and the depth limit.
 
 use crate::reactor::io::Io;
 use crate::reactor::queueing::depth_queues::HostShare;
 use crate::reactor::queues::{Queues, Wait};
 use crate::request::{RequestId, Restrictions};
 
-/// Queues the request if it must wait for other operations or the depth limit.
 #[cold]
 pub(super) fn must_wait(
     queues: &mut Queues,

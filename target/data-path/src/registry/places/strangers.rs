@@ -86,8 +86,8 @@ impl Strangers {
         own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// Returns the oldest connection of the largest payer in the largest network, or, if `within`, in
-    /// the new address's network. Counts include the new connection.
+    /// Returns the oldest connection of the largest payer in the largest network, or, if `within`,
+    /// in the network of `new`. Counts include the new connection.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

@@ -21,7 +21,7 @@ impl SubsystemShared {
             ..
         } = action
         {
-            // The protection belongs to the namespace, whether or not the controller exists.
+            // The protection belongs to the namespace, even if the controller has ended.
             self.set_protection(state, nsid, protection, change);
         }
         let (Action::Complete { cntlid, .. }
@@ -94,8 +94,7 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // If the namespace was removed, nothing remains to do: its removal has completed the Set
-        // Features command.
+        // Otherwise, the namespace's removal has completed the Set Features command.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;

@@ -1,4 +1,4 @@
-//! ANA states over each listener: the listener's states, with the subsystem's overrides.
+//! ANA states by listener: the listener's states, with the subsystem's overrides.
 
 use cairn_base::Trid;
 use std::collections::BTreeMap;

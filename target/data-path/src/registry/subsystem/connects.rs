@@ -1,4 +1,4 @@
-//! Connects in two steps: a claim without effect, then a queue, after any authentication.
+//! Connects in two steps: a claim without effect, then, after any authentication, a queue.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -64,8 +64,7 @@ impl SubsystemState {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // The lock is held, so that a later removal of the listener finds and disconnects the
-        // controller.
+        // The lock is held, so that a later removal of the listener disconnects the controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
@@ -78,8 +77,7 @@ impl SubsystemState {
 }
 
 impl SubsystemShared {
-    /// Makes a connection a queue; if its host must authenticate, only returns a claim without
-    /// effect.
+    /// Makes a connection a queue. If its host must authenticate, only returns a claim.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,

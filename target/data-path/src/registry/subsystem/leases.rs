@@ -1,7 +1,7 @@
 //! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
-//! Expired associations stay expired: the time of an event is read first, and the event extends the
-//! lease only if the lease had not ended by that time.
+//! Expired associations stay expired: the time of an event is read first, and extends the lease
+//! only if the lease had not ended by then.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

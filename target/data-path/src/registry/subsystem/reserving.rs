@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::registry::{ControlMessage, ControllerShared, Message, QueueAddress, ReservationStep};
 use crate::reservations::Wish;
 
-/// Owner ID of changes by administrators. IDs of associations count from 0.
+/// Owner of administrators' changes. IDs of associations count from 0.
 const ADMINISTRATOR: u64 = u64::MAX;
 
 impl SubsystemShared {
@@ -50,7 +50,7 @@ impl SubsystemShared {
         );
     }
 
-    /// Passes Set Features on to the control plane, because the subsystem is locked.
+    /// Forwards Set Features to the control plane, because the subsystem is locked.
     pub(super) fn request_persistence(
         &self,
         state: &SubsystemState,
@@ -99,8 +99,8 @@ impl SubsystemShared {
         );
     }
 
-    /// Clears reservation and registrations for an administrator. The change begins only if it sets `claimed` before the
-    /// administrator gives up; otherwise, `done` is dropped.
+    /// Clears reservation and registrations for an administrator. The change begins only if it sets
+    /// `claimed` before the administrator gives up; otherwise, `done` is dropped.
     pub fn clear_reservations(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -135,7 +135,7 @@ impl SubsystemShared {
         });
     }
 
-    /// Answers the pending change, which takes effect if it was `settled`, and begins the next one.
+    /// Answers the pending change, which takes effect if `settled`, and begins the next change.
     pub fn reservation_ended(&self, namespace: &Arc<Namespace>, settled: bool) {
         let Some(ended) = namespace.reserving().end(settled) else {
             return;
@@ -155,8 +155,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Returns whether the subsystem still exports the namespace. A reload may have given its NSID
-    /// to another disk.
+    /// False after the namespace was removed. A reload may have given its NSID to another disk.
     fn exports(&self, namespace: &Namespace) -> bool {
         let exported = self.namespaces();
         let exported = exported.get(namespace.nsid);
@@ -164,8 +163,8 @@ impl SubsystemShared {
         exported.is_some_and(|of| Arc::ptr_eq(of, namespace.reserving()))
     }
 
-    /// Returns whether the association still exists. A command of an ended association must not be
-    /// executed, because its host may have sent it again.
+    /// False after the association has ended. Its commands must not be executed, because the host
+    /// may have sent them again.
     fn is_live(&self, controller: &Arc<ControllerShared>) -> bool {
         let is_over = controller.is_over(self.now().as_nanos() as u64);
         let state = self.lock();

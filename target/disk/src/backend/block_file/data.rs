@@ -22,8 +22,7 @@ impl BlockFile {
                 BlockOp::Write { durable } => {
                     let durable = durable && self.direct;
                     self.write_in_time(ring, tag, file, (offset, span), durable);
-                    // Only one piece is written at a time, because a write on a worker cannot be
-                    // cancelled.
+                    // Only one piece is written at a time: a write on a worker cannot be cancelled.
                     return;
                 }
                 _ => ring.read(tag, file, offset, span),
@@ -77,8 +76,8 @@ impl BlockFile {
         ring.fallocate(tag, self.with(file), offset, length, mode);
     }
 
-    /// Returns whether the ring writes with `RWF_NOWAIT`. Such a write cannot extend the file.
-    /// Other writes go to a worker.
+    /// True if the ring writes with `RWF_NOWAIT`, which cannot extend the file. Other writes go to
+    /// a worker.
     #[inline]
     pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
         let may_ask = !file.writes_block() && !io.may_wait;

@@ -6,8 +6,8 @@ impl BlockFile {
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // An operation that lacked memory had no effect and may be repeated. The sync of a
-            // regular file is an exception: it may have dropped pages, and the kernel reports the
+            // An operation that lacked memory had no effect and may be repeated. An exception is
+            // the sync of a regular file: it may have dropped pages, and the kernel reports the
             // loss only once. Block devices keep such pages.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
@@ -22,8 +22,8 @@ impl BlockFile {
         }
         match errno {
             libc::ECANCELED | libc::EBADF | libc::EINVAL => return false,
-            // With `O_DIRECT`, a lack of space loses nothing, because space is allocated before
-            // data is written.
+            // With `O_DIRECT`, a lack of space loses nothing: space is allocated before data is
+            // written.
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync(io) => {
                 return false;
             }

@@ -26,8 +26,7 @@ impl BlockFile {
         self.can_grow.then_some(device)
     }
 
-    /// Checks whether the file was truncated, and may block. Returns true if this check has found
-    /// the truncation.
+    /// Checks whether the file was truncated; may block. Returns true for a new truncation.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;

@@ -5,7 +5,7 @@ use super::*;
 /// Environment variable with the character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
-/// Environment variable that is set if drives are polled and their driver has poll queues.
+/// Environment variable set if drives are polled and their driver has poll queues.
 const POLLED: &str = "CAIRN_TEST_POLLED";
 
 #[test]

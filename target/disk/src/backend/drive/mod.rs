@@ -31,7 +31,7 @@ use identify::Identified;
 
 pub(super) use open::is_drive;
 
-/// Minimum alignment in bytes. The kernel copies buffers with a smaller alignment.
+/// Minimum alignment in bytes. The kernel copies less aligned buffers.
 const MEMORY_ALIGNMENT: u32 = 4;
 
 const TAGS_DEFAULT: u64 = 32;
@@ -44,8 +44,7 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device. This field must precede `file`, because the closer thread of `file` must drop
-    /// the last reference.
+    /// Must precede `file`, because the closer thread of `file` must drop the last reference.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,
@@ -99,8 +98,8 @@ impl Drive {
             nsid,
             blocks: AtomicU64::new(identified.blocks),
             piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
-            // Linux treats Compare as a write. Without CAP_SYS_ADMIN, a write requires a device
-            // that is open for writing.
+            // Linux treats Compare as a write, which without CAP_SYS_ADMIN requires a device open
+            // for writing.
             compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags, can_poll)),
             file,

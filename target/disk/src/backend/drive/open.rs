@@ -150,8 +150,8 @@ fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedP
             path.display()
         ))
     })?;
-    // The device number must match the one in sysfs, which proves that this block device belongs
-    // to the admitted drive.
+    // The device number must match sysfs, which proves that this block device belongs to the
+    // admitted drive.
     let found = found.admit(|_| Ok(true))?;
     let number = found.number();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -240,8 +240,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` if the drive refuses the page. System errors are returned, because a drive
-/// without the page would seem to have other names or another command set.
+/// Returns `None` if the drive refuses the page. Returns system errors, because a drive without the
+/// page would seem to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),

@@ -22,7 +22,7 @@ use crate::timely::Look;
 /// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
-/// Index of the first claim in the list of fixed files. The files of the drives come first.
+/// Index of the first claim in the fixed files. The drives' files come first.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Position of the drive's number in user data.
@@ -75,8 +75,7 @@ pub(super) struct DriveSlot {
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<QueuedCommand>,
     pub(super) under_way: u32,
-    /// Whether the drive was removed. Another drive can get its number after the last command has
-    /// ended.
+    /// Whether the drive was removed. Its number is free once the last command has ended.
     pub(super) closed: bool,
 }
 
@@ -91,7 +90,7 @@ pub(in crate::ring) struct Drives {
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Number of commands without a completion, including the waiting ones.
+    /// Number of commands without a completion, including waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
     ranges: Arc<Mapping>,
@@ -99,8 +98,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Returns whether the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`).
-/// This feature cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added too.
+/// True if the kernel accepts fixed buffers for drive commands (`IORING_URING_CMD_FIXED`). This
+/// feature cannot be probed, so `SENDMSG_ZC` is probed, which Linux 6.1 added, too.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -290,7 +289,7 @@ impl Drives {
             .completion()
             .find(|entry| entry.user_data() != TAKEN_BACK)?;
         let tag = self.end(entry.user_data());
-        // Positive results are drive statuses, negative ones errnos.
+        // Positive results are drive statuses; negative results are errnos.
         let result = match entry.result() {
             0 => Ok(0),
             status @ 1.. => Err(STATUS + status),

@@ -14,7 +14,7 @@ use crate::timely::{self, Look};
 pub(super) struct Queued {
     data: u64,
     until_ns: u64,
-    /// Number of entries pushed before this one, modulo 2^32.
+    /// Number of entries pushed before this entry, modulo 2^32.
     place: u32,
 }
 

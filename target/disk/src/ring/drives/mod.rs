@@ -8,8 +8,8 @@
 //! The rings of a drive therefore divide its tags, and further commands wait here. Leases are
 //! checked directly before submission ([`crate::timely`]).
 //!
-//! A drive's claim is its block device, opened with `O_EXCL`, as a fixed file: it lasts until the
-//! last command has ended, even if the process is killed.
+//! A drive's claim is its block device, opened with `O_EXCL`, as a fixed file: the claim lasts
+//! until the last command has ended, even if the process is killed.
 
 mod commands;
 mod entering;
@@ -60,7 +60,7 @@ impl FileSlot {
 }
 
 impl Ring {
-    /// Makes the ring poll the drives that are added later, if they have poll queues.
+    /// Makes the ring poll drives added later that have poll queues.
     pub fn poll_drives(&mut self) {
         self.polls_drives = true;
     }
@@ -136,8 +136,7 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Submits a command. If `changes` is true, the command modifies the drive and requires a
-    /// lease.
+    /// Submits a command. If `changes`, the command modifies the drive and requires a lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -234,8 +233,8 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Prepares the drives for a sleep of the reactor. Returns `false` if a completion is ready,
-    /// or if a drive must be polled.
+    /// Prepares the drives for a sleep of the reactor. Returns `false` if a completion is ready, or
+    /// a drive must be polled.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
