@@ -234,7 +234,7 @@ impl fmt::Debug for Trid {
     }
 }
 
-/// Returns both ends of a new connection. A link-local remote address without a scope takes the
+/// Returns both ends of a new connection. A link-local remote address without a scope gets the
 /// local address's scope, because both are on one link.
 ///
 /// # Errors

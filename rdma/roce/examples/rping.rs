@@ -153,7 +153,7 @@ impl End {
             let Some((sink, _)) = self.receive()? else {
                 break;
             };
-            // A queue pair executes work in order, so the data arrives before the confirmation.
+            // Work executes in order, so the data arrives before the confirmation.
             self.post(Operation::Write(sink), SOURCE, length)?;
             self.send([0; 16])?;
             (pings, bytes) = (pings + 1, bytes + u64::from(length));

@@ -54,7 +54,7 @@ pub struct Loopback {
 struct Shared {
     network: Mutex<Network>,
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Only numbers are stored, because devices contain references to this structure.
+    // Only numbers are stored, because devices hold references to this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -147,27 +147,27 @@ impl Loopback {
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Returns the work that the device's open endpoints have posted and polled.
+    /// Counts the work posted and polled by the device's open endpoints.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;
         self.shared.network().posted(device)
     }
 
-    /// Makes the device with `address` delay one kind of work requests that its peers send.
+    /// Makes the device with `address` delay one kind of its peers' work requests.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Executes the oldest delayed work request of one queue pair. `number`, modulo the number of
-    /// queue pairs with delayed work, selects the queue pair. Returns false if no work is delayed.
+    /// Executes the oldest delayed work request of one queue pair: number `number` modulo the
+    /// number of queue pairs with delayed work. Returns false if no work is delayed.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)
     }
 
-    /// Executes all delayed work requests, and stops delaying.
+    /// Executes all delayed work requests, and ends the delay.
     pub fn release_all(&self, address: IpAddr) {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_all(device);

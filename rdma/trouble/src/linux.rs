@@ -1,5 +1,5 @@
-//! Explanations of lines in the log of Linux's NVMe host, by their fixed words (Linux 6.1 to 6.12),
-//! and of the error numbers in them.
+//! Explanations of log lines of Linux's NVMe host (6.1 to 6.12), by their fixed words and error
+//! numbers.
 
 use super::{Next, Trouble};
 

@@ -98,7 +98,7 @@ impl VerbsDevice {
         self.capabilities.max_srq > 0
     }
 
-    /// True if the driver flushes receives of a shared queue, but does not report their completion.
+    /// True if the driver flushes receives of a shared queue without a completion.
     pub(crate) fn loses_receives(&self) -> bool {
         const BROADCOM: u32 = 0x14e4;
         self.capabilities.vendor_id == BROADCOM

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Name of librdmacm. Its handle also finds the functions of libibverbs.
+/// Library name of librdmacm. Its handle also finds the functions of libibverbs.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads
@@ -44,7 +44,7 @@ impl Library {
 
     fn load_named(soname: &str) -> Result<Symbols, LibraryError> {
         // SAFETY: any process may load rdma-core's libraries and run their initialisers.
-        // bindings.rs declares the functions as in rdma-core's headers.
+        // `bindings.rs` declares the functions as rdma-core's headers do.
         unsafe { Symbols::new(soname) }.map_err(|error| LibraryError {
             reason: error.to_string(),
         })

@@ -34,7 +34,7 @@ impl VerbsProvider {
         Self::over(Library::open()?)
     }
 
-    /// Loads the libraries behind a layer that gives each device the quirks of another one.
+    /// Loads the libraries behind a layer that gives each device the quirks of another.
     #[cfg(feature = "quirks")]
     pub fn with_quirks(quirks: crate::Quirks) -> Result<Self, FabricError> {
         Self::over(crate::quirks::layer::library(quirks)?)
@@ -48,7 +48,7 @@ impl VerbsProvider {
     }
 
     /// Checks that a listener could use this address and its device. The check binds the address
-    /// for a short time, in which no host can connect.
+    /// for a short time without listening, so no host can connect.
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         let mut id = Id::new(&channel, LISTENING)?;

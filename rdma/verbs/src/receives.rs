@@ -1,7 +1,7 @@
-//! Receives of an endpoint that its owner has posted.
+//! Receives posted by the owner of an endpoint.
 //!
-//! Receives complete in any order. Each work request is kept, to be posted again if its queue pair
-//! is destroyed.
+//! Receives complete in any order. Each work request is stored, so that it can be posted again if
+//! its queue pair is destroyed.
 
 use cairn_rdma::RecvWork;
 

@@ -17,8 +17,7 @@ use super::qpn_filter::{PASS, by_number, compare, exchange};
 
 /// Send buffer in bytes. The system may grant less.
 const SEND_BUFFER: c_int = 4 << 20;
-/// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair
-/// number.
+/// Offset from the UDP header of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = 8 + 4;
 
 /// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
@@ -55,8 +54,8 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket. The socket stays unconnected, so that Linux sends IPv4 identification
-/// 0, which the ICRC covers.
+/// Non-blocking UDP socket, unconnected so that Linux sends IPv4 identification 0, which the ICRC
+/// covers.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -126,15 +125,15 @@ impl Socket {
         Ok(())
     }
 
-    /// Permits further sockets of this process at the address. The first bind must be exclusive, so
-    /// that no other process can use the address.
+    /// Permits further sockets of this process at the address. The first socket binds exclusively,
+    /// to exclude other processes.
     pub(crate) fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
     /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
-    /// order of binding, receives packets of flows paired with `n`. It also receives packets to
-    /// queue pair numbers that equal `n` after a shift to the right by `low_bits`.
+    /// order of binding, receives the flows paired with `n`; other packets go to socket `qpn >>
+    /// low_bits`, where `qpn` is the destination queue pair number.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
@@ -183,15 +182,15 @@ impl Socket {
 /// Returns the socket priority of a traffic class: its top three bits. The `egress-qos-map` of a
 /// VLAN interface converts the priority to a PCP.
 ///
-/// The priority is set explicitly, because Linux derives another one from the traffic class (ip(7),
-/// `rt_tos2priority`).
+/// The priority is set explicitly, because Linux derives another priority from the traffic class
+/// (ip(7), `rt_tos2priority`).
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the socket priority of a traffic class. Uses priority 6 if priority 7 is not permitted.
+/// Sets the socket priority of a traffic class. Uses priority 6 if 7 is not permitted.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
@@ -282,8 +281,8 @@ pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
 
 pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let storage = std::ptr::from_ref(storage);
-    // SAFETY: the storage is initialised, and large enough and aligned for the structures of both
-    // families, which are plain data.
+    // SAFETY: the storage is initialised, and large enough and aligned for both families'
+    // structures, which are plain data.
     unsafe {
         match c_int::from((*storage).ss_family) {
             libc::AF_INET => {

@@ -63,8 +63,8 @@ impl SoftEndpoint {
             qpn,
             options: *options,
             terms,
-            // The source address of a request may be forged, so the queue pair and the socket are
-            // created later.
+            // The source address of a request may be forged, so queue pair and socket are created
+            // later.
             flow: flow(SendSocket::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
             send_socket: None,
@@ -194,7 +194,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist.
+    /// Creates the queue pair and its flow unless they exist.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
