@@ -107,9 +107,9 @@ pub struct QpOptions {
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
-    /// Time after which an adapter repeats unacknowledged packets. An adapter may wait up to four
-    /// times as long. With `None`, the connection manager chooses the time. The soft provider
-    /// ignores this field and measures the round trip.
+    /// Time after which an adapter repeats unacknowledged packets; adapters may wait up to four
+    /// times as long. With `None`, the connection manager chooses. The soft provider ignores this
+    /// field and measures the round trip.
     pub ack_timeout: Option<AckTimeout>,
     /// Retries after a receiver-not-ready NAK, 0..=7, where 7 means unlimited.
     pub rnr_retry_count: u8,
@@ -151,7 +151,7 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address. `None`: the provider chooses.
+    /// Local address; `None`: the provider chooses.
     pub local: Option<IpAddr>,
     /// P_Key of the queue pair.
     pub pkey: PKey,
@@ -214,7 +214,7 @@ pub enum Event {
         reason: DisconnectReason,
     },
     /// All work has completed and the queue pair is destroyed. No later event contains this id, and
-    /// the slot is not reused before this event has been polled.
+    /// the slot is not reused before this event is polled.
     Closed {
         /// Queue pair.
         qp: QpId,
@@ -222,7 +222,7 @@ pub enum Event {
     /// The device was removed: no more work completes. The owner must drop the endpoint.
     DeviceRemoved,
     /// A queue of the endpoint failed: no more work completes. The owner must drop the endpoint.
-    /// The device and its other endpoints continue to work.
+    /// Other endpoints of the device continue to work.
     EndpointBroken {
         /// Error message.
         reason: String,

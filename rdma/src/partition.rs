@@ -1,7 +1,7 @@
 //! Partitions, which decide which queue pairs may communicate (IBTA 10.9).
 //!
-//! A P_Key has a 15-bit partition number and a membership bit, and each packet carries the P_Key of
-//! its sender. Full members communicate with all members, limited members only with full members.
+//! A P_Key is a 15-bit partition number and a membership bit. Each packet carries its sender's
+//! P_Key. Full members communicate with all members, limited members only with full members.
 
 use core::fmt;
 use core::str::FromStr;

@@ -44,9 +44,9 @@ pub struct ConnRequest {
     pub peer: SocketAddr,
     /// Private data of the REQ without the RDMA-CM header.
     pub private_data: PrivateData,
-    /// Maximum outstanding READs that the peer answers, or 0 if it answers none.
+    /// Maximum outstanding READs answered by the peer; may be 0.
     pub peer_responder_resources: u8,
-    /// Maximum outstanding READs that the peer sends.
+    /// Maximum outstanding READs sent by the peer.
     pub peer_initiator_depth: u8,
     /// Device on which the request arrived.
     pub device: Arc<dyn Device>,
@@ -163,8 +163,8 @@ pub struct EndpointLimits {
     pub responder_resources: u8,
     /// True if [`Operation::SendWithInvalidate`](crate::Operation) is supported.
     pub send_with_invalidate: bool,
-    /// True if any queue pair may use any receive. Otherwise, [`QpOptions::receives`] limits the
-    /// receives of each queue pair.
+    /// True if any queue pair may use any receive. Otherwise, [`QpOptions::receives`] limits each
+    /// queue pair.
     pub shared_receives: bool,
 }
 
@@ -184,7 +184,7 @@ pub trait Endpoint {
     /// Returns the device.
     fn device(&self) -> &Arc<dyn Device>;
 
-    /// Returns the limits of the device for queue pairs of this endpoint.
+    /// Returns the device's limits for this endpoint's queue pairs.
     fn limits(&self) -> EndpointLimits;
 
     /// Adds receives for all queue pairs.

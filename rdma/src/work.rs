@@ -148,7 +148,7 @@ pub struct RemoteBuffer {
 pub enum Operation {
     /// SEND, which fills a receive posted by the peer.
     Send,
-    /// SEND that also invalidates a remote key of the receiving peer.
+    /// SEND that also invalidates a remote key of the peer.
     SendWithInvalidate {
         /// Remote key to invalidate.
         rkey: u32,
@@ -175,7 +175,7 @@ pub struct SendWork {
 /// Receive for the queue pairs of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvWork {
-    /// Identifier returned in the [`Completion`], different for each receive of the endpoint.
+    /// Identifier returned in the [`Completion`], unique among the endpoint's receives.
     pub id: u64,
     /// Destination of an incoming SEND.
     pub sges: SgeList,

@@ -1,4 +1,4 @@
-//! Tools for all crates of Cairn: clocks, wake-ups, log limits, panics, memory and tables.
+//! Tools for all Cairn crates: clocks, wake-ups, log limits, panics, memory and tables.
 //!
 //! This crate does not depend on RDMA, NVMe or disks. Without the feature `std`, the crate has only
 //! value types.

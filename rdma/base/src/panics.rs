@@ -291,8 +291,8 @@ pub fn end_process(reason: &str) -> ! {
     std::process::abort();
 }
 
-/// Returns the guard of a lock. Ends the process if the lock is poisoned, because a panic during a
-/// change may have left the shared state inconsistent.
+/// Returns a lock's guard. Ends the process if the lock is poisoned, because the panic may have
+/// left the shared state inconsistent.
 pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(

@@ -54,7 +54,7 @@ impl<G: Generation> Key<G> {
     };
 }
 
-/// Choice of the vacant slot that is reused first.
+/// Vacant slot to reuse first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
     /// The slot vacated last, whose memory is still in the caches.

@@ -12,7 +12,7 @@
 //! [polls](rdma::Endpoint::poll) completions.
 //!
 //! Packets move only while the endpoint is polled. If polling stops, its peers disconnect after
-//! their retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits.
+//! their retries. Between polls, wait with [`sleep_until_ready`](rdma::sleep_until_ready).
 
 #[doc(hidden)]
 pub mod memory;

@@ -141,7 +141,7 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device with `address`, which does not accept registrations of an earlier device.
+    /// Adds a device with `address`, without the registrations of an earlier device.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
@@ -160,8 +160,8 @@ impl Loopback {
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Executes the oldest delayed work request of one queue pair: number `number` modulo the
-    /// number of queue pairs with delayed work. Returns false if no work is delayed.
+    /// Executes the oldest delayed work request of one queue pair, selected by `number` modulo the
+    /// count of queue pairs with delayed work. Returns false if no work is delayed.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

@@ -28,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// Replaces the words PROGRAM and TARGET in a text by program names.
+    /// Replaces PROGRAM and TARGET in `text` by program names.
     #[must_use]
     pub fn fill(self, text: &str) -> String {
         text.replace("PROGRAM", self.program())

@@ -84,8 +84,8 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the number of requests that the device accepted before it refused `work`; the length
-    /// of the chain if the driver reported no work request.
+    /// Returns the number of requests accepted before the refused `work`, or the chain's length if
+    /// the driver reported no request.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain

@@ -23,7 +23,7 @@ pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // `_watcher` is dropped before `domain`, so that its thread stops before the device is closed.
+    // Dropped before `domain`, so that its thread stops before the device is closed.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,

@@ -37,9 +37,9 @@ pub struct DeviceAttributes {
     pub max_qp_wr: u32,
     /// Maximum shared receive queues; 0 if the device has none.
     pub max_srq: u32,
-    /// Maximum RDMA READs of a peer that a queue pair executes at the same time.
+    /// Maximum concurrent RDMA READs of a peer at a queue pair.
     pub max_qp_rd_atom: u32,
-    /// Maximum RDMA READs that a queue pair starts at the same time.
+    /// Maximum concurrent RDMA READs started by a queue pair.
     pub max_qp_init_rd_atom: u32,
     /// True if the device sends an RNR NAK when no receive is posted (`RC_RNR_NAK_GEN`).
     pub has_rnr_nak: bool,

@@ -6,7 +6,7 @@
 //! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
 //!   asynchronous events to the endpoints.
 //! * An endpoint (`endpoint`) has one completion queue, one event channel and one shared receive
-//!   queue, for one thread. If the device has no shared receive queues, each queue pair has a
+//!   queue, for one thread. If the device has no shared receive queues, each queue pair has its own
 //!   receive queue (`receive_quotas`).
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
 

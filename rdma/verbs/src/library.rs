@@ -2,11 +2,11 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Library name of librdmacm. Its handle also finds the functions of libibverbs.
+/// Name of librdmacm. Its handle also finds the functions of libibverbs.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads
-/// and `atexit` handlers behind.
+/// and `atexit` handlers.
 pub struct Library {
     symbols: Symbols,
 }

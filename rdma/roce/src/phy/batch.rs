@@ -26,7 +26,7 @@ const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
 /// Position of a queue pair's last packet in the batch. Later packets of the queue pair must follow
-/// it.
+/// that packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,
@@ -100,8 +100,7 @@ impl Batch {
     }
 
     /// Adds a packet, which is the first `length` bytes of [`Self::room`], and its ICRC. Returns
-    /// true if the packet joined an earlier super-packet, and false if the packet begins a new
-    /// super-packet.
+    /// true if the packet joined an earlier super-packet, false if the packet began a super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,

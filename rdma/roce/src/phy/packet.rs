@@ -27,14 +27,14 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets of frame metadata in filters (linux/filter.h: SKF_AD_OFF and the following constants).
+/// Offsets of frame metadata in filters (`SKF_AD_OFF` in linux/filter.h, and the next constants).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
 const ABOUT_INTERFACE: u32 = ABOUT + 8;
 const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
-/// Protocol number of frames of all types (linux/if_ether.h: ETH_P_ALL).
+/// `ETH_P_ALL` (linux/if_ether.h).
 const ALL_TYPES: u16 = 3;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const GRH_NEXT_HEADER: u32 = 6;
@@ -130,8 +130,8 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address for this process by an abstract Unix socket, whose name is unique. Without the
-/// claim, packet sockets of several processes could receive for the address.
+/// Claims an address for this process by an abstract Unix socket, whose name is unique. Otherwise,
+/// packet sockets of several processes could receive for the address.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)

@@ -20,7 +20,7 @@ const SEND_BUFFER: c_int = 4 << 20;
 /// Offset from the UDP header of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = 8 + 4;
 
-/// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
+/// Offset of the network header in filters (`SKF_NET_OFF` in linux/filter.h).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +104,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // With this option, Linux prevents fragmentation and sends IPv4 identification 0. Forged
-        // ICMP messages about the path MTU have no effect.
+        // This option prevents fragmentation, and makes Linux send IPv4 identification 0 and ignore
+        // ICMP messages about the path MTU, which may be forged.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;

@@ -312,8 +312,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // Acknowledgements wait while the owner handles completions, because its responses can
-        // carry them.
+        // Acknowledgements wait while the owner handles completions, because the owner's responses
+        // can carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }

@@ -27,8 +27,8 @@ const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
 /// Queue pair numbers drawn at a time, so that the kernel's filter changes once for all of them.
 const DRAWN: usize = 64;
-/// Maximum ended queue pairs whose packets still pass the kernel's filter, which may combine them
-/// with packets for other queue pairs (GRO).
+/// Maximum ended queue pairs whose packets still pass the kernel's filter, because the kernel may
+/// combine them with packets for other queue pairs (GRO).
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by all endpoints that had this index.

@@ -5,8 +5,8 @@
 //! queue was then polled until empty. Otherwise, receives of a shared queue could be lost, because
 //! some drivers discard completions of a destroyed queue pair.
 //!
-//! If the work does not complete in time, or the move to the error state fails, the queue pair is
-//! destroyed first, and the completion queue is then polled until empty.
+//! If these steps take longer than [`CLOSE_TIMEOUT`], for example after a failed move to the error
+//! state, the queue pair is destroyed early, and the completion queue is then polled until empty.
 //!
 //! A driver may flush receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). If the queue
 //! pair has its own receive queue, these receives can be posted again after its destruction. In a
@@ -25,7 +25,7 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Maximum time in which a closing queue pair must drain before its early destruction.
+/// Maximum time from the close of a queue pair to its destruction.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Like [`CLOSE_TIMEOUT`], after an error event of the queue pair. bnxt_re sends this event instead

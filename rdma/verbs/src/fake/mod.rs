@@ -6,7 +6,7 @@
 //! Like libibverbs, `destroy_qp` waits until events of the queue pair are acknowledged. Like siw,
 //! the device reuses the smallest free queue pair number. Like any device, it may write to a
 //! receive until completion or until the queue pair is destroyed; [`State::reused`] counts receives
-//! posted again earlier.
+//! posted again too early.
 
 mod device;
 

@@ -1,4 +1,4 @@
-//! Handling of all connection messages that have arrived, on the thread of one endpoint.
+//! Handling of all arrived connection messages on one endpoint's thread.
 //!
 //! The kernel may combine a message with packets for another endpoint (GRO). The message is then in
 //! that endpoint's socket. This endpoint therefore reads its own socket first, and then all sockets
