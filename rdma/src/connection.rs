@@ -93,7 +93,7 @@ pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
     /// Maximum number of the endpoint's receives in use by this queue pair, if the device has no
-    /// shared receive queue. A completed receive counts until it is posted again.
+    /// shared receive queue. A completed receive counts until posted again.
     pub receives: u32,
     /// Maximum outstanding READs sent by this end. The provider lowers this value to the limits of
     /// the peer and the device.

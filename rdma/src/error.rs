@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::partition::PKey;
 
-/// Error of an RDMA operation outside of the data path.
+/// Error of an RDMA operation outside the data path.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
     /// The provider cannot work on this machine.

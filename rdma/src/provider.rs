@@ -16,7 +16,7 @@ use crate::memory::Region;
 use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
-/// Event of a listener, reported on a thread of the provider.
+/// Event of a listener, reported on a provider thread.
 #[derive(Debug)]
 pub enum ListenerEvent {
     /// A host requests a connection.
@@ -68,7 +68,7 @@ impl ConnRequest {
     }
 }
 
-/// Callback for a listener's events. Runs on a thread of the provider, and must not block.
+/// Callback for a listener's events. Runs on a provider thread, and must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
 /// Access to a network.
@@ -246,7 +246,7 @@ pub trait Endpoint {
     /// Appends the pending connection events to `out`.
     fn poll_events(&mut self, out: &mut Vec<Event>);
 
-    /// Handles all connection messages that have arrived at this machine.
+    /// Handles all connection messages that arrived at this machine.
     ///
     /// The next [`poll_events`](Self::poll_events) reports the connections ended by these messages.
     /// Makes a system call: not for the data path.

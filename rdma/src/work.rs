@@ -192,8 +192,7 @@ pub enum CompletionKind {
     Read,
     /// A SEND of the peer filled a receive.
     Recv,
-    /// Unknown, because the device reports no kind for flushed work. The owner finds the work by
-    /// its id.
+    /// Unknown: the device reports no kind for flushed work. The owner finds the work by its id.
     Unknown,
 }
 

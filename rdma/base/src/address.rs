@@ -4,8 +4,8 @@ use core::net::IpAddr;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// A host is an address with a current or recent connection, and is one peer. Any other address is
-/// a stranger. All strangers in one IPv6 /64 are one peer, because one machine may own them all.
+/// A host is an address with a current or recent connection; any other address is a stranger. All
+/// strangers in one IPv6 /64 are one peer, because one machine may own them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,

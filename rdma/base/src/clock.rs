@@ -34,8 +34,8 @@ struct SimulatedTime {
 const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
-    /// Returns a system clock that also advances while the system is suspended, for deadlines that
-    /// another machine measures too.
+    /// Returns a system clock that includes suspended time, for deadlines that another machine
+    /// measures too.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {

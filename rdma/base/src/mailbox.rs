@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
-/// Queue of messages to one thread, which waits on a file descriptor. [`Self::is_empty`] takes no
-/// lock.
+/// Queue of messages to one thread. [`Self::is_empty`] takes no lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<MessageQueue<T>>,

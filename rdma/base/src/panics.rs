@@ -132,14 +132,14 @@ impl Part {
 
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job on a thread that belongs to no target, such as a provider's thread.
+/// Runs a job on a thread without a target, such as a provider's thread.
 ///
 /// Returns `None` after a panic, which is logged and counted.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
 
-/// Logs and counts a panic on a thread that belongs to no target.
+/// Logs and counts a panic on a thread without a target.
 pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
@@ -163,7 +163,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// Counters of confined panics of one target, or of all threads that belong to no target.
+/// Counters of confined panics of one target, or of all threads without a target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,
@@ -233,8 +233,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Returns a part's panics since the process started, including panics on threads that belong
-    /// to no target.
+    /// Returns a part's panics since the process started, including panics on threads without a
+    /// target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl Panics {
 pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
     those before it, and what --version prints; RUST_BACKTRACE=1 adds the calls that led there";
 
-/// Installs a panic hook that ends the process after each panic outside of [`confine`]. Only for
+/// Installs a panic hook that ends the process after each panic outside [`confine`]. Only for
 /// programs, not for libraries.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();

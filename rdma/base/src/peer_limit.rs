@@ -11,7 +11,7 @@ use crate::log::{LogLine, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum tracked peers; a new peer replaces the one with the oldest line.
+/// Maximum tracked peers; a new peer replaces the peer with the oldest line.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]

@@ -36,8 +36,8 @@ pub const fn readable(fd: RawFd) -> libc::pollfd {
 /// Waits until an entry has an event (poll(2)) or `timeout` has passed (`None`: no limit). Returns
 /// true if an entry has an event.
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
-    // The timeout is rounded up, because the caller would repeat a wait that ends just before its
-    // deadline.
+    // The timeout is rounded up, because a wait that ends just before its deadline would be
+    // repeated.
     let timeout_ms = timeout.map_or(-1, |timeout| {
         i32::try_from(timeout.as_millis().saturating_add(1)).unwrap_or(i32::MAX)
     });

@@ -1,7 +1,7 @@
 //! RDMA provider inside one process, for tests without a network.
 //!
-//! The provider enforces the contract of [`Endpoint`]: each key, range and access right is checked,
-//! an overrun completion queue panics, and private data is padded as by the IB connection manager.
+//! The provider enforces the contract of [`Endpoint`]: it checks each key, range and access right,
+//! panics if a completion queue overruns, and pads private data like the IB connection manager.
 //! Each IP address is a separate device.
 
 mod endpoint;

@@ -29,7 +29,7 @@ const NOTHING: Next = Next::Own {
     target: "nothing, if the host writes next: Successfully reconnected",
 };
 
-/// Explanations of log lines. The name is the fixed part of the line.
+/// Explanations of log lines, named by the fixed part of the line.
 pub const LINUX_LINES: [Trouble; 41] = [
     Trouble::new(
         1,

@@ -109,7 +109,7 @@ pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
     /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// Tag of the identifier ([`Id::set_tag`]). A connection request has the tag of its listener.
+    /// Tag of the identifier ([`Id::set_tag`]). A connection request has its listener's tag.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
@@ -371,8 +371,7 @@ pub(crate) struct Terms {
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// Returns connection parameters with a pointer to `private_data`, which must outlive the
-    /// parameters.
+    /// Returns connection parameters that point to `private_data`, which must outlive them.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),

@@ -48,7 +48,7 @@ impl VerbsProvider {
     }
 
     /// Checks that a listener could use this address and its device. The check binds the address
-    /// for a short time without listening, so no host can connect.
+    /// briefly without listening, so no host can connect.
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         let mut id = Id::new(&channel, LISTENING)?;

@@ -1,7 +1,7 @@
 //! Receives posted by the owner of an endpoint.
 //!
-//! Receives complete in any order. Each work request is stored, so that it can be posted again if
-//! its queue pair is destroyed.
+//! Receives complete in any order. Work requests are stored, to be posted again if their queue pair
+//! is destroyed.
 
 use cairn_rdma::RecvWork;
 

@@ -81,8 +81,8 @@ pub(crate) enum Inlet {
 }
 
 impl Network {
-    /// Opens the first inlet (receiving socket) of an address, for connection management. This
-    /// inlet receives packets to queue pair numbers below 2^`qpn_low_bits`.
+    /// Opens the first inlet (receiving socket) of an address, for connection management: packets
+    /// to queue pair numbers below 2^`qpn_low_bits`.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
@@ -189,8 +189,8 @@ impl Inlet {
         }
     }
 
-    /// Sets a kernel filter that passes only packets of `flows`, and packets to the queue pairs
-    /// `numbers`, which are sorted. Returns false if the network has no filters.
+    /// Sets a kernel filter that passes only packets of `flows` and packets to the sorted queue
+    /// pair `numbers`. Returns false if the network has no filters.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
             Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),

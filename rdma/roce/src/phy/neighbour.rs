@@ -66,7 +66,7 @@ impl Neighbours {
         let found = self.query_kernel(address);
         if found.is_none() {
             // Frames of packet sockets do not refresh the kernel's entry, so a datagram makes the
-            // kernel verify the entry.
+            // kernel verify it.
             solicit(ScopedAddr::new(address, self.interface.index));
         }
         let mac = found.or(before.map(|(mac, _)| mac))?;

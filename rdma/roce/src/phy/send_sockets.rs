@@ -5,9 +5,9 @@
 //! ([`super::batch`]) has one flow. In RoCE v1, the GRH contains the flow label, and sockets differ
 //! only by priority.
 //!
-//! A flow has one traffic class, because a VLAN interface derives the PCP from the socket's
-//! priority. If no new socket can be opened, queue pairs share a socket of another class: a wrong
-//! PCP (802.1Q priority) is better than no connection.
+//! A flow has one traffic class, because a VLAN interface derives the PCP (802.1Q priority) from
+//! the socket's priority. If no new socket can be opened, queue pairs share a socket of another
+//! class: a wrong PCP is better than no connection.
 
 use std::collections::HashMap;
 use std::io;

@@ -132,8 +132,8 @@ impl Socket {
     }
 
     /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
-    /// order of binding, receives the flows paired with `n`; other packets go to socket `qpn >>
-    /// low_bits`, where `qpn` is the destination queue pair number.
+    /// order of binding, receives the flows paired with `n`; other packets, to queue pair number
+    /// `qpn`, go to socket `qpn >> low_bits`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
@@ -179,11 +179,10 @@ impl Socket {
     }
 }
 
-/// Returns the socket priority of a traffic class: its top three bits. The `egress-qos-map` of a
-/// VLAN interface converts the priority to a PCP.
+/// Returns the socket priority of a traffic class: its top three bits, which the `egress-qos-map`
+/// of a VLAN interface converts to a PCP.
 ///
-/// The priority is set explicitly, because Linux derives another priority from the traffic class
-/// (ip(7), `rt_tos2priority`).
+/// Linux would derive another priority from the traffic class (ip(7), `rt_tos2priority`).
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }

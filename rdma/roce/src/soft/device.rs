@@ -34,7 +34,7 @@ pub(super) struct SoftDevice {
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding. Inlets are never removed, because the kernel
+    /// Inlets of endpoints, in the order of binding. They stay after use, because the kernel
     /// selects them by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,

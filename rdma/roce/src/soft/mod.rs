@@ -38,7 +38,7 @@ const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 /// Options of the provider.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// Capture file for sent and received packets, if any.
+    /// Capture file of all packets, if any.
     pub capture: Option<Arc<Capture>>,
     /// True if congestion notifications reduce the sending rate.
     pub congestion_control: bool,

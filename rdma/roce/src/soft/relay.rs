@@ -27,8 +27,8 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which other endpoints read an unread socket, to find their connection messages. It is
-/// shorter than 50 ms, the pause after which a reactor needs all its connection messages
+/// Time after which other endpoints read an unread socket for their connection messages. This is
+/// shorter than 50 ms, the pause after which a reactor needs all these messages
 /// ([`cairn_rdma::Endpoint::drain_connections`]).
 const LATE: Duration = Duration::from_millis(20);
 

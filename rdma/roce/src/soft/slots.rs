@@ -1,8 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
 //! The top 6 bits of a queue pair number are the index of the endpoint, by which the kernel selects
-//! the socket. The other 18 bits are random, so that an attacker cannot guess them. The low 10
-//! bits, an index into a table of slots, are unique among the endpoint's current queue pairs.
+//! the socket. The other 18 bits are random, so that attackers cannot guess them. The low 10 bits,
+//! an index into a table of slots, are unique among the endpoint's current queue pairs.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! Closing of queue pairs.
 //!
 //! Normally, a queue pair is destroyed after three steps: its send work has completed, the device
-//! has reported that the queue pair uses no more receives ("last WQE reached"), and the completion
-//! queue was then polled until empty. Otherwise, receives of a shared queue could be lost, because
-//! some drivers discard completions of a destroyed queue pair.
+//! has reported the end of its receives ("last WQE reached"), and the completion queue was then
+//! polled until empty. Otherwise, receives of a shared queue could be lost, because some drivers
+//! discard completions of a destroyed queue pair.
 //!
 //! If these steps take longer than [`CLOSE_TIMEOUT`], for example after a failed move to the error
 //! state, the queue pair is destroyed early, and the completion queue is then polled until empty.

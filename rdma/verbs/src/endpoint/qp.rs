@@ -113,7 +113,7 @@ impl Pair {
         self.ring.complete(sequence)
     }
 
-    /// Removes and returns the oldest outstanding work, after the end mark has completed.
+    /// Removes and returns the oldest outstanding work, after completion of the end mark.
     pub(super) fn ended_by_mark(&mut self) -> Option<SendEntry> {
         self.ring.complete_oldest()
     }

@@ -39,7 +39,7 @@ pub struct Quirks {
     /// True if flushed receives are not reported.
     pub swallows_receives: bool,
     /// True if an error completion contains the id of the oldest work request, signaled or not.
-    /// Simulated only by the test double of libibverbs.
+    /// Only the test double of libibverbs simulates this.
     pub blames_oldest: bool,
     /// Duration of each control verb.
     pub control_verb: Duration,
