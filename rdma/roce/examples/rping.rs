@@ -8,8 +8,8 @@
 //! cargo run -p cairn-roce --example rping -- client 192.0.2.2 10 65535
 //! ```
 //!
-//! The client sends the location of its data, and the server READs the data and confirms. The
-//! client then sends the destination of the echo, and the server WRITEs there and confirms.
+//! The client sends its data's location; the server READs the data and confirms. The client then
+//! sends the echo's destination; the server WRITEs there and confirms.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};

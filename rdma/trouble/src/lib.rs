@@ -197,8 +197,8 @@ pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 
-/// Returns the entries that explain a pasted log line. For other texts, returns the entries with
-/// number `word`, or with `word` in their name or meaning.
+/// Returns the entries that explain a pasted log line or a negative Linux error number. For other
+/// texts, returns the entries with number `word`, or with `word` in their name or meaning.
 #[must_use]
 pub fn search(word: &str) -> Vec<Found> {
     let pasted = paste::explain(word);

@@ -14,7 +14,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_base::wake::wait_readable;
 
-/// Timeout of address resolution. The kernel sends an ARP request each second, three in total.
+/// Timeout of address resolution. The kernel sends three ARP requests, one each second.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.

@@ -89,8 +89,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the maximum number of spare receives for one queue pair. If receives are scarce,
-    /// each needy queue pair gets an equal part.
+    /// Returns the maximum spare receives for one queue pair. If receives are scarce, needy queue
+    /// pairs get equal parts.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {
@@ -191,7 +191,7 @@ impl ReceiveQuotas {
     }
 
     /// Removes a destroyed queue pair. Its posted and flushed receives become spare, even if the
-    /// device has not reported them.
+    /// device did not report them.
     pub(crate) fn close(&mut self, qp: QpId) {
         if self.quota(qp).is_none() {
             return;

@@ -1,8 +1,7 @@
 //! Thread that reads asynchronous events of a device for all its endpoints.
 //!
-//! The device has one stream of events, so each endpoint receives a copy through its mailbox. The
-//! thread also binds an `rdma_cm_id` to the device, to learn of the device's removal even without
-//! connections.
+//! Each endpoint receives a copy of each event through its mailbox. The thread also binds an
+//! `rdma_cm_id` to the device, to learn of the device's removal even without connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -99,8 +99,8 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds a packet, which is the first `length` bytes of [`Self::room`], and its ICRC. Returns
-    /// true if the packet joined an earlier super-packet, false if the packet began a super-packet.
+    /// Adds a packet, the first `length` bytes of [`Self::room`], and its ICRC. Returns true if the
+    /// packet joined an earlier super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,

@@ -60,8 +60,7 @@ impl Capture {
     /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
     /// An existing file is replaced only if it belongs to this user and is empty or a capture of
-    /// Cairn. Captured packets contain data, and other users may be able to create links at the
-    /// path.
+    /// Cairn. Captured packets contain data, and other users may create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         file.write_all(&file_header()?)?;

@@ -372,8 +372,8 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Ignores packets to other queue pairs or
-    /// without the default P_Key.
+    /// Handles a received packet: gives management datagrams for QP1 with the default P_Key (IBTA
+    /// 9.8.3, 13.5.3) to the state machine, and other packets to the endpoint of their queue pair.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
