@@ -34,7 +34,7 @@ use core::net::IpAddr;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
     /// Traffic class (ToS). With `None`, an accepted queue pair uses the class of the peer's
-    /// request; a connecting queue pair uses 0.
+    /// request; a connecting queue pair uses the provider's default, usually 0.
     pub traffic_class: Option<u8>,
     /// Hop limit; `None`: the provider's default.
     pub hop_limit: Option<u8>,

@@ -182,7 +182,7 @@ fn start_reports(budget: &mut Budget) {
 }
 
 fn report([refused, fault, connection, disk, detail]: [u64; Topic::ALL.len()]) {
-    // Cause: this module, once an interval; needs no further rate limit.
+    // Cause: this module, once an interval.
     tracing::warn!(
         refused,
         fault,
