@@ -9,7 +9,7 @@ pub struct Access(u8);
 impl Access {
     /// The local adapter may read. Always granted.
     pub const LOCAL_READ: Self = Self(0);
-    /// The local adapter may write received messages and the data of RDMA READs.
+    /// The local adapter may write received messages and RDMA READ data.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers with the remote key may issue RDMA READs.
     pub const REMOTE_READ: Self = Self(2);

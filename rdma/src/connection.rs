@@ -10,7 +10,7 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a REQ, REP or REJ in bytes. This is the maximum of a REP (IBTA 12.6.8).
+/// Maximum private data of a CM message in bytes. A REP has the longest (IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
 /// Private data of a CM message.
@@ -21,7 +21,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// Copies `bytes`. Bytes beyond [`PRIVATE_DATA_MAX`] are left out.
+    /// Copies `bytes`, up to [`PRIVATE_DATA_MAX`].
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let length = bytes.len().min(PRIVATE_DATA_MAX);
@@ -33,7 +33,7 @@ impl PrivateData {
         data
     }
 
-    /// Returns the bytes, with the padding added by some transports.
+    /// Returns the bytes, including padding added by some transports.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -46,12 +46,13 @@ impl fmt::Debug for PrivateData {
     }
 }
 
-/// RoCE version of user-space RoCE.
+/// RoCE version of the soft provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Roce {
     /// RoCE v1 in Ethernet frames.
     V1 {
-        /// VLAN ID of the tag in each frame. With `None`, the kernel writes the tag, if any.
+        /// VLAN ID of the tag in each frame. With `None`, the kernel writes the tag of a VLAN
+        /// interface.
         vlan: Option<u16>,
     },
     /// RoCE v2 in UDP datagrams.
@@ -67,18 +68,18 @@ pub struct ListenOptions {
     pub backlog: u32,
     /// Partition of accepted requests, and P_Key of their queue pairs.
     pub pkey: PKey,
-    /// RoCE version of the soft provider; `None`: the provider's own setting.
+    /// RoCE version of the soft provider; `None`: the provider's default.
     pub roce: Option<Roce>,
 }
 
 /// Provider-specific part of a [`ConnRequest`](crate::ConnRequest).
 pub trait ConnHandle: Any + Send + fmt::Debug {
-    /// Sets traffic class and hop limit of a REJ sent by this request.
+    /// Sets traffic class and hop limit of a REJ that answers the request.
     fn mark(&mut self, marking: Marking);
     /// Sends a REJ with this private data.
     fn reject(self: Box<Self>, private_data: &[u8]);
-    /// Drops the request without an answer, so that the peer repeats it. Providers that cannot do
-    /// so send a REJ.
+    /// Drops the request without an answer, so that the peer repeats it. Providers without this
+    /// ability send a REJ.
     fn ignore(self: Box<Self>) {
         self.reject(&[]);
     }
@@ -91,35 +92,34 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
 pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
-    /// Maximum number of the endpoint's receives that this queue pair may use at a time. Applies
-    /// only if the device has no shared receive queue. A completed receive counts until it is
-    /// posted again.
+    /// Maximum number of the endpoint's receives in use by this queue pair, if the device has no
+    /// shared receive queue. A completed receive counts until posted again.
     pub receives: u32,
-    /// Maximum number of outstanding READs sent by this end. The provider lowers this number to the
-    /// limits of the peer and the device.
+    /// Maximum outstanding READs sent by this end. The provider lowers this value to the limits of
+    /// the peer and the device.
     pub initiator_depth: u8,
-    /// Maximum number of outstanding READs answered by this end.
+    /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets. `None` stands for the traffic class of the peer's connection
-    /// request.
+    /// Traffic class of sent packets. With `None`, an accepted queue pair uses the class of the
+    /// peer's request.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None`: the provider's default.
     pub hop_limit: Option<u8>,
     /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
-    /// Time after which an adapter repeats unacknowledged packets. An adapter may wait up to four
-    /// times as long. With `None`, the connection manager chooses the time. User-space RoCE
-    /// measures the round trip instead.
+    /// Time after which an adapter repeats unacknowledged packets; adapters may wait up to four
+    /// times as long. With `None`, the connection manager chooses. The soft provider ignores this
+    /// field and measures the round trip.
     pub ack_timeout: Option<AckTimeout>,
     /// Retries after a receiver-not-ready NAK, 0..=7, where 7 means unlimited.
     pub rnr_retry_count: u8,
-    /// Time after which the peer may repeat a SEND for which no receive was posted. The code is
-    /// that of IBTA table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
+    /// Time after which the peer may repeat a SEND that found no posted receive, as a code of IBTA
+    /// table 45: 1 is 10 us, 12 is 0.64 ms, 0 is 655 ms.
     pub min_rnr_timer: u8,
 }
 
 impl QpOptions {
-    /// Returns the marking requested for the packets.
+    /// Returns the requested traffic class and hop limit.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {
@@ -151,13 +151,13 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address. With `None`, the provider chooses the address.
+    /// Local address; `None`: the provider chooses.
     pub local: Option<IpAddr>,
     /// P_Key of the queue pair.
     pub pkey: PKey,
     /// Options of the queue pair.
     pub qp: QpOptions,
-    /// Timeout from the request to the established connection.
+    /// Maximum time until the connection is established.
     pub timeout: Duration,
 }
 
@@ -178,7 +178,7 @@ pub enum DisconnectReason {
     DeviceFault,
 }
 
-/// Event of a queue pair, or of the device.
+/// Event of a queue pair, an endpoint or a device.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The connection is established at both ends.
@@ -210,11 +210,11 @@ pub enum Event {
     Disconnected {
         /// Queue pair.
         qp: QpId,
-        /// Reason for the end.
+        /// Cause of the disconnection.
         reason: DisconnectReason,
     },
     /// All work has completed and the queue pair is destroyed. No later event contains this id, and
-    /// the slot is not reused before this event has been polled.
+    /// the slot is not reused before this event is polled.
     Closed {
         /// Queue pair.
         qp: QpId,
@@ -222,7 +222,7 @@ pub enum Event {
     /// The device was removed: no more work completes. The owner must drop the endpoint.
     DeviceRemoved,
     /// A queue of the endpoint failed: no more work completes. The owner must drop the endpoint.
-    /// The device and its other endpoints continue to work.
+    /// Other endpoints of the device continue to work.
     EndpointBroken {
         /// Error message.
         reason: String,

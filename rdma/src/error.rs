@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::partition::PKey;
 
-/// Error of an RDMA operation outside of the data path.
+/// Error of an RDMA operation outside the data path.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
     /// The provider cannot work on this machine.
@@ -44,10 +44,10 @@ pub enum FabricError {
         /// Requested address.
         address: SocketAddr,
     },
-    /// Another program has the UDP port of RoCE.
+    /// Another program uses the UDP port of RoCE.
     #[error("{reason}")]
     PortTaken {
-        /// Port, and how to find the program.
+        /// Port number, and how to find the program.
         reason: String,
     },
     /// Memory could not be locked or registered.
@@ -78,7 +78,7 @@ pub enum FabricError {
 }
 
 impl FabricError {
-    /// Returns a function that converts a system error of `call`.
+    /// Returns a closure that wraps a system error of `call`.
     pub fn os(call: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Os { call, source }
     }

@@ -63,5 +63,5 @@ pub use work::{
 /// UDP destination port of all RoCE v2 packets, responses included (IBTA annex A17.3).
 pub const ROCE_PORT: u16 = 4791;
 
-/// Receive buffer in bytes that RoCE in user space requests for a socket. The system may grant less.
+/// Receive buffer in bytes that the soft provider requests for a socket; the system may grant less.
 pub const SOCKET_RECEIVE_BYTES: u32 = 8 << 20;

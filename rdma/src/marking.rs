@@ -33,8 +33,8 @@ use core::net::IpAddr;
 /// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS). `None` stands for the traffic class of the peer's connection request,
-    /// or 0.
+    /// Traffic class (ToS). With `None`, an accepted queue pair uses the class of the peer's
+    /// request; a connecting queue pair uses the provider's default, usually 0.
     pub traffic_class: Option<u8>,
     /// Hop limit; `None`: the provider's default.
     pub hop_limit: Option<u8>,
@@ -54,7 +54,7 @@ impl Marking {
 /// Traffic class and hop limit in a queue pair's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
-    /// Traffic class (ToS). The provider controls its two ECN bits.
+    /// Traffic class (ToS). The provider sets the two ECN bits.
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -69,7 +69,7 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// Queue pairs to which a rule applies. All conditions that are set must hold.
+/// Conditions on a queue pair. A rule applies if every set condition holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Prefix of the local address.
@@ -85,7 +85,7 @@ pub struct Scope {
 pub struct Rule {
     /// Queue pairs to which the rule applies.
     pub scope: Scope,
-    /// Marking of the queue pairs. At least one field is set.
+    /// Marking with at least one set field.
     pub marking: Marking,
 }
 

@@ -12,8 +12,7 @@ use crate::work::{RemoteBuffer, Sge};
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // The registration is dropped before `mapping`, so that the memory is deregistered before it is
-    // freed.
+    // Dropped before `mapping`: memory must be deregistered before it is freed.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
 }

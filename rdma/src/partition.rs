@@ -1,7 +1,7 @@
 //! Partitions, which decide which queue pairs may communicate (IBTA 10.9).
 //!
-//! A P_Key has a 15-bit partition number and a membership bit, and each packet carries the P_Key of
-//! its sender. Full members communicate with all members, limited members only with full members.
+//! A P_Key is a 15-bit partition number and a membership bit. Each packet carries its sender's
+//! P_Key. Full members communicate with all members, limited members only with full members.
 
 use core::fmt;
 use core::str::FromStr;
@@ -45,8 +45,8 @@ impl PKey {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// True if a queue pair with this P_Key accepts packets with P_Key `bits`: both are of one
-    /// partition, and at least one is a full member (IBTA 10.9.3).
+    /// True if a queue pair with this P_Key accepts packets with P_Key `bits`: the partition is the
+    /// same, and at least one P_Key is a full member's (IBTA 10.9.3).
     #[must_use]
     pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0
@@ -74,7 +74,7 @@ impl fmt::Debug for PKey {
 /// Reason why a text is not a P_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PKeyError {
-    /// Text that is no 16-bit number.
+    /// Text other than a 16-bit number.
     #[error("not a P_Key: write 16 bits such as 0x8001, where bit 15 is full membership")]
     NotSixteenBits,
     /// P_Key 0x0000 or 0x8000, which are invalid.

@@ -16,7 +16,7 @@ use crate::memory::Region;
 use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
-/// Event of a listener, reported on a thread of the provider.
+/// Event of a listener, reported on a provider thread.
 #[derive(Debug)]
 pub enum ListenerEvent {
     /// A host requests a connection.
@@ -44,9 +44,9 @@ pub struct ConnRequest {
     pub peer: SocketAddr,
     /// Private data of the REQ without the RDMA-CM header.
     pub private_data: PrivateData,
-    /// Maximum outstanding READs that the peer answers, or 0 if it answers none.
+    /// Maximum outstanding READs answered by the peer; may be 0.
     pub peer_responder_resources: u8,
-    /// Maximum outstanding READs that the peer sends.
+    /// Maximum outstanding READs sent by the peer.
     pub peer_initiator_depth: u8,
     /// Device on which the request arrived.
     pub device: Arc<dyn Device>,
@@ -55,9 +55,9 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
-    /// Sets traffic class and hop limit of a REJ or REP that answers the request.
+    /// Sets traffic class and hop limit of a REJ.
     ///
-    /// To accept a request with this marking, pass it in [`QpOptions`] too.
+    /// An accepted request uses the marking in [`QpOptions`] instead.
     pub fn mark(&mut self, marking: Marking) {
         self.handle.mark(marking);
     }
@@ -68,7 +68,7 @@ impl ConnRequest {
     }
 }
 
-/// Callback for a listener's events. Runs on a thread of the provider, and must not block.
+/// Callback for a listener's events. Runs on a provider thread, and must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
 /// Access to a network.
@@ -84,14 +84,15 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn listen(&self, options: &ListenOptions, sink: Sink)
     -> Result<Box<dyn Listener>, FabricError>;
 
-    /// Returns the device for connections to `remote`. If `local` is given, the device owns it.
+    /// Returns the device for connections to `remote`. If `local` is given, the device owns that
+    /// address.
     fn device_for(
         &self,
         remote: SocketAddr,
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Returns each device's counters, except those that the operating system offers.
+    /// Returns the counters that the operating system does not export, by device.
     fn counters(&self) -> Vec<DeviceCounters> {
         Vec::new()
     }
@@ -106,7 +107,7 @@ pub struct DeviceCounters {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// Listening address. Dropping it stops listening, but its connections stay.
+/// Listening address. Dropping it stops listening; accepted connections stay.
 pub trait Listener: Send + fmt::Debug {
     /// Returns the local address, with the port chosen for port 0.
     fn local_addr(&self) -> SocketAddr;
@@ -117,20 +118,20 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Returns a unique number. A device that is plugged in again has a new number.
+    /// Returns a unique number. A device plugged in again has a new number.
     fn id(&self) -> u64;
 
     /// Returns this adapter with a new protection domain.
     ///
-    /// Only queue pairs of endpoints opened on the result can access memory registered with it. A
-    /// host uses one domain per association, so that each target can use only the keys given to
-    /// that target.
+    /// Only queue pairs of endpoints opened on the returned device can access memory registered
+    /// with that device. A host uses one domain per association, so that a target can use only its
+    /// own keys.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
     /// Pins and registers the whole `mapping` until the region is dropped.
     ///
     /// # Errors
-    /// The memory cannot be locked; the error names the limit.
+    /// The memory cannot be locked. The error names the limit.
     fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError>;
 
     /// Opens an endpoint for the calling thread.
@@ -145,7 +146,7 @@ pub struct EndpointOptions {
     /// Maximum completions not yet polled.
     ///
     /// The caller must not post more work than can complete within this limit. Each receive counts,
-    /// and each send request that is signaled or fails.
+    /// and each signaled or failed send request.
     pub completions: u32,
     /// Maximum queue pairs.
     pub queue_pairs: u16,
@@ -162,14 +163,14 @@ pub struct EndpointLimits {
     pub responder_resources: u8,
     /// True if [`Operation::SendWithInvalidate`](crate::Operation) is supported.
     pub send_with_invalidate: bool,
-    /// True if any queue pair may use any receive. Otherwise, [`QpOptions::receives`] limits the
-    /// receives of each queue pair.
+    /// True if any queue pair may use any receive. Otherwise, [`QpOptions::receives`] limits each
+    /// queue pair.
     pub shared_receives: bool,
 }
 
 /// Packet size and round trip of a queue pair with UDP segmentation offload.
 ///
-/// Several packets of equal length, sent together, cost as much as one.
+/// Several packets of equal length sent together then cost as much as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trains {
     /// Maximum packet payload in bytes.
@@ -183,7 +184,7 @@ pub trait Endpoint {
     /// Returns the device.
     fn device(&self) -> &Arc<dyn Device>;
 
-    /// Returns the limits of the device for queue pairs of this endpoint.
+    /// Returns the device's limits for this endpoint's queue pairs.
     fn limits(&self) -> EndpointLimits;
 
     /// Adds receives for all queue pairs.
@@ -198,7 +199,7 @@ pub trait Endpoint {
     /// [`Event::Established`] follows. The peer's first message may be polled before this event.
     ///
     /// # Errors
-    /// The peer is gone, or the device is full. The peer is then refused.
+    /// The peer is gone, or the device is full. The request is then rejected.
     fn accept(
         &mut self,
         request: ConnRequest,
@@ -215,8 +216,8 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns packet size and round trip; `None` if this provider gains nothing from packets of
-    /// equal length.
+    /// Returns packet size and round trip; `None` if the provider gains nothing from equal packet
+    /// lengths.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }
@@ -228,8 +229,8 @@ pub trait Endpoint {
 
     /// Changes the marking of packets and connection messages, except fields that are `None`.
     ///
-    /// Returns `false` if the provider cannot change it: adapters fix the marking when they create
-    /// the queue pair.
+    /// Returns `false` if the provider cannot: adapters fix the marking when a queue pair is
+    /// created.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
     /// Posts a chain of work requests in order: all of them or none.
@@ -239,16 +240,16 @@ pub trait Endpoint {
     /// stale.
     ///
     /// A software endpoint does its network work here. It may delay acknowledgements until a
-    /// response can carry them. [`arm`](Self::arm) sends the delayed acknowledgements.
+    /// response or [`arm`](Self::arm) sends them.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Appends the pending connection events to `out`.
     fn poll_events(&mut self, out: &mut Vec<Event>);
 
-    /// Handles all connection messages that have arrived at this machine.
+    /// Handles all connection messages that arrived at this machine.
     ///
-    /// The next [`poll_events`](Self::poll_events) reports the connections that these messages
-    /// ended. Makes a system call: not for the data path.
+    /// The next [`poll_events`](Self::poll_events) reports the connections ended by these messages.
+    /// Makes a system call: not for the data path.
     fn drain_connections(&mut self);
 
     /// Closes the connection.
@@ -268,6 +269,6 @@ pub trait Endpoint {
     /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read from them.
     fn wait_fds(&self) -> &[RawFd];
 
-    /// Returns the time at which timers require the next poll, if any timer runs.
+    /// Returns the expiry of the earliest timer, when the owner must poll; `None` if no timer runs.
     fn next_deadline(&self) -> Option<Instant>;
 }

@@ -10,7 +10,7 @@ use crate::provider::Endpoint;
 
 /// Sleeps until `endpoint` has work, its timer expires, or `latest` is reached.
 ///
-/// May return early. Does not poll the endpoint.
+/// May return early, and does not poll the endpoint.
 pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result<(), FabricError> {
     sleep_until_any_ready([endpoint], latest)
 }

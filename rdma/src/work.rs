@@ -4,14 +4,14 @@ use core::fmt;
 
 use cairn_base::slab::Key;
 
-/// Maximum scatter/gather elements of a work request. A command capsule needs two: submission queue
-/// entry and in-capsule data.
+/// Maximum scatter/gather elements of a work request. A command capsule needs two: SQE and
+/// in-capsule data.
 pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair at one endpoint.
 ///
-/// The low 16 bits are the slot. The high 16 bits are a generation counter, so that a stale id does
-/// not match a later queue pair in the slot.
+/// The low 16 bits are the slot. The high 16 bits are a generation counter, so that a stale id
+/// matches no later queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(u32);
 
@@ -22,7 +22,7 @@ impl QpId {
         Self(((generation as u32) << 16) | slot as u32)
     }
 
-    /// Returns the slot. Slots are numbered from 0 without gaps, so they can index a table.
+    /// Returns the slot. Slots are numbered from 0 without gaps.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
@@ -148,7 +148,7 @@ pub struct RemoteBuffer {
 pub enum Operation {
     /// SEND, which fills a receive posted by the peer.
     Send,
-    /// SEND that also invalidates a remote key of the receiving peer.
+    /// SEND that also invalidates a remote key of the peer.
     SendWithInvalidate {
         /// Remote key to invalidate.
         rkey: u32,
@@ -166,16 +166,16 @@ pub struct SendWork {
     pub id: u64,
     /// Operation to perform.
     pub op: Operation,
-    /// Local memory: the source of the bytes, or the destination of an RDMA READ.
+    /// Local memory: the source, or the destination of an RDMA READ.
     pub sges: SgeList,
-    /// True if success is reported by a completion. Failure is always reported.
+    /// True if success produces a completion. Failure always does.
     pub signaled: bool,
 }
 
 /// Receive for the queue pairs of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvWork {
-    /// Identifier returned in the [`Completion`], different for each receive of the endpoint.
+    /// Identifier returned in the [`Completion`], unique among the endpoint's receives.
     pub id: u64,
     /// Destination of an incoming SEND.
     pub sges: SgeList,
@@ -190,9 +190,9 @@ pub enum CompletionKind {
     Write,
     /// A `Read` is done: the bytes are in local memory.
     Read,
-    /// A receive was filled by a SEND of the peer.
+    /// A SEND of the peer filled a receive.
     Recv,
-    /// Unknown, because the device does not report the kind of flushed work. Use the id.
+    /// Unknown: the device reports no kind for flushed work. The owner finds the work by its id.
     Unknown,
 }
 
@@ -219,7 +219,7 @@ pub enum WorkStatus {
     RemoteAccess,
     /// The peer failed to execute the request.
     RemoteOperation,
-    /// No acknowledgement arrived within the transport retries: the peer or the path has failed.
+    /// No acknowledgement arrived within the transport retries: the peer or the path failed.
     RetryExceeded,
     /// The peer had no receive posted within the RNR retries.
     RnrRetryExceeded,
@@ -288,7 +288,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Placeholder for entries of a slice into which completions are polled.
+    /// Placeholder for entries of a slice that `Endpoint::poll` fills.
     pub const EMPTY: Self = Self {
         id: 0,
         qp: QpId::new(0, 0),
@@ -299,10 +299,10 @@ impl Completion {
     };
 }
 
-/// Reason why a chain was not posted. No request of the chain completes.
+/// Reason why a chain was not posted; no request of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// The queue does not permit so many outstanding requests. The caller must prevent this error.
+    /// Too many outstanding requests. The caller must prevent this error.
     #[error("the send queue is full")]
     Full,
     /// The queue pair is broken or closed. An event reports the reason.

@@ -4,9 +4,8 @@ use core::net::IpAddr;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// A host is an address with a current or recent connection, and a peer by itself. Any other
-/// address is a stranger. All strangers in one IPv6 /64 are one peer, because one machine may own
-/// them all.
+/// A host is an address with a current or recent connection; any other address is a stranger. All
+/// strangers in one IPv6 /64 are one peer, because one machine may own them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,
@@ -56,8 +55,8 @@ impl Payer {
     }
 }
 
-/// Returns the first address of the prefix that contains `address`, with 1 to 32 bits of an IPv4
-/// address and 1 to 128 of an IPv6 address. IPv4-mapped IPv6 addresses count as IPv4.
+/// Returns the first address of the prefix that contains `address`. The prefix length is
+/// `bits_of_v4` (1 to 32) or `bits_of_v6` (1 to 128). IPv4-mapped IPv6 addresses count as IPv4.
 #[must_use]
 pub fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
     match address.to_canonical() {

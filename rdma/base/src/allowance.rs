@@ -3,7 +3,7 @@
 use core::ops::Add;
 use core::time::Duration;
 
-/// Point in time of the system clock or of a protocol state machine.
+/// Time of the system clock or of a protocol state machine.
 pub trait Moment: Copy + Add<Duration, Output = Self> {
     /// Returns the time since `earlier`, or zero if `earlier` is later.
     fn since(self, earlier: Self) -> Duration;
@@ -57,7 +57,7 @@ impl<T: Moment> Allowance<T> {
         (self.until_full(now) + interval * cost).saturating_sub(interval * burst)
     }
 
-    /// Takes `cost` tokens, or all if there are fewer.
+    /// Takes `cost` tokens, or all remaining tokens.
     #[inline]
     pub fn charge(&mut self, cost: u32, now: T, burst: u32, interval: Duration) {
         let missing = self.until_full(now) + interval * cost;

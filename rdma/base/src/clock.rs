@@ -1,6 +1,6 @@
 //! Clock of the system or of a simulation.
 //!
-//! Code that waits uses a [`Clock`], so that tests can skip minutes and repeat a run exactly.
+//! With a [`Clock`], tests of waiting code can skip minutes and repeat a run exactly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ enum Kind {
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
-    /// Number of clock reads before the scheduled stop, or [`NO_STOP`] if no stop is scheduled.
+    /// Number of clock reads before the scheduled stop, or [`NO_STOP`].
     looks_left: AtomicU64,
     stop_ns: AtomicU64,
 }
@@ -34,8 +34,8 @@ struct SimulatedTime {
 const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
-    /// Returns a system clock that also advances while the system is suspended, for deadlines that
-    /// another machine measures too.
+    /// Returns a system clock that includes suspended time, for deadlines that another machine
+    /// measures too.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {
@@ -103,15 +103,15 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a simulated stop of the program. After `looks` more reads, the clock jumps forward
-    /// by `time`.
+    /// Schedules a simulated stop of the program: after `looks` more reads, the clock jumps by
+    /// `time`.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
         own.looks_left.store(looks, Ordering::Relaxed);
     }
 
-    /// Cancels a scheduled stop. Returns true if the stop had not happened yet.
+    /// Cancels a scheduled stop. Returns true if the stop was pending.
     pub fn forget_stop(&self) -> bool {
         let own = self.simulated_time();
         own.looks_left.swap(NO_STOP, Ordering::Relaxed) != NO_STOP

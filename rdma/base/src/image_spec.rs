@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Client options that an image must not set, because the target sets them or the configuration has
-/// a key for them.
+/// Ceph client options that an image must not set, because the target or a configuration key sets
+/// them.
 const RESERVED: [&str; 9] = [
     "client_mount_timeout",
     "key",
@@ -24,7 +24,7 @@ pub fn is_reserved(option: &str) -> bool {
     RESERVED.contains(&name.as_str())
 }
 
-/// Ceph image, and the cluster, user and options with which it is opened.
+/// Ceph image, with the cluster, user and options for opening it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ImageSpec {
     /// Pool name.

@@ -1,7 +1,7 @@
-//! Tools of all crates of Cairn: clocks, wake-ups, log limits, panics, memory and tables.
+//! Tools for all Cairn crates: clocks, wake-ups, log limits, panics, memory and tables.
 //!
-//! Nothing here knows RDMA, NVMe or disks. Without the feature `std`, the crate has only value
-//! types.
+//! This crate does not depend on RDMA, NVMe or disks. Without the feature `std`, the crate has only
+//! value types.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

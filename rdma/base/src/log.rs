@@ -1,7 +1,7 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
-//! Any machine that reaches a listener can cause log lines. Each such line needs a [`LogLine`],
-//! granted by the token bucket of its [`Topic`].
+//! Any machine that reaches a listener can cause log lines. Each needs a [`LogLine`] from the token
+//! bucket of its [`Topic`].
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
 //! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before all other
@@ -52,8 +52,8 @@ impl Topic {
         }
     }
 
-    /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection`
-    /// covers sixteen hosts with 64 queues each.
+    /// Returns the topic's burst in lines and refill interval. `Connection` covers sixteen hosts
+    /// with 64 queues each.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),
@@ -72,8 +72,8 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    /// Requests permission for a line of `topic`. Beyond the rate limit, counts a suppressed line
-    /// and returns `None`.
+    /// Requests permission for a line of `topic`. Beyond the rate limit, counts the line as
+    /// suppressed and returns `None`.
     pub fn about(topic: Topic) -> Option<Self> {
         let mut budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
         let granted = budget.take(topic, Instant::now());
@@ -97,15 +97,15 @@ impl LogLine {
     }
 }
 
-/// Returns the number of suppressed lines since the process started, by topic.
+/// Returns the lines suppressed since the process started, by topic.
 #[must_use]
 pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     let budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
     Topic::ALL.map(|topic| (topic, budget.left_out[topic as usize]))
 }
 
-/// Logs a line caused by a peer, consuming a [`LogLine`](crate::log::LogLine): `peer_line!(warn,
-/// line, field, "message")`.
+/// Logs a line caused by a peer, with its [`LogLine`](crate::log::LogLine): `peer_line!(warn, line,
+/// field, "message")`.
 #[macro_export]
 macro_rules! peer_line {
     ($level:ident, $line:expr, $($what:tt)+) => {{
@@ -182,7 +182,7 @@ fn start_reports(budget: &mut Budget) {
 }
 
 fn report([refused, fault, connection, disk, detail]: [u64; Topic::ALL.len()]) {
-    // Cause: this module, once an interval; needs no further rate limit.
+    // Cause: this module, once an interval.
     tracing::warn!(
         refused,
         fault,

@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
-/// Queue of messages to one thread, which waits for messages on a file descriptor.
-/// [`Self::is_empty`] takes no lock.
+/// Queue of messages to one thread. [`Self::is_empty`] takes no lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<MessageQueue<T>>,
@@ -39,8 +38,8 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Returns a descriptor that is readable while the mailbox has messages. After [`Self::nudge`],
-    /// the descriptor stays readable until [`Self::rest`].
+    /// Returns a descriptor that is readable while the mailbox has messages, and from
+    /// [`Self::nudge`] to [`Self::rest`].
     #[must_use]
     #[inline]
     pub fn fd(&self) -> RawFd {
@@ -91,7 +90,7 @@ impl<T> Mailbox<T> {
         self.wake.wake();
     }
 
-    /// Ends the effect of [`Self::nudge`]. The owner calls this method before it sleeps.
+    /// Ends the effect of [`Self::nudge`]. The owner calls this before sleeping.
     #[inline]
     pub fn rest(&self) {
         let mut waiting = self.lock();
@@ -100,7 +99,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drops all messages, including those that are added later.
+    /// Drops all messages, including later ones.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;

@@ -1,9 +1,10 @@
 //! Memory accessed by devices.
 //!
 //! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no
-//! Rust reference to the bytes may exist meanwhile. A mapping offers addresses and copies; a caller
-//! that takes a slice guarantees exclusive access. Copies act like relaxed atomic operations on
-//! each byte (`bytewise`): a race yields a mixture of old and new bytes, never undefined behaviour.
+//! Rust reference to the bytes may exist meanwhile. A mapping offers addresses and copies. The
+//! caller of `slice` or `slice_mut` excludes conflicting access. Copies act like relaxed atomic
+//! operations on each byte (`bytewise`): a race yields a mixture of old and new bytes, never
+//! undefined behaviour.
 
 mod bytewise;
 
@@ -17,7 +18,7 @@ const LARGE: usize = 32 << 20;
 /// Writes of at least this length, in bytes, are faster if they bypass the caches.
 const LONG: usize = 1 << 10;
 
-/// Memory at a fixed address, either page-aligned and owned, or borrowed. Access outside the memory
+/// Memory at a fixed address: owned and page-aligned, or borrowed. Access outside the memory
 /// panics.
 pub struct Mapping {
     base: *mut u8,
@@ -59,8 +60,8 @@ impl Mapping {
     /// Creates a mapping of memory owned by the caller.
     ///
     /// # Safety
-    /// The memory stays allocated for the life of the mapping. No reference to it exists while
-    /// adapters may access it.
+    /// The memory stays allocated for the life of the mapping. No reference to the memory exists
+    /// while adapters may access it.
     ///
     /// # Panics
     /// `length` is 0.
@@ -113,7 +114,7 @@ impl Mapping {
 
     /// Copies `bytes` like [`Self::write`]. Long writes to large mappings bypass the caches.
     ///
-    /// Call [`Self::fence`] before another thread is notified of the bytes.
+    /// Call [`Self::fence`] before notifying another thread of the bytes.
     pub fn write_around(&self, offset: usize, bytes: &[u8]) {
         if self.length < LARGE || bytes.len() < LONG {
             return self.write(offset, bytes);

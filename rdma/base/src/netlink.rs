@@ -10,9 +10,8 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
 const HEADER: usize = 16;
-/// Size of the receive buffer in bytes; the kernel sends parts of up to 32 KiB.
+/// Receive buffer in bytes; the kernel sends parts of up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Receive timeout.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Message of the kernel's answer.

@@ -1,8 +1,8 @@
 //! Policy for panics.
 //!
 //! [`confine`] runs a job that owns its state, and returns the job's panic as an error. Any other
-//! panic ends the process ([`end_process_on_panic`]): shared state may be inconsistent, and hosts
-//! would wait forever.
+//! panic ends the process ([`end_process_on_panic`]), because shared state may be inconsistent, and
+//! hosts would wait forever.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -62,7 +62,8 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // The location is unknown if another panic hook has replaced ours; that hook prints it.
+            // The location is unknown if another panic hook is installed, which prints the
+            // location.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
@@ -74,8 +75,8 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
 pub enum Part {
     /// Connection request. After a panic, the peer is refused.
     Connect,
-    /// Request of the metrics page. After a panic, it fails with status 500, or its connection
-    /// closes.
+    /// Request of the metrics page. After a panic, the request fails with status 500, or its
+    /// connection closes.
     Metrics,
     /// Flush of disks at a shutdown or reload. After a panic, the flush fails.
     Flush,
@@ -83,9 +84,11 @@ pub enum Part {
     Open,
     /// Close of a disk. After a panic, the disk counts as closed.
     Close,
-    /// Write or deallocation of a disk on a worker thread. After a panic, it fails with EIO.
+    /// Write or deallocation of a disk on a worker thread. After a panic, the command fails with
+    /// EIO.
     Disk,
-    /// Request at the control socket. After a panic, it fails, or the client's connection closes.
+    /// Request at the control socket. After a panic, the request fails, or the client's connection
+    /// closes.
     Control,
     /// Connection management of an RDMA device. After a panic, the device's connections end.
     Device,
@@ -96,7 +99,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Parts with their name in metrics and the consequence of a panic.
+    /// Parts with their metric name and the consequence of a panic.
     pub const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Connect, "connect", "a connection request is refused"),
         (Self::Metrics, "metrics", "a request for metrics fails"),
@@ -129,19 +132,19 @@ impl Part {
 
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job on a thread that belongs to no target, such as a provider's thread.
+/// Runs a job on a thread without a target, such as a provider's thread.
 ///
 /// Returns `None` after a panic, which is logged and counted.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
 
-/// Logs and counts a panic on a thread that belongs to no target.
+/// Logs and counts a panic on a thread without a target.
 pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
 
-/// Runs a future. Returns `None` after a panic in the future.
+/// Runs a future. Returns `None` if the future panics.
 pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     std::future::poll_fn(move |context| {
@@ -160,7 +163,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// Counters of the confined panics of one target, or of all threads that belong to no target.
+/// Counters of confined panics of one target, or of all threads without a target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,
@@ -200,7 +203,7 @@ impl Panics {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
         let (_, part, cost) = Part::ALL[part as usize];
         let (message, place, calls) = (&panic.message, &panic.place, &panic.calls);
-        // Cause: a bug, a few times a minute (see `PANICS_MAX`); needs no rate limit.
+        // Cause: a bug, a few times a minute (`PANICS_MAX`).
         tracing::error!(
             part,
             panic = message,
@@ -230,8 +233,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Returns the number of panics of a part since the process started, including those on threads
-    /// that belong to no target.
+    /// Returns a part's panics since the process started, including panics on threads without a
+    /// target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -243,8 +246,8 @@ impl Panics {
 pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
     those before it, and what --version prints; RUST_BACKTRACE=1 adds the calls that led there";
 
-/// Installs a panic hook that ends the process after each panic outside of [`confine`]. Only for
-/// programs, because the hook applies to the whole process.
+/// Installs a panic hook that ends the process after each panic outside [`confine`]. Only for
+/// programs, not for libraries.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -255,8 +258,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic. Returns whether [`confine`] will catch it. A panic during another panic is
-/// never caught.
+/// Records a panic. Returns true if [`confine`] will catch it, which excludes a panic during
+/// another panic.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {
@@ -280,7 +283,7 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
 pub fn end_process(reason: &str) -> ! {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let last = last.as_deref().unwrap_or("none that was not printed");
-    // Cause: a bug, once; needs no rate limit.
+    // Cause: a bug, once.
     tracing::error!(last_panic = last, "the process ends: {reason}");
     if !tracing::dispatcher::has_been_set() {
         eprintln!("the process ends: {reason}; last panic: {last}");
@@ -288,8 +291,8 @@ pub fn end_process(reason: &str) -> ! {
     std::process::abort();
 }
 
-/// Returns the guard of a lock. Ends the process if the lock is poisoned, because a panic during a
-/// change may have left the shared state inconsistent.
+/// Returns a lock's guard. Ends the process if the lock is poisoned, because the panic may have
+/// left the shared state inconsistent.
 pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(

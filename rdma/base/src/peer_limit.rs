@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The
-//! source of a datagram may be forged, so a line about a datagram counts for a stranger. It
-//! therefore cannot suppress lines about a host.
+//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). Lines
+//! about a datagram count for a stranger, so that a forged source cannot suppress lines about a
+//! host.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::log::{LogLine, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum tracked peers; a new peer replaces the one with the oldest line.
+/// Maximum tracked peers; a new peer replaces the peer with the oldest line.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +28,8 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Returns the permission to log a line about `payer`, with the number of lines suppressed
-    /// since the last permitted one.
+    /// Returns permission to log a line about `payer`, with the number of lines suppressed since
+    /// the last permitted line.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<LogLine> {
         let peer = self.due(payer, now)?;
         let Some(line) = LogLine::about(topic) else {

@@ -1,15 +1,14 @@
 //! Advice for a missing permission.
 
-/// Returns the remedy for a missing permission. An ordinary user is advised to run as root, or to
-/// follow `of_user`. For root, the remedy is `of_root`, which should name a mechanism that
-/// restricts root too.
+/// Returns the remedy for a missing permission: for an ordinary user, to run as root or follow
+/// `of_user`; for root, `of_root`, which names a mechanism that restricts root too.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
 }
 
-/// Returns the remedy for a program that already runs as root. `of_root` names the mechanism that
-/// restricts root.
+/// Returns the remedy for a program that runs as root. `of_root` names the mechanism that restricts
+/// root.
 #[must_use]
 pub fn permission_for_root(of_root: &str) -> String {
     format!("root may not either: {of_root}")

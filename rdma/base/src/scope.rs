@@ -92,7 +92,7 @@ pub(crate) fn index_of(interface: &str) -> Option<u32> {
     index_of_name(interface).ok().or_else(by_index)
 }
 
-/// Returns the index of an interface of this network namespace by its name.
+/// Returns the index of the named interface in this network namespace.
 ///
 /// # Errors
 /// The operating system's error, which is `ENODEV` if no interface has this name.
@@ -101,7 +101,7 @@ pub fn index_of_name(interface: &str) -> io::Result<u32> {
     Ok(name_to_index(&any, interface)?)
 }
 
-/// Returns the name of an interface of this network namespace by its index.
+/// Returns the name of the interface with this index in this network namespace.
 #[must_use]
 pub fn name_of(index: u32) -> Option<String> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;

@@ -1,6 +1,6 @@
 //! Words of commands that users paste into a shell.
 
-/// Quotes a word, which may come from another machine, so that a shell takes it literally. Returns
+/// Quotes a word, which may come from another machine, so that a shell reads it literally. Returns
 /// `placeholder` for a word with a null byte, which cannot be an argument.
 #[must_use]
 pub fn shell_word(text: &str, placeholder: &str) -> String {

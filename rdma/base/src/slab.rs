@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
-//! The key of a removed value finds nothing until the slot's generation counter has wrapped around.
+//! The key of a removed value finds nothing until the slot's generation counter wraps around.
 //! Insertion, removal and lookup take constant time. Only a slab of [`Slab::growing`] allocates
-//! memory after its construction.
+//! memory later.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -54,7 +54,7 @@ impl<G: Generation> Key<G> {
     };
 }
 
-/// Choice of the vacant slot that is reused first.
+/// Vacant slot to reuse first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
     /// The slot vacated last, whose memory is still in the caches.
@@ -99,7 +99,7 @@ impl<T, G: Generation> Slab<T, G> {
         }
     }
 
-    /// Creates a slab without a limit, which reuses the latest slot.
+    /// Creates a slab without a limit, which reuses the slot vacated last.
     #[must_use]
     pub const fn growing() -> Self {
         Self {

@@ -1,6 +1,5 @@
-//! Text of transport addresses. A link-local address includes the name of its interface.
-//!
-//! The name is kept as written, because the interface may not exist yet.
+//! Text of transport addresses. A link-local address includes its interface's name, which is kept
+//! as written because the interface may not exist yet.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -158,7 +157,7 @@ impl Trid {
         Ok(Self { address, port })
     }
 
-    /// Returns the socket address, or `None` if its interface must first be looked up.
+    /// Returns the socket address, or `None` if its interface must be resolved.
     #[must_use]
     pub fn unscoped(self) -> Option<SocketAddr> {
         let is_complete = self.address.scope.is_none();
@@ -234,7 +233,7 @@ impl fmt::Debug for Trid {
     }
 }
 
-/// Returns both ends of a new connection. A link-local remote address without a scope takes the
+/// Returns both ends of a new connection. A link-local remote address without a scope gets the
 /// local address's scope, because both are on one link.
 ///
 /// # Errors

@@ -15,8 +15,8 @@ pub use eventfd::Wake;
 #[cfg(cairn_loom)]
 pub use modelled::Wake;
 
-/// Waits until one of `fds` is readable or `timeout` has passed (`None`: no limit). Returns for
-/// each descriptor whether it is readable.
+/// Waits until one of `fds` is readable or `timeout` has passed (`None`: no limit). Returns true
+/// for each readable descriptor.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {
     let mut polled = fds.map(readable);
     let any = poll(&mut polled, timeout);
@@ -33,8 +33,8 @@ pub const fn readable(fd: RawFd) -> libc::pollfd {
     }
 }
 
-/// Waits until an entry has an event or `timeout` has passed (`None`: no limit). Returns true if an
-/// entry has an event (poll(2)).
+/// Waits until an entry has an event (poll(2)) or `timeout` has passed (`None`: no limit). Returns
+/// true if an entry has an event.
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
     // The timeout is rounded up, because a wait that ends just before its deadline would be
     // repeated.

@@ -1,7 +1,7 @@
 //! Speed of RoCE without storage: two threads, each with an endpoint, over the loopback interface.
 //!
 //! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`, where SECONDS is the
-//! time of each measurement.
+//! length of each measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -74,8 +74,8 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// Measures exchanges of UDP datagrams per second between two polling threads, for comparison with
-/// RoCE.
+/// Measures round trips of UDP datagrams per second between two polling threads, for comparison
+/// with RoCE.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {
     const CAPSULE: usize = 92;
     const BLOCK: usize = 4200;

@@ -8,8 +8,8 @@
 //! cargo run -p cairn-roce --example rping -- client 192.0.2.2 10 65535
 //! ```
 //!
-//! The client sends the location of its data, and the server READs the data and confirms. The
-//! client then sends the destination of the echo, and the server WRITEs there and confirms.
+//! The client sends its data's location; the server READs the data and confirms. The client then
+//! sends the echo's destination; the server WRITEs there and confirms.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -153,7 +153,7 @@ impl End {
             let Some((sink, _)) = self.receive()? else {
                 break;
             };
-            // A queue pair executes work in order, so the data arrives before the confirmation.
+            // Work executes in order, so the data arrives before the confirmation.
             self.post(Operation::Write(sink), SOURCE, length)?;
             self.send([0; 16])?;
             (pings, bytes) = (pings + 1, bytes + u64::from(length));

@@ -1,18 +1,18 @@
 //! RoCE in user space: RDMA over UDP sockets, without RDMA device, kernel module or privileges.
 //!
 //! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA
-//! WRITE, by RoCE v2 or v1, and interoperates with Linux's `rdma_rxe`. No other program may
-//! use UDP port 4791 of its address.
+//! WRITE, over RoCE v2 or v1, and interoperates with Linux's `rdma_rxe`. No other program may use
+//! UDP port 4791 of the same address.
 //!
 //! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which
 //! memory is [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of
 //! one thread. It [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept)
-//! requests of a [listener](rdma::Provider::listen); an event reports the result. Then it
+//! requests of a [listener](rdma::Provider::listen); an event reports the result. The endpoint then
 //! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and
 //! [polls](rdma::Endpoint::poll) completions.
 //!
-//! Packets move only while the endpoint is polled. If it is no longer polled, its peers disconnect
-//! after their retries. Between polls, [`sleep_until_ready`](rdma::sleep_until_ready) waits.
+//! Packets move only while the endpoint is polled. If polling stops, its peers disconnect after
+//! their retries. Between polls, wait with [`sleep_until_ready`](rdma::sleep_until_ready).
 
 #[doc(hidden)]
 pub mod memory;

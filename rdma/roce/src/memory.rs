@@ -1,9 +1,9 @@
 //! Registered memory of one protection domain, accessed by key.
 //!
 //! Each region has a local key for work requests of this end and, if peers have access, a random
-//! remote key. Packets cannot access memory that is registered only for this end: a local key
-//! contains the index of its region, and is never sent. A queue pair can use the keys of a domain
-//! if its [`View`] belongs to the domain ([`Regions`]).
+//! remote key. Packets are checked against remote keys only, so they cannot access a region without
+//! a remote key. A local key contains the index of its region. A queue pair uses the keys of a
+//! domain ([`Regions`]) through a [`View`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ use cairn_base::entropy::Entropy;
 
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of the region's index in a local key. The other bits count registrations, so that a key is
-/// not reused soon.
+/// Bits of the region's index in a local key. The other bits count registrations, to delay the
+/// reuse of a key.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -42,7 +42,7 @@ pub struct Keys {
 struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// Regions, indexed by the low bits of their remote keys. At least half of the entries are
-    /// free, so that few random keys must be drawn until one fits.
+    /// free, so that a random key soon fits.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -50,7 +50,7 @@ struct Table {
 
 #[derive(Debug)]
 pub struct Regions {
-    /// Number of changes of `table`, by which a view detects that its copy is stale.
+    /// Number of changes of `table`. A view with another version is stale.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,
@@ -199,7 +199,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions again if they have changed.
+    /// Copies the regions again after a change.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();
@@ -223,8 +223,8 @@ impl View {
     }
 }
 
-// `write` and `scatter` may bypass the caches, so [`Mapping::fence`] must be called before other
-// threads read the data.
+// `write` and `scatter` may bypass the caches, so the caller must call [`Mapping::fence`] before
+// other threads read the data.
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()

@@ -1,5 +1,5 @@
-//! Replays captured packets of a Linux host to a queue pair of Cairn, whose acknowledgements must
-//! equal those of the captured target.
+//! Replays captured packets of a Linux host to a queue pair of Cairn, which must acknowledge them
+//! like the captured target.
 
 use std::collections::HashMap;
 use std::sync::Arc;

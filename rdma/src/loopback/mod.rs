@@ -1,7 +1,7 @@
 //! RDMA provider inside one process, for tests without a network.
 //!
-//! The provider enforces the contract of [`Endpoint`]: each key, range and access right is checked,
-//! an overrun completion queue panics, and private data is padded as by the IB connection manager.
+//! The provider enforces the contract of [`Endpoint`]: it checks each key, range and access right,
+//! panics if a completion queue overruns, and pads private data like the IB connection manager.
 //! Each IP address is a separate device.
 
 mod endpoint;
@@ -54,7 +54,7 @@ pub struct Loopback {
 struct Shared {
     network: Mutex<Network>,
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Only numbers are stored, because devices contain references to this structure.
+    // Only numbers are stored, because devices hold references to this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -141,33 +141,33 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device with `address`, which does not accept registrations of an earlier device.
+    /// Adds a device with `address`, without the registrations of an earlier device.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Returns the work that the device's open endpoints have posted and polled.
+    /// Counts the work posted and polled by the device's open endpoints.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;
         self.shared.network().posted(device)
     }
 
-    /// Makes the device with `address` delay one kind of work requests that its peers send.
+    /// Makes the device with `address` delay one kind of its peers' work requests.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Executes the oldest delayed work request of one queue pair. `number`, modulo the number of
-    /// queue pairs with delayed work, selects the queue pair. Returns false if no work is delayed.
+    /// Executes the oldest delayed work request of one queue pair, selected by `number` modulo the
+    /// count of queue pairs with delayed work. Returns false if no work is delayed.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)
     }
 
-    /// Executes all delayed work requests, and stops delaying.
+    /// Executes all delayed work requests, and ends the delay.
     pub fn release_all(&self, address: IpAddr) {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_all(device);

@@ -107,7 +107,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have invalidated `rkey`. Another region may then use the same `rkey`.
+        // If a peer has invalidated `rkey`, another region may use the same number.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }
@@ -405,8 +405,7 @@ impl Network {
             }
             Operation::Send => self.deliver(at, peer, work, None),
             Operation::SendWithInvalidate { rkey } => {
-                // A peer may invalidate only keys of regions to which it has access (IBTA
-                // 9.4.1.1.1).
+                // A peer may invalidate only keys that give it access (IBTA 9.4.1.1.1).
                 self.opened(there, RemoteKey(rkey))?;
                 self.deliver(at, peer, work, Some(rkey))
             }

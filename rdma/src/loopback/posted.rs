@@ -1,9 +1,9 @@
 use std::iter::Sum;
 
-/// Work of all open endpoints of a device.
+/// Work counters of a device, summed over its open endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Chains posted to send queues. An RDMA adapter needs one doorbell for each chain.
+    /// Chains posted to send queues. An adapter needs one doorbell for each.
     pub send_posts: u64,
     /// Work requests in the send chains.
     pub sends: u64,

@@ -32,8 +32,8 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
-    /// True if RNR retries are unlimited. The loopback has no clock, so limited retries fail at
-    /// once.
+    /// True if RNR retries are unlimited. Limited retries fail at once, because the loopback has no
+    /// clock.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
     pub(super) unpolled: usize,

@@ -7,14 +7,14 @@ pub enum End {
     Target,
 }
 
-/// End at which the caller runs, and names of the programs at both ends, as typed in commands.
+/// Caller's end, and names of the programs at both ends, as typed in commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// End at which the caller runs.
+    /// Caller's end.
     pub end: End,
-    /// Program with a `doctor` command at the host.
+    /// Host program with a `doctor` command.
     pub host: &'static str,
-    /// Program with a `doctor` command at the target; also the name of its systemd service.
+    /// Target program with a `doctor` command; also the name of its systemd service.
     pub target: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// Replaces the words PROGRAM and TARGET in a text by program names.
+    /// Replaces PROGRAM and TARGET in `text` by program names.
     #[must_use]
     pub fn fill(self, text: &str) -> String {
         text.replace("PROGRAM", self.program())

@@ -106,7 +106,7 @@ pub const DEVICE_FAULT: Trouble = Trouble {
     },
 };
 
-/// Explanations of all reasons for the end of a connection.
+/// Explanations of all causes of ended or failed connections.
 pub const ENDINGS: [Trouble; 7] = [
     NO_ANSWER,
     TRANSPORT_GAVE_UP,

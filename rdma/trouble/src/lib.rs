@@ -1,5 +1,5 @@
-//! Explanations of errors: completion statuses, reject reasons and connection ends of RDMA, statuses
-//! of NVMe, and lines in the log of Linux's NVMe host.
+//! Explanations of errors: completion statuses, reject reasons and connection ends of RDMA,
+//! statuses of NVMe, and log lines of Linux's NVMe host.
 //!
 //! Target, host and doctor share these tables.
 
@@ -34,7 +34,7 @@ pub use caller::{Caller, End};
 pub struct Trouble {
     /// Number of the error in its table.
     pub code: u16,
-    /// Name in the specification and other programs.
+    /// Name in the specification and in other programs.
     pub name: &'static str,
     /// Meaning of the error.
     pub what: &'static str,
@@ -59,8 +59,8 @@ pub enum Next {
     OtherLog,
     /// Collect data for a bug report.
     Report,
-    /// Command for each end, in which PROGRAM stands for the calling program, and TARGET for the
-    /// target's program.
+    /// Command for each end; PROGRAM stands for the calling program, TARGET for the target's
+    /// program.
     Own {
         /// Command at the host.
         host: &'static str,
@@ -140,13 +140,13 @@ impl fmt::Display for Causes {
     }
 }
 
-/// Explains a completion status (`ibv_wc_status`), also for user-space RoCE.
+/// Explains a completion status (`ibv_wc_status`) of any provider.
 #[must_use]
 pub fn of_completion(status: u32) -> &'static Trouble {
     of(&COMPLETIONS, status).unwrap_or(&completion::UNKNOWN)
 }
 
-/// Explains a reject reason of a connection manager (IBTA 12.6.7.2).
+/// Explains a connection manager's reject reason (IBTA 12.6.7.2).
 #[must_use]
 pub fn of_reject(reason: u16) -> &'static Trouble {
     of(&CM_REJECTS, reason.into()).unwrap_or(&reject::UNKNOWN)
@@ -158,7 +158,7 @@ pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
 }
 
-/// Explains a status of Connect with its result (DW0), which may name a parameter.
+/// Explains a status of Connect by its result (DW0), which may name a parameter.
 #[must_use]
 pub fn of_connect(sct: u8, sc: u8, result: u32) -> Option<&'static Trouble> {
     const INVALID_PARAMETERS: (u8, u8) = (1, 0x82);
@@ -192,13 +192,13 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 8] {
 const OF_COMPLETIONS: &str = "work that completes with an error";
 const OF_CM_REJECTS: &str = "connections that a machine refuses";
 const OF_NVME_REJECTS: &str = "connections that a target refuses";
-/// Title of the table whose numbers are SCT and SC, in hexadecimal.
+/// Title of the table numbered by SCT and SC, in hexadecimal.
 pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";
 
-/// Returns the entries that explain a pasted line of a log. For other texts, returns the entries
-/// whose number is `word`, or whose name or meaning contains `word`.
+/// Returns the entries that explain a pasted log line or a negative Linux error number. For other
+/// texts, returns the entries with number `word`, or with `word` in their name or meaning.
 #[must_use]
 pub fn search(word: &str) -> Vec<Found> {
     let pasted = paste::explain(word);

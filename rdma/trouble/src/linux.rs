@@ -1,5 +1,5 @@
-//! Explanations of lines in the log of Linux's NVMe host, by their fixed words (Linux 6.1 to 6.12),
-//! and of the error numbers in them.
+//! Explanations of log lines of Linux's NVMe host (6.1 to 6.12), by their fixed words and error
+//! numbers.
 
 use super::{Next, Trouble};
 
@@ -29,7 +29,7 @@ const NOTHING: Next = Next::Own {
     target: "nothing, if the host writes next: Successfully reconnected",
 };
 
-/// Explanations of log lines. The name is the fixed part of the line.
+/// Explanations of log lines, named by the fixed part of the line.
 pub const LINUX_LINES: [Trouble; 41] = [
     Trouble::new(
         1,

@@ -12,8 +12,8 @@ const IDENTITY: Next = Next::Own {
     target: "cat /etc/nvme/hostnqn /etc/nvme/hostid at the host",
 };
 
-/// Explanations of the parameters that targets refuse, by byte offset. Bit 15 marks an offset in
-/// the Connect data.
+/// Explanations of parameters that targets refuse, by byte offset. Bit 15 marks an offset in the
+/// Connect data.
 pub const CONNECT_PARAMETERS: [Trouble; 7] = [
     Trouble::new(
         42,

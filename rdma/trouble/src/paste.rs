@@ -22,7 +22,7 @@ const DNR: u16 = 1 << 14;
 const SC_SCT: u16 = 0x7ff;
 const STATUS_BITS: u16 = 0x7fff;
 
-/// Returns the entries that explain a pasted line: by its fixed words, and by the numbers in it.
+/// Returns the entries that explain a pasted line by its fixed words and its numbers.
 pub(super) fn explain(text: &str) -> Vec<Found> {
     let text = text.to_ascii_lowercase();
     let mut all = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn explain(text: &str) -> Vec<Found> {
         let rest = text.split_once(&first).map(|(_, rest)| rest);
         rest.is_some_and(|rest| last.is_none_or(|last| rest.contains(&last)))
     });
-    // The longest name is the most specific one, so shorter names within it are removed.
+    // The longest name is the most specific, so shorter names within it are removed.
     let mut lines: Vec<&Trouble> = lines.collect();
     let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
     lines.retain(|line| {
@@ -105,7 +105,7 @@ fn statuses(text: &str, all: &mut Vec<Found>) {
             return;
         }
     }
-    // A number below 0x100 is not specific enough, because it can belong to any table.
+    // A number below 0x100 is ambiguous, because it may belong to any table.
     if let Ok(bits @ 0x100..=STATUS_BITS) = text.trim().parse::<u16>()
         && of(&STATUSES, (bits & SC_SCT).into()).is_some()
     {

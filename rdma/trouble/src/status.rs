@@ -119,7 +119,7 @@ pub(super) const OTHERS: [Trouble; 8] = [
 ];
 const OTHER: &[&str] = &["the specification's name of the number says more"];
 
-/// Explanations of the statuses that hosts meet over fabrics.
+/// Explanations of the statuses that hosts receive over fabrics.
 pub const STATUSES: [Trouble; 38] = [
     status(
         0,

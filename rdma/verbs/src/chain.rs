@@ -84,8 +84,8 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the number of requests that the device accepted before it refused `work`, or the
-    /// length of the chain if the driver did not report `work`.
+    /// Returns the number of requests accepted before the refused `work`, or the chain's length if
+    /// the driver reported no request.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -130,8 +130,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
-                // siw in rdma-core sends this field instead of `invalidate_rkey`. The field may
-                // contain the key of an earlier WRITE.
+                // siw in rdma-core sends this field instead of `invalidate_rkey`. It may contain
+                // the key of an earlier WRITE.
                 raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }

@@ -109,15 +109,14 @@ pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
     /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// Tag of the identifier ([`Id::set_tag`]). A connection request has the tag of its listener.
+    /// Tag of the identifier ([`Id::set_tag`]). A connection request has its listener's tag.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum number of outstanding READs that the peer sends. The peer's message has this number
-    /// in the field for the initiator depth, but the kernel exchanges the two fields.
+    /// Maximum outstanding READs sent by the peer: `initiator_depth` in its message, because the
+    /// kernel swaps the two fields.
     pub(crate) responder_resources: u8,
-    /// Maximum number of outstanding READs that the peer answers. The kernel exchanges this field,
-    /// too.
+    /// Maximum outstanding READs answered by the peer: `responder_resources` of the peer's message.
     pub(crate) initiator_depth: u8,
 }
 
@@ -126,8 +125,8 @@ pub(crate) struct Id {
     channel: Arc<Channel>,
 }
 
-// SAFETY: librdmacm permits calls on one identifier from any thread, one at a time. `&mut self` or
-// ownership ensures one at a time.
+// SAFETY: librdmacm permits calls on one identifier from any thread, one at a time, which `&mut
+// self` or ownership ensures.
 unsafe impl Send for Id {}
 
 impl std::fmt::Debug for Id {
@@ -282,7 +281,7 @@ impl Id {
     /// Replaces the descriptors of a device under removal by /dev/null.
     ///
     /// Otherwise `rdma link delete` would hang: drivers such as rdma_rxe wait until the descriptors
-    /// are closed, and librdmacm closes them only when it next lists devices.
+    /// are closed, which librdmacm does only when it next lists devices.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
         // and may use them (and fail) or close them.
@@ -301,7 +300,7 @@ impl Id {
                 }
             }
             Err(error) => {
-                // Cause: the removal of a device, which needs no rate limit.
+                // Cause: the removal of a device.
                 tracing::warn!(%error, "cannot open /dev/null: the removal of the device waits; \
                                         raise the limit on open files");
             }
@@ -368,12 +367,11 @@ pub(crate) struct Terms {
     pub(crate) has_shared_receives: bool,
 }
 
-/// The peer may retry without limit, because the receive queue may be empty for a short time.
+/// Unlimited RNR retries by the peer, because the receive queue may be empty for a short time.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// Returns connection parameters with a pointer to `private_data`. The parameters must not be
-    /// used after `private_data` is dropped.
+    /// Returns connection parameters that point to `private_data`, which must outlive them.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),

@@ -23,7 +23,7 @@ pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // `_watcher` is dropped before `domain`, so that its thread stops before the device is closed.
+    // Dropped before `domain`, so that its thread stops before the device is closed.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,
@@ -98,7 +98,7 @@ impl VerbsDevice {
         self.capabilities.max_srq > 0
     }
 
-    /// True if the driver flushes receives of a shared queue, but does not report their completion.
+    /// True if the driver flushes receives of a shared queue without a completion.
     pub(crate) fn loses_receives(&self) -> bool {
         const BROADCOM: u32 = 0x14e4;
         self.capabilities.vendor_id == BROADCOM

@@ -11,8 +11,8 @@ use crate::sys::{
     ibv_device, ibv_device_attr,
 };
 
-/// Length of the buffer for `struct ibv_port_attr` in words of 32 bits. The first three fields of
-/// the structure are `state`, `max_mtu` and `active_mtu`.
+/// Length of the buffer for `struct ibv_port_attr` in 32-bit words. The structure begins with
+/// `state`, `max_mtu` and `active_mtu`.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;
@@ -26,7 +26,7 @@ pub struct PortMtu {
     pub max: u32,
 }
 
-/// Attributes of a device that matter to Cairn, as in `ibv_devinfo -v`.
+/// Device attributes used by Cairn, as in `ibv_devinfo -v`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceAttributes {
     /// True for an iWARP device.
@@ -37,11 +37,11 @@ pub struct DeviceAttributes {
     pub max_qp_wr: u32,
     /// Maximum shared receive queues; 0 if the device has none.
     pub max_srq: u32,
-    /// RDMA READs of a peer that a queue pair executes at the same time.
+    /// Maximum concurrent RDMA READs of a peer at a queue pair.
     pub max_qp_rd_atom: u32,
-    /// RDMA READs that a queue pair starts at the same time.
+    /// Maximum concurrent RDMA READs started by a queue pair.
     pub max_qp_init_rd_atom: u32,
-    /// True if the device reports to a sender that no receive is posted (`RC_RNR_NAK_GEN`).
+    /// True if the device sends an RNR NAK when no receive is posted (`RC_RNR_NAK_GEN`).
     pub has_rnr_nak: bool,
     /// True if the device has SEND with Invalidate (`MEM_MGT_EXTENSIONS`).
     pub has_invalidate: bool,

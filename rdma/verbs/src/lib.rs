@@ -5,8 +5,9 @@
 //! * [`VerbsProvider`] tracks open devices, and listens.
 //! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
 //!   asynchronous events to the endpoints.
-//! * An endpoint (`endpoint`) has one completion queue and one event channel, on its thread, and
-//!   one shared receive queue; without such queues, each queue pair has its own (`receive_quotas`).
+//! * An endpoint (`endpoint`) has one completion queue, one event channel and one shared receive
+//!   queue, for one thread. If the device has no shared receive queues, each queue pair has its own
+//!   receive queue (`receive_quotas`).
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
 
 mod address;

@@ -6,7 +6,7 @@ use crate::sys::Symbols;
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads
-/// and `atexit` handlers behind.
+/// and `atexit` handlers.
 pub struct Library {
     symbols: Symbols,
 }
@@ -44,7 +44,7 @@ impl Library {
 
     fn load_named(soname: &str) -> Result<Symbols, LibraryError> {
         // SAFETY: any process may load rdma-core's libraries and run their initialisers.
-        // bindings.rs declares the functions as in rdma-core's headers.
+        // `bindings.rs` declares the functions as rdma-core's headers do.
         unsafe { Symbols::new(soname) }.map_err(|error| LibraryError {
             reason: error.to_string(),
         })

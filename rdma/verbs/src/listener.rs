@@ -56,7 +56,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // If the configured port is 0, later attempts must use the port that was chosen first.
+        // If the configured port is 0, later attempts must use the port chosen first.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -122,8 +122,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Handles events until the listener is dropped. After a panic, the thread creates a new
-    /// identifier, because the old identifier may be inconsistent.
+    /// Handles events until the listener is dropped. After a panic, listens with a new identifier,
+    /// because the old identifier may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -222,8 +222,8 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // A listener on 0.0.0.0 or [::] uses all devices, and each device has its own index of
-            // the P_Key.
+            // A listener on 0.0.0.0 or [::] uses all devices, and the P_Key's index may differ
+            // between devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });

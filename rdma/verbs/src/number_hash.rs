@@ -1,6 +1,6 @@
 use std::hash::Hasher;
 
-/// Hasher for numbers that peers do not choose, so that peers cannot cause collisions.
+/// Hasher for numbers not chosen by peers, so that peers cannot cause collisions.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 
@@ -20,8 +20,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Multiplicative hash (Knuth, TAOCP, 6.4). The high bits are folded into the low bits,
-        // because the map uses the low bits.
+        // Multiplicative hash (Knuth, TAOCP, 6.4). The map uses the low bits, so the high bits are
+        // folded into them.
         let product = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

@@ -1,6 +1,6 @@
 //! P_Key table of a port: the partitions of an adapter.
 //!
-//! Queue pairs select a P_Key by its index (IBTA 10.9.2). Connections of rdma_cm over RoCE have the
+//! Queue pairs select a P_Key by its index (IBTA 10.9.2). RoCE connections of rdma_cm use the
 //! default partition unless the index is changed.
 
 use cairn_rdma::{FabricError, PKey};

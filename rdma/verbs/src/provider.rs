@@ -14,7 +14,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_base::wake::wait_readable;
 
-/// Timeout of address resolution. The kernel sends an ARP request each second, three in total.
+/// Timeout of address resolution. The kernel sends three ARP requests, one each second.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.
@@ -34,7 +34,7 @@ impl VerbsProvider {
         Self::over(Library::open()?)
     }
 
-    /// Loads the libraries behind a layer that gives each device the quirks of another one.
+    /// Loads the libraries behind a layer that gives each device the quirks of another.
     #[cfg(feature = "quirks")]
     pub fn with_quirks(quirks: crate::Quirks) -> Result<Self, FabricError> {
         Self::over(crate::quirks::layer::library(quirks)?)
@@ -48,7 +48,7 @@ impl VerbsProvider {
     }
 
     /// Checks that a listener could use this address and its device. The check binds the address
-    /// for a short time, in which no host can connect.
+    /// briefly without listening, so no host can connect.
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         let mut id = Id::new(&channel, LISTENING)?;

@@ -1,8 +1,7 @@
 //! Receives on a device without shared receive queues, where each queue pair has its own queue.
 //!
-//! The owner posts receives to the endpoint, which distributes them to its queue pairs. A receive
-//! counts for its queue pair even after its completion, until the owner posts it again. No queue
-//! pair therefore has more receives than its quota.
+//! The endpoint's owner posts receives, and the endpoint distributes them to its queue pairs. A
+//! receive counts toward the quota of its queue pair until the owner posts it again.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -21,8 +20,8 @@ enum Holder {
     Owner,
 }
 
-/// Receive posted to a device. `turn` identifies the posting, because a driver may report an old
-/// posting after its queue pair was destroyed.
+/// Receive posted to a device. `turn` counts the postings of the slot, because a driver may report
+/// an old posting after its queue pair was destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) slot: u32,
@@ -54,11 +53,11 @@ pub(crate) struct ReceiveQuotas {
     holders: Box<[Holder]>,
     turns: Box<[u16]>,
     spare: VecDeque<u32>,
-    /// Queue pairs of the completed receives that the owner still has, by the id of the receive.
+    /// Queue pair of each completed receive that the owner has not posted again, by receive id.
     lent: HashMap<u64, QpId, BuildHasherDefault<NumberHasher>>,
     quotas: Box<[Option<Quota>]>,
     needy: VecDeque<QpId>,
-    /// Number of receives that are missing until the quotas of all queue pairs are full.
+    /// Receives needed to fill the quotas of all queue pairs.
     wanted: u32,
 }
 
@@ -69,8 +68,7 @@ impl ReceiveQuotas {
             holders: vec![Holder::Owner; receives].into(),
             turns: vec![0; receives].into(),
             spare: VecDeque::with_capacity(receives),
-            // The capacity is twice the maximum, so that the map reuses removed entries without
-            // allocating.
+            // Twice the maximum, so that the map reuses removed entries without allocating.
             lent: HashMap::with_capacity_and_hasher(2 * receives, BuildHasherDefault::default()),
             quotas: vec![None; queue_pairs.into()].into(),
             needy: VecDeque::with_capacity(queue_pairs.into()),
@@ -91,8 +89,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the maximum number of spare receives for one queue pair. If receives are scarce,
-    /// each queue pair gets an equal part.
+    /// Returns the maximum spare receives for one queue pair. If receives are scarce, needy queue
+    /// pairs get equal parts.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {
@@ -192,8 +190,8 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Removes a destroyed queue pair. All its receives become spare, even if the device has not
-    /// reported them.
+    /// Removes a destroyed queue pair. Its posted and flushed receives become spare, even if the
+    /// device did not report them.
     pub(crate) fn close(&mut self, qp: QpId) {
         if self.quota(qp).is_none() {
             return;

@@ -1,6 +1,6 @@
-//! Receives of an endpoint that its owner has posted.
+//! Receives posted by the owner of an endpoint.
 //!
-//! Receives complete in any order. Each work request is kept, to be posted again if its queue pair
+//! Receives complete in any order. Work requests are stored, to be posted again if their queue pair
 //! is destroyed.
 
 use cairn_rdma::RecvWork;

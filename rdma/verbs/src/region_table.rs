@@ -1,7 +1,7 @@
 //! Address ranges covered by the local keys of a device.
 //!
-//! For an inline SEND, the CPU copies the bytes without checking keys. Endpoints therefore check
-//! inline work against this table.
+//! For an inline SEND, the CPU copies bytes without checking keys, so endpoints check inline work
+//! against this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

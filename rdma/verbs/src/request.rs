@@ -1,4 +1,4 @@
-//! Connection request, passed from the listener to the endpoint that answers it.
+//! Connection request, passed from the listener to the answering endpoint.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// Does nothing, because the kernel sends the REJ with the traffic class of the request.
+    /// Does nothing, because the kernel copies the traffic class of the request to the REJ.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
@@ -51,7 +51,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Sends a REJ. Errors are ignored, because the peer then no longer waits for an answer.
+/// Sends a REJ. An error is only logged, because the peer then no longer waits for an answer.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

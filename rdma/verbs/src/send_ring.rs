@@ -1,7 +1,7 @@
 //! Ring of the outstanding work of one send queue.
 //!
-//! A send queue completes its work in order, so a signaled completion also ends the unsignaled work
-//! before it.
+//! A send queue completes its work in order, so a signaled completion also ends earlier unsignaled
+//! work.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 

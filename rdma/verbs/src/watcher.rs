@@ -1,8 +1,7 @@
 //! Thread that reads asynchronous events of a device for all its endpoints.
 //!
-//! The device has one stream of events, so each endpoint receives a copy through its mailbox. The
-//! thread also binds an `rdma_cm_id` to the device, which reports the device's removal even without
-//! connections.
+//! Each endpoint receives a copy of each event through its mailbox. The thread also binds an
+//! `rdma_cm_id` to the device, to learn of the device's removal even without connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,8 +48,7 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // The lock of `mailboxes` is held, so a removal after this check will notify the new
-        // mailbox.
+        // The lock of `mailboxes` is held, so a later removal will notify the new mailbox.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -64,7 +62,7 @@ impl Subscribers {
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
-            // Cause: a fault of the device.
+            // Cause: removal or failure of the device.
             tracing::warn!(device = self.device, "the RDMA device is being removed");
             notify(&mailboxes, &DeviceEvent::Removed);
         }
@@ -146,7 +144,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed after a panic, because its events are no longer read.
+/// Reports the device as removed after a panic, because nothing reads its events any more.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

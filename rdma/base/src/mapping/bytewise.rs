@@ -2,9 +2,9 @@
 //!
 //! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
 //! byte is accessed atomically, which compiles to slow code. The C library's copies access each
-//! byte at least like a relaxed atomic. Assembly calls them, because the compiler assumes nothing
-//! about memory accessed by assembly. Miri cannot run assembly, so its builds copy with byte-wise
-//! atomics.
+//! byte at least like a relaxed atomic. They are called from assembly, because the compiler assumes
+//! nothing about memory accessed by assembly. For Miri, which cannot run assembly, byte-wise
+//! atomics copy.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use fast::{fill, load, shift, store, stream};
@@ -28,8 +28,7 @@ mod fast {
         };
     }
 
-    /// Copies a queue entry of 16 or 64 bytes inline, because a call would take longer than the
-    /// copy.
+    /// Copies a queue entry of 16 or 64 bytes inline, because a call would take longer.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(

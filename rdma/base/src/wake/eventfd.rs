@@ -33,7 +33,7 @@ impl Wake {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // A write fails only if the counter is at its maximum: the descriptor is readable already.
+        // A write fails only at the counter's maximum: the descriptor is readable already.
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 

@@ -36,7 +36,7 @@ impl Wake {
         *self.readable.lock().unwrap() = false;
     }
 
-    /// Waits until the flag is set. Loom reports a wait without an end.
+    /// Waits until the flag is set. Loom reports a wait that never ends.
     pub fn sleep(&self) {
         let mut readable = self.readable.lock().unwrap();
         while !*readable {

@@ -1,5 +1,5 @@
-//! Responder for perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw` (with `-R`), without an
-//! RDMA device at this end.
+//! Responder for perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw` (with `-R`), without a
+//! local RDMA device.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1

@@ -1,7 +1,7 @@
 //! Endpoint, receives and memory of all connections.
 //!
-//! Peers can access only the region `window`, which contains no secrets. Messages are in the region
-//! `private`.
+//! Peers can access only the region `window`, which contains no secrets. The region `private`
+//! contains messages.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! RDMA adapters that take the packets of RoCE v2 to an address before the kernel sees them.
+//! Detection of RDMA adapters that consume the RoCE v2 packets of an address before the kernel.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
-/// Returns an error message if an RDMA adapter receives the packets to this address, so that
-/// user-space RoCE v2 cannot. Such an adapter has an active port with the address in its GID table.
+/// Returns an error message if an RDMA adapter consumes the RoCE v2 packets to `address`: an active
+/// port has the address in its GID table.
 #[must_use]
 pub fn taken_by_adapter(address: IpAddr) -> Option<String> {
     let device = owner(Path::new("/sys/class/infiniband"), address)?;
@@ -19,7 +19,7 @@ pub fn taken_by_adapter(address: IpAddr) -> Option<String> {
 fn owner(class: &Path, address: IpAddr) -> Option<String> {
     let devices = fs::read_dir(class).ok()?.flatten();
     let mut names = devices.filter_map(|device| {
-        // A software device has no `device` folder, and its packets pass through the kernel.
+        // A software device has no folder `device`; its packets pass through the kernel.
         let path = device.path();
         let is_adapter = path.join("device").exists();
         let mut ports = fs::read_dir(path.join("ports")).ok()?.flatten();

@@ -1,10 +1,9 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
-//! A super-packet is a list of packets to one destination that the kernel receives in one call and
-//! splits into segments ("segmentation offload", udp(7)). All packets have equal length; only the
-//! last may be shorter. The kernel numbers the segments from 0 in the IPv4 identification, which
-//! the ICRC covers. Several queue pairs may share a super-packet. [`BatchPosition`] keeps the
-//! packets of each queue pair in order.
+//! A super-packet is a message that the kernel splits into packets to one destination
+//! ("segmentation offload", udp(7)). The packets have equal length; only the last may be shorter.
+//! The kernel numbers them from 0 in the IPv4 identification, which the ICRC covers. Several queue
+//! pairs may share a super-packet; [`BatchPosition`] keeps each queue pair's packets in order.
 
 use std::net::SocketAddr;
 
@@ -17,17 +16,17 @@ const BYTES: usize = 256 << 10;
 pub(crate) const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
-/// Maximum number of packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
+/// Maximum packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
 /// Bytes after which complete super-packets are sent, while the CPU cache still contains them.
 const ENOUGH: usize = 60_000;
-/// Length of a RETH in bytes. Only the first packet of a WRITE has a RETH.
+/// Bytes of a RETH, which only the first packet of a WRITE has.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must be
-/// sent after this packet.
+/// Position of a queue pair's last packet in the batch. Later packets of the queue pair must follow
+/// that packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPosition {
     batch: u64,
@@ -46,7 +45,7 @@ pub(super) struct Group {
     pub(super) segment: usize,
     pub(super) length: usize,
     pub(super) count: u16,
-    /// True if the last packet was shorter than the others, so that no packet may follow.
+    /// True if the last packet was shorter than the others, so no packet may follow.
     closed: bool,
     route: Route,
     first: usize,
@@ -100,8 +99,8 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds a packet, which is the first `length` bytes of [`Self::room`], and its ICRC. Returns
-    /// true if the packet joined an earlier super-packet, and false if it begins a new one.
+    /// Adds a packet, the first `length` bytes of [`Self::room`], and its ICRC. Returns true if the
+    /// packet joined an earlier super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -127,7 +126,7 @@ impl Batch {
         is_joined
     }
 
-    /// Returns true if the complete super-packets should be sent before this packet is added.
+    /// True if the complete super-packets should be sent before this packet is added.
     pub(super) fn is_due(
         &self,
         flow: &Flow,

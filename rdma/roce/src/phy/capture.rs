@@ -1,8 +1,8 @@
 //! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
 //!
 //! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
-//! and ports are right; MAC addresses, and the hop limit and IPv4 identification of received
-//! packets, are wrong. RoCE v1 packets lack flow label and VLAN tag.
+//! and ports are right. MAC addresses, and the hop limit and IPv4 identification of received
+//! packets, are invented. RoCE v1 packets lack flow label and VLAN tag.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
@@ -59,9 +59,8 @@ struct Ends {
 impl Capture {
     /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
-    /// An existing file is replaced only if it belongs to this user, because captured packets
-    /// contain data, and other users may be able to create links at the path. A file with content
-    /// is replaced only if it is a capture of Cairn.
+    /// An existing file is replaced only if it belongs to this user and is empty or a capture of
+    /// Cairn. Captured packets contain data, and other users may create links at the path.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         file.write_all(&file_header()?)?;
@@ -180,7 +179,7 @@ fn own_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// True if the file begins with the header of a capture file. Leaves the file's offset unchanged.
+/// True if the file begins with a capture file's header. Leaves the file's offset unchanged.
 fn is_capture(file: &File) -> io::Result<bool> {
     let header = file_header()?;
     let mut found = vec![0; header.len()];

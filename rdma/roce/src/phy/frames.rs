@@ -49,13 +49,13 @@ impl Frames {
     }
 
     /// Sends a batch of packets through the socket `fd`. Returns the number of processed packets,
-    /// and how many of them were dropped because the peer's MAC address is unknown.
+    /// and of those dropped because the peer's MAC address is unknown.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,
         packets: impl Iterator<Item = (&'a Flow, &'a [u8])>,
     ) -> io::Result<(usize, u64)> {
-        // SAFETY: zeros, which are null pointers and lengths of 0, are valid values of both types.
+        // SAFETY: zeros (null pointers and lengths of 0) are valid values of both types.
         let (mut vectors, mut headers): ([[iovec; 2]; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let now = Instant::now();

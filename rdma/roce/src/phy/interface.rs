@@ -14,8 +14,8 @@ use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Interface MTU minus path MTU, in bytes. The value is that of rdma_rxe, because both ends must
-/// use the same path MTU.
+/// Minimum difference between interface MTU and path MTU in bytes. The value is rdma_rxe's, because
+/// both ends must use the same path MTU.
 const OVERHEAD: u32 = 80;
 
 #[derive(Debug, Clone)]

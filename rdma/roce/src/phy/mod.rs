@@ -37,8 +37,8 @@ pub enum Network {
     System,
     /// Packet sockets of the system: RoCE v1.
     Ethernet {
-        /// VID of the tag in frames, if any. For a VLAN interface, the VID is `None`, because the
-        /// kernel writes the tag.
+        /// VLAN ID of the tag in frames, if any; `None` on a VLAN interface, where the kernel
+        /// writes the tag.
         vlan: Option<u16>,
     },
     /// Network in memory, for simulations.
@@ -81,8 +81,9 @@ pub(crate) enum Inlet {
 }
 
 impl Network {
-    /// Opens the inlet for connection management, which is the first inlet of an address. It
-    /// receives packets to queue pair numbers below 2^`qpn_low_bits`.
+    /// Opens the first inlet (receiving socket) of an address, for connection management. The
+    /// kernel steers packets to queue pair numbers below 2^`qpn_low_bits` to this inlet; a socket's
+    /// filter passes only QP1.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
@@ -151,8 +152,8 @@ impl Network {
         }
     }
 
-    /// Returns this network if its RoCE version is `roce`. Otherwise, returns the system's network
-    /// of that version, with the same injected faults.
+    /// Returns this network if its RoCE version is `roce`; otherwise the system's network of that
+    /// version, with the same injected faults.
     #[must_use]
     pub fn with(&self, roce: Roce) -> Self {
         match (self, roce) {
@@ -171,7 +172,7 @@ impl Network {
         }
     }
 
-    /// True if the network has no thread, and its owner delivers the packets.
+    /// True if the network has no thread: the owner delivers the packets.
     #[must_use]
     pub(crate) fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
@@ -189,8 +190,8 @@ impl Inlet {
         }
     }
 
-    /// Sets a kernel filter that passes only packets to the queue pair `numbers`, which are sorted,
-    /// and packets of `flows`. Returns false if the network has no filters.
+    /// Sets a kernel filter that passes only packets of `flows` and packets to the sorted queue
+    /// pair `numbers`. Returns false if the network has no filters.
     pub(crate) fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
             Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),
@@ -200,8 +201,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver each flow to the socket with the given index. The kernel delivers
-    /// other packets by queue pair number.
+    /// Makes the kernel deliver each flow to the socket with the given index, and other packets by
+    /// queue pair number.
     pub(crate) fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),

@@ -1,8 +1,8 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
-//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), with MAC addresses in the kernel's
-//! neighbour table. Lookups do not wait: a frame is lost while the kernel resolves an unknown
-//! address.
+//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), and the kernel's neighbour table
+//! has their MAC addresses. Lookups do not wait: frames are lost while the kernel resolves an
+//! unknown address.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,8 +18,8 @@ pub(crate) type Mac = [u8; 6];
 
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// Port of the discard protocol (RFC 863). A datagram to this port makes the kernel resolve the
-/// peer's MAC address.
+/// Port of the discard protocol (RFC 863). A datagram to it makes the kernel resolve the peer's MAC
+/// address.
 const DISCARD_PORT: u16 = 9;
 
 const NDA_DST: u16 = 1;
@@ -48,8 +48,8 @@ impl Neighbours {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer, or `None` if it is unknown. The kernel then resolves the
-    /// address for a later call.
+    /// Returns the MAC address of a peer. If it is unknown, returns `None`, and the kernel resolves
+    /// it for a later call.
     pub(crate) fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -94,8 +94,7 @@ pub(crate) fn solicit(address: ScopedAddr) {
     }
 }
 
-/// Returns the MAC address contained in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291,
-/// appendix A).
+/// Returns the MAC address in a link-local GID (annex A16.3.1: EUI-64 of RFC 4291, appendix A).
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {

@@ -2,8 +2,8 @@
 //!
 //! On a VLAN interface, the kernel writes and removes the 802.1Q tag. On other interfaces, a tag
 //! can be configured; its VID may be 0, for the priority only (802.1Q, 9.6). The kernel removes
-//! such tags before it looks for sockets of this frame type, so the socket receives all types, and
-//! a filter selects RoCE.
+//! such a tag before it selects sockets by frame type, so the socket receives all types, and a
+//! filter selects RoCE.
 //!
 //! Why `unsafe` here: no dependency has a safe wrapper of packet sockets.
 
@@ -27,14 +27,14 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets of frame metadata in filters: SKF_AD_OFF and the constants after it (linux/filter.h).
+/// Offsets of frame metadata in filters (`SKF_AD_OFF` in linux/filter.h, and the next constants).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
 const ABOUT_INTERFACE: u32 = ABOUT + 8;
 const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
-/// Protocol number of frames of all types (linux/if_ether.h: ETH_P_ALL).
+/// `ETH_P_ALL` (linux/if_ether.h).
 const ALL_TYPES: u16 = 3;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const GRH_NEXT_HEADER: u32 = 6;
@@ -49,11 +49,10 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives packets for `address`. If `vlan` is set, the socket receives
-    /// only frames with this VLAN tag.
+    /// Binds a socket that receives packets for `address` to each queue pair number `qpn` with `qpn
+    /// >> qpn_low_bits == turn`. If `vlan` is set, the frames must have this VLAN tag.
     ///
-    /// The socket receives packets to queue pair numbers that equal `turn` after a shift to the
-    /// right by `qpn_low_bits`. If `turn` is 0, the call also claims the address for this process.
+    /// If `turn` is 0, also claims the address for this process.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -131,8 +130,8 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address for this process, because several packet sockets can receive for one address.
-/// The claim is an abstract Unix socket, whose name is unique.
+/// Claims an address for this process by an abstract Unix socket, whose name is unique. Otherwise,
+/// packet sockets of several processes could receive for the address.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
@@ -192,8 +191,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet if a test fails. If all tests pass, the
-/// statements appended by the caller run.
+/// Returns filter statements that drop the packet if a test fails. The caller appends the
+/// statements for packets that pass.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

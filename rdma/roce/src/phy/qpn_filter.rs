@@ -1,5 +1,5 @@
-//! Kernel filters that pass only packets with certain destination queue pair numbers, so that
-//! others cause no wake-up.
+//! Kernel filters that pass only packets with certain destination queue pair numbers, so that other
+//! packets cause no wake-up.
 //!
 //! A filter is a binary search tree with lists as leaves.
 
@@ -10,7 +10,8 @@ use super::socket::{NOTHING, attach, statement};
 
 const LEAF: usize = 16;
 
-/// Replaces the filter of a socket by `narrow`, or by `wide` if the kernel lacks memory.
+/// Replaces the filter of a socket by `narrow`, or by `wide` if the kernel lacks memory for
+/// `narrow`.
 pub(super) fn exchange(
     fd: RawFd,
     narrow: &[libc::sock_filter],

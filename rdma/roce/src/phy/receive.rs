@@ -17,10 +17,10 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Maximum datagrams per call, each with one or several packets of a flow (GRO).
+/// Maximum datagrams per call, each with one or more packets of a flow (GRO).
 pub(crate) const BATCH: usize = 16;
 const BUFFER: usize = 65_536;
-/// Approximate maximum of bytes per call, chosen to fit in the CPU cache.
+/// Approximate maximum bytes per call, which fit in the CPU cache.
 pub(crate) const ENOUGH: usize = 128 << 10;
 const ECN_CE: u8 = 3;
 
@@ -60,7 +60,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// True if a router has set the congestion mark. Only IP has this mark (annex A17.9).
+    /// True if a router has set the congestion mark. Only RoCE v2 has this mark (annex A17.9).
     #[must_use]
     pub(crate) fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
@@ -95,8 +95,7 @@ impl Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received<'a> {
     pub headers: &'a Headers,
-    /// Index of the packet in its datagram. The IPv4 identification of the packet normally equals
-    /// this index.
+    /// Index of the packet in its datagram, normally equal to the packet's IPv4 identification.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],
@@ -210,7 +209,7 @@ impl Receiver {
         fd: RawFd,
         read_headers: impl Fn(&msghdr, &sockaddr_storage, &[u8]) -> Info,
     ) -> io::Result<usize> {
-        // SAFETY: zeros, which are null pointers and lengths of 0, are valid values of both types.
+        // SAFETY: zeros (null pointers and lengths of 0) are valid values of both types.
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let buffers = self.bytes.chunks_exact_mut(BUFFER);
@@ -285,8 +284,8 @@ fn read_grh(bytes: &[u8]) -> Info {
 
 fn read_control(header: &msghdr) -> Info {
     let mut info = Info::UNKNOWN;
-    // SAFETY: the kernel has written control messages in the buffer of the header, and the CMSG
-    // macros stay in it. Payloads are read unaligned, as the type of their message.
+    // SAFETY: the kernel wrote control messages to the header's buffer, and the CMSG macros stay in
+    // this buffer. Payloads are read unaligned, as the type of their message.
     unsafe {
         let mut message: *const cmsghdr = libc::CMSG_FIRSTHDR(header);
         while !message.is_null() {

@@ -36,15 +36,14 @@ pub(crate) struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
     pub traffic_class: u8,
-    /// True if the socket has this traffic class. Otherwise, each message carries the traffic
-    /// class.
+    /// True if the socket has this traffic class. Otherwise, each message carries the class.
     pub is_of_class: bool,
     pub hop_limit: u8,
 }
 
 impl Flow {
-    /// Returns the same flow without ECN. The socket's traffic class still has the ECN bits, so
-    /// each message carries its own traffic class.
+    /// Returns the flow without ECN. The socket's traffic class still has the ECN bits, so each
+    /// message carries its class.
     #[must_use]
     pub(crate) fn not_ecn_capable(&self) -> Self {
         Self {
@@ -236,8 +235,8 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // The system refuses super-packets on some paths, for example without checksum
-                    // offload (udp(7)).
+                    // The system refuses super-packets on some paths, such as those without
+                    // checksum offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
@@ -282,8 +281,7 @@ impl Sender {
             let remote = SocketAddr::new(group.flow.remote, ROCE_PORT);
             let (name, length) = to_storage(remote);
             self.names[index] = name;
-            // SAFETY: zeros, which are null pointers and lengths of 0, are a valid value of the
-            // type.
+            // SAFETY: zeros (null pointers and lengths of 0) are a valid value of the type.
             let mut header: msghdr = unsafe { zeroed() };
             header.msg_name = (&raw mut self.names[index]).cast();
             header.msg_namelen = length;

@@ -1,13 +1,13 @@
 //! Sockets from which the queue pairs of an endpoint send.
 //!
 //! Routers and adapters distribute flows by the UDP source port (annex A17.3), and each source port
-//! needs a socket. Queue pairs to the same endpoint of a peer share a flow, because a super-packet
-//! ([`super::batch`]) contains packets of one flow only. In RoCE v1, the GRH contains the flow
-//! label, and sockets differ only by priority.
+//! needs a socket. Queue pairs to one endpoint of a peer share a flow, because a super-packet
+//! ([`super::batch`]) has one flow. In RoCE v1, the GRH contains the flow label, and sockets differ
+//! only by priority.
 //!
-//! A flow has one traffic class, because a VLAN interface derives the PCP from the socket's
-//! priority. If no new socket can be opened, queue pairs share a socket of another class: a wrong
-//! PCP is better than no connection.
+//! A flow has one traffic class, because a VLAN interface derives the PCP (802.1Q priority) from
+//! the socket's priority. If no new socket can be opened, queue pairs share a socket of another
+//! class: a wrong PCP is better than no connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -44,7 +44,7 @@ impl SendSocket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Destination {
     pub remote: IpAddr,
-    /// Endpoint of the peer, which is in the top bits of its queue pair numbers.
+    /// Endpoint of the peer: the top bits of its queue pair numbers.
     pub endpoint: u32,
 }
 

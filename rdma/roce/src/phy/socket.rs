@@ -17,11 +17,10 @@ use super::qpn_filter::{PASS, by_number, compare, exchange};
 
 /// Send buffer in bytes. The system may grant less.
 const SEND_BUFFER: c_int = 4 << 20;
-/// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair
-/// number.
+/// Offset from the UDP header of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = 8 + 4;
 
-/// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
+/// Offset of the network header in filters (`SKF_NET_OFF` in linux/filter.h).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +54,8 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket. The socket stays unconnected, so that Linux sends IPv4 identification
-/// 0, which the ICRC covers.
+/// Non-blocking UDP socket, unconnected so that Linux sends IPv4 identification 0, which the ICRC
+/// covers.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -105,8 +104,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // With this option, Linux prevents fragmentation and sends IPv4 identification 0. Forged
-        // ICMP messages about the path MTU have no effect.
+        // This option prevents fragmentation, and makes Linux send IPv4 identification 0 and ignore
+        // ICMP messages about the path MTU, which may be forged.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -126,15 +125,15 @@ impl Socket {
         Ok(())
     }
 
-    /// Permits further sockets of this process at the address. The first bind must be exclusive, so
-    /// that no other process can use the address.
+    /// Permits further sockets of this process at the address. The first socket binds exclusively,
+    /// to exclude other processes.
     pub(crate) fn share(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
     /// Makes the kernel distribute packets over the sockets of this address. Socket `n`, in the
-    /// order of binding, receives packets of flows paired with `n`. It also receives packets to
-    /// queue pair numbers that equal `n` after a shift to the right by `low_bits`.
+    /// order of binding, receives the flows paired with `n`; other packets, to queue pair number
+    /// `qpn`, go to socket `qpn >> low_bits`.
     pub(crate) fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
         let mut program = Vec::new();
         for (flow, turn) in flows {
@@ -180,18 +179,17 @@ impl Socket {
     }
 }
 
-/// Returns the socket priority of a traffic class: its top three bits. The `egress-qos-map` of a
-/// VLAN interface converts the priority to a PCP.
+/// Returns the socket priority of a traffic class: its top three bits, which the `egress-qos-map`
+/// of a VLAN interface converts to a PCP.
 ///
-/// The priority is set explicitly, because Linux derives another one from the traffic class (ip(7),
-/// `rt_tos2priority`).
+/// Linux would derive another priority from the traffic class (ip(7), `rt_tos2priority`).
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the socket priority of a traffic class. Uses priority 6 if priority 7 is not permitted.
+/// Sets the socket priority of a traffic class. Uses priority 6 if 7 is not permitted.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
@@ -282,8 +280,8 @@ pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
 
 pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let storage = std::ptr::from_ref(storage);
-    // SAFETY: the storage is initialised, and large enough and aligned for the structures of both
-    // families, which are plain data.
+    // SAFETY: the storage is initialised, and large enough and aligned for both families'
+    // structures, which are plain data.
     unsafe {
         match c_int::from((*storage).ss_family) {
             libc::AF_INET => {

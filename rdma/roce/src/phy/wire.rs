@@ -91,12 +91,11 @@ impl Wire {
         }
     }
 
-    /// Adds a socket at `address`. It receives packets to queue pair numbers that equal the index
-    /// of the socket after a shift to the right by `qpn_low_bits`.
+    /// Adds a socket at `address`. The socket with index `n` receives packets to queue pair numbers
+    /// `qpn` with `qpn >> qpn_low_bits == n`.
     ///
     /// # Errors
-    /// `is_first` is true and the address has a socket, or `is_first` is false and the address has
-    /// no socket.
+    /// `is_first` is true and the address has a socket, or both are false.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -34,8 +34,8 @@ pub(super) struct SoftDevice {
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding. They are never removed, because the kernel
-    /// selects an inlet by its index.
+    /// Inlets of endpoints, in the order of binding. They stay after use, because the kernel
+    /// selects them by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -181,9 +181,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns the inlets that endpoint `own` must read too, because they may contain its messages.
-    /// The kernel can combine packets for several endpoints on an inlet (GRO), and the owners of
-    /// these inlets did not read them lately.
+    /// Returns the inlets not read lately by their owners, which may contain messages for endpoint
+    /// `own`: the kernel can combine packets for several endpoints on an inlet (GRO).
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);

@@ -1,4 +1,4 @@
-//! Endpoint: the queue pairs of one reactor, and the socket on which they receive.
+//! Endpoint: the queue pairs of one reactor, and their receiving socket.
 
 mod connect;
 mod data_path;

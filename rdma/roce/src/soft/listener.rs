@@ -32,8 +32,7 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ does not contain the reason, because it would
-    /// help attackers.
+    /// Logs a request with a wrong P_Key. The REJ omits the reason, which would help attackers.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -154,8 +153,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // If the request is ignored, the host repeats it and may then succeed. A REJ would end the
-        // attempt.
+        // The host repeats an ignored request, which may then succeed. A REJ would end the attempt.
         manager.ignore(id);
         return;
     }

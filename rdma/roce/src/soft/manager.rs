@@ -39,8 +39,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum datagrams in the receive buffer: the kernel doubles its requested size, and each
-/// datagram takes at least 512 bytes.
+/// Maximum datagrams in the receive buffer: the kernel doubles the requested size, and a datagram
+/// takes at least 512 bytes.
 pub(super) const DATAGRAMS_MAX: usize = 2 * SOCKET_RECEIVE_BYTES as usize / 512;
 
 const TURN: u32 = 0;
@@ -145,8 +145,8 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // The poison is cleared after these calls, so that the lock stays poisoned if one of
-            // them panics.
+            // The poison is cleared last, so that the lock stays poisoned if one of these calls
+            // panics.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -258,7 +258,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread.
+    /// Handles all arrived messages on the calling thread.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -331,8 +331,7 @@ pub(super) enum Rest {
 }
 
 impl ManagerState {
-    /// Replaces the state that a panic may have left inconsistent, and reports each connection as
-    /// lost.
+    /// Replaces state that a panic may have left inconsistent, and reports each connection as lost.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -373,8 +372,8 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3). Ignores packets to other queue pairs, and
-    /// packets without the default P_Key.
+    /// Handles a received packet: gives management datagrams for QP1 with the default P_Key (IBTA
+    /// 9.8.3, 13.5.3) to the state machine, and other packets to the endpoint of their queue pair.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self

@@ -38,13 +38,13 @@ const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 /// Options of the provider.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// Capture file for sent and received packets, if any.
+    /// Capture file of all packets, if any.
     pub capture: Option<Arc<Capture>>,
     /// True if congestion notifications reduce the sending rate.
     pub congestion_control: bool,
-    /// True if packets of a flow are sent as super-packets, which the system or the adapter splits.
+    /// True if packets of a flow are sent as super-packets, split by the system or the adapter.
     pub segmentation_offload: bool,
-    /// Network of the provider. For a network in memory, which has no thread, the owner must call
+    /// Network of the provider. A network in memory has no thread, so the owner must call
     /// [`Soft::step`].
     pub network: Network,
     /// Clock of timers.
@@ -102,7 +102,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// Creates a provider, which opens devices when they are needed.
+    /// Creates a provider, which opens devices on demand.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Soft {
 }
 
 impl Soft {
-    /// Returns the counters of each open device, with its name.
+    /// Returns each open device's name and counters.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, Counters)> {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -128,7 +128,7 @@ impl Soft {
         devices.into_iter().map(counted).collect()
     }
 
-    /// Returns the number of connections of all open devices, in all states.
+    /// Returns the number of connections of all open devices, in any state.
     #[must_use]
     pub fn connections(&self) -> usize {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -142,12 +142,12 @@ impl Soft {
     }
 
     /// Runs the due work of connection management on networks without a thread. Returns the time of
-    /// the next call.
+    /// the next call, if any.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // `turn` may drop the last reference to the device, so this reference keeps the manager
+            // `turn` may drop the last reference to the device, so this clone keeps the manager
             // alive.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
@@ -254,7 +254,7 @@ impl Provider for Soft {
         let roce = self.shared.options.network.roce();
         let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
-            // If the peer is link-local, the local address belongs to the same interface.
+            // A link-local peer determines the interface of the local address.
             let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }
@@ -268,8 +268,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // A peer on this machine uses the RoCE port of the address. This end therefore needs
-        // another loopback address.
+        // A peer on this machine uses the RoCE port of its address, so this end needs another
+        // loopback address.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -1,4 +1,4 @@
-//! Queues for packets that arrive at the socket of one endpoint and belong to another endpoint
+//! Queues for packets that arrive at one endpoint's socket and belong to another endpoint
 //! ([`Relays`]).
 //!
 //! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
@@ -27,8 +27,8 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which other endpoints read an unread socket, to find their connection messages. After
-/// a pause of 50 ms, a reactor needs all its connection messages, so the time is shorter
+/// Time after which other endpoints read an unread socket for their connection messages. This is
+/// shorter than 50 ms, the pause after which a reactor needs all these messages
 /// ([`cairn_rdma::Endpoint::drain_connections`]).
 const LATE: Duration = Duration::from_millis(20);
 
@@ -164,7 +164,7 @@ pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Connection management sends few packets, so its flows need not be bound.
+        // Connection management sends few packets, so its flows are not bound.
         if flow.port == ROCE_PORT {
             return false;
         }

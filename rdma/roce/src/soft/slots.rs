@@ -1,8 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
-//! The top bits of a queue pair number are the index of the endpoint, by which the kernel selects
-//! the socket. The other 18 bits are random, so that an attacker cannot guess them. The low 10 bits
-//! are an index into a table of slots, and thus unique among the endpoint's current queue pairs.
+//! The top 6 bits of a queue pair number are the index of the endpoint, by which the kernel selects
+//! the socket. The other 18 bits are random, so that attackers cannot guess them. The low 10 bits,
+//! an index into a table of slots, are unique among the endpoint's current queue pairs.
 
 use std::collections::VecDeque;
 
@@ -25,18 +25,17 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Number of queue pair numbers that are drawn together. The kernel's filter then changes only once
-/// for all of them.
+/// Queue pair numbers drawn at a time, so that the kernel's filter changes once for all of them.
 const DRAWN: usize = 64;
-/// Maximum number of ended queue pairs whose packets still pass the kernel's filter. The kernel may
-/// combine these packets with packets for other queue pairs (GRO).
+/// Maximum ended queue pairs whose packets still pass the kernel's filter, because the kernel may
+/// combine them with packets for other queue pairs (GRO).
 const ENDED: usize = 64;
 
 /// Queue pair numbers used by all endpoints that had this index.
 ///
 /// A number is repeated only after half of all numbers were used, or if no other number fits a free
-/// slot. If numbers were repeated earlier, a peer could mistake a new queue pair for an old one
-/// (IBTA 12.9.8.3.1, "stale").
+/// slot. Otherwise, a peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1,
+/// "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -79,8 +78,7 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// `None` at an accepting end until the peer has proven its address or the owner has posted
-    /// work.
+    /// `None` at an accepting end until the peer proves its address or the owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -98,7 +96,7 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// Slots of the queue pairs. A slot becomes free when the owner polls the event `Closed`.
+    /// Queue pairs by slot. A slot becomes free when the owner polls the event `Closed`.
     slots: Slab<Option<Entry>, u16>,
     by_number: Vec<u16>,
 }
@@ -123,7 +121,7 @@ impl Slots {
         }
     }
 
-    /// Finds a vacant slot. If new numbers must be drawn, `admit` receives the sorted list of all
+    /// Finds a vacant slot. If new numbers are drawn, `admit` receives the sorted list of all
     /// numbers in use.
     pub(super) fn vacancy(
         &mut self,

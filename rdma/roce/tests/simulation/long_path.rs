@@ -1,4 +1,4 @@
-//! Path with a round trip of 100 ms that loses one packet of a thousand.
+//! Path with a round trip of 100 ms that loses one packet in a thousand.
 
 use super::*;
 

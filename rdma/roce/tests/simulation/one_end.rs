@@ -1,4 +1,4 @@
-//! Tests of a single queue pair. The test itself is the peer.
+//! Tests of a single queue pair, whose peer is the test.
 
 use super::*;
 

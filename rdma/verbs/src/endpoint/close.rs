@@ -1,19 +1,19 @@
 //! Closing of queue pairs.
 //!
-//! Normally, a queue pair is destroyed after three steps: all its send work has completed, the
-//! device has reported that it uses no more receives for the queue pair ("last WQE reached"), and
-//! the completion queue was then polled until empty. If it were destroyed before, receives of the
-//! shared queue could be lost, because some drivers discard completions of a destroyed queue pair.
+//! Normally, a queue pair is destroyed after three steps: its send work has completed, the device
+//! has reported the end of its receives ("last WQE reached"), and the completion queue was then
+//! polled until empty. Otherwise, receives of a shared queue could be lost, because some drivers
+//! discard completions of a destroyed queue pair.
 //!
-//! If the work does not complete in time, or the move to the error state fails, the queue pair is
-//! destroyed first, and the completion queue is then polled until empty.
+//! If these steps take longer than [`CLOSE_TIMEOUT`], for example after a failed move to the error
+//! state, the queue pair is destroyed early, and the completion queue is then polled until empty.
 //!
 //! A driver may flush receives without a report (bnxt_re, `bnxt_re_poll_err_rcqe`). If the queue
-//! pair has its own receive queue, these receives become spare when it is destroyed. In a shared
-//! queue, they cannot be identified, so the endpoint is replaced before many receives are missing.
+//! pair has its own receive queue, these receives can be posted again after its destruction. In a
+//! shared queue, they cannot be identified, so the endpoint is replaced before many are missing.
 //!
-//! Successful unsignaled work has no completion. The end mark is therefore posted after the move to
-//! the error state. It is a SEND whose flush shows that all earlier work has ended.
+//! Successful unsignaled work has no completion. A SEND, the end mark, is therefore posted after
+//! the move to the error state; its flush shows that all earlier work has ended.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,11 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Maximum time that a close waits until the device reports that it uses no more receives.
+/// Maximum time from the close of a queue pair to its destruction.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum wait, after an error event of the queue pair, for the report that its receives have
-/// ended. bnxt_re sends only the event (`bnxt_re_handle_qp_async_event`).
+/// Like [`CLOSE_TIMEOUT`], after an error event of the queue pair. bnxt_re sends this event instead
+/// of the report on receives (`bnxt_re_handle_qp_async_event`).
 const CLOSE_TIMEOUT_FAILED: Duration = Duration::from_millis(50);
 
 impl VerbsEndpoint {
@@ -111,8 +111,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Stops all work of this endpoint, which its owner must then drop. The device and its other
-    /// endpoints continue.
+    /// Stops all work of this endpoint, which its owner must then drop. Other endpoints of the
+    /// device continue.
     #[cold]
     pub(super) fn break_endpoint(&mut self, reason: String) {
         if !std::mem::replace(&mut self.dead, true) {

@@ -18,7 +18,7 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Pair, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Maximum inline data of a SEND in bytes, enough for responses and for capsules without data.
+/// Maximum inline data of a SEND in bytes, for responses and capsules without data.
 const INLINE: u32 = 64;
 
 /// Minimum interval between reads of connection events; each read is a system call.
@@ -237,8 +237,7 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // UNREACHABLE of an established connection means that the peer's MAC address has
-            // changed.
+            // On an established connection, UNREACHABLE means a new MAC address of the peer.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -328,8 +327,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Reports a notice if the packets do not have the requested hop limit. For user-space verbs,
-    /// Linux takes the hop limit from the route (`ib_resolve_unicast_gid_dmac`).
+    /// Reports a notice if the packets lack the requested hop limit. For user-space verbs, Linux
+    /// uses the route's hop limit (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

@@ -40,15 +40,15 @@ use receiving::{RECEIVE_BATCH, ReceiveQueues};
 use table::QpTable;
 use work_id::WorkId;
 
-/// Endpoint of an RDMA adapter. Fields are dropped in this order, so that queue pairs and
-/// identifiers are dropped before the queues and the channel that they use.
+/// Endpoint of an RDMA adapter. The field order drops queue pairs and identifiers before the queues
+/// and the channel that they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
     receive_queues: ReceiveQueues,
     slots: ReceiveSlots,
-    /// Number of receives that the device may have flushed without a report.
+    /// Receives that the device may have flushed without a report.
     missing: u32,
     staged: Staged,
     send_chain: SendChain,
@@ -109,8 +109,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Breaks a queue pair after the device has refused a part of a chain. The refused requests
-    /// complete as flushed if the other part was accepted.
+    /// Breaks a queue pair because the device refused `chain`, or its end. If the device accepted
+    /// the beginning, the refused requests complete as flushed.
     #[cold]
     fn post_refused(
         &mut self,

@@ -9,21 +9,21 @@ use crate::objects::{QueuePair, Refusal};
 use crate::send_ring::{SendEntry, SendRing};
 
 pub(super) struct Qp {
-    /// `None` until a connecting end has resolved its device. The field precedes `cm`, so that the
+    /// `None` until a connecting end has resolved its device. Declared before `cm`, so that the
     /// queue pair is destroyed first.
     pub(super) pair: Option<Pair>,
     pub(super) cm: Id,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// True if the device has reported an error of the queue pair. Some drivers then do not report
-    /// that its receives have ended.
+    /// True if the device reported an error of the queue pair. Some drivers then do not report the
+    /// end of its receives.
     pub(super) failed: bool,
     /// Value of `Staged::rounds` at which all receives of the queue pair have been polled.
     pub(super) receives_end: Option<u64>,
 }
 
-/// Queue pair with its outstanding work. The device may use the buffers of the work until the work
-/// completes or the queue pair is destroyed.
+/// Queue pair with its outstanding work. The device may use the work's buffers until completion or
+/// destruction.
 pub(super) struct Pair {
     queue: QueuePair,
     ring: SendRing,
@@ -33,7 +33,8 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     Accepted,
     Established,
-    /// This end has closed the connection. Outstanding work may complete until the deadline.
+    /// State after this end closed the connection. Outstanding work may complete until the
+    /// deadline.
     Closing {
         deadline: Instant,
     },
@@ -102,8 +103,8 @@ impl Pair {
         self.ring.unpush(count);
     }
 
-    /// Returns the sequence number of the end mark, the SEND that shows that all earlier work has
-    /// ended.
+    /// Returns the sequence number of the end mark: the SEND whose flush shows that all earlier
+    /// work has ended.
     pub(super) fn mark(&self) -> u32 {
         self.ring.next()
     }
@@ -112,7 +113,7 @@ impl Pair {
         self.ring.complete(sequence)
     }
 
-    /// Removes and returns the oldest outstanding work, after the end mark has completed.
+    /// Removes and returns the oldest outstanding work, after completion of the end mark.
     pub(super) fn ended_by_mark(&mut self) -> Option<SendEntry> {
         self.ring.complete_oldest()
     }

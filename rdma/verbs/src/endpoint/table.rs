@@ -11,7 +11,7 @@ use super::qp::{Pair, Qp};
 
 pub(super) struct QpTable {
     slab: Slab<Qp, u16>,
-    /// Slots by queue pair number. Receive completions contain only this number.
+    /// Slots by queue pair number. Receive completions contain only the number.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
@@ -43,8 +43,8 @@ impl QpTable {
         }
     }
 
-    /// Removes the pair from its entry. The entry stays, because the owner must still poll
-    /// completions of the pair's work.
+    /// Removes the pair from its entry. The entry stays until completions of the pair's work are
+    /// polled.
     pub(super) fn take_pair(&mut self, id: QpId) -> Option<Pair> {
         let pair = self.get_mut(id)?.pair.take()?;
         self.numbers.remove(&pair.queue().number());
@@ -73,8 +73,8 @@ impl QpTable {
         self.at(*self.numbers.get(&number)?)
     }
 
-    /// Finds a queue pair by its number and serial. The serial distinguishes it from earlier queue
-    /// pairs with this number.
+    /// Finds a queue pair by its number and serial. The serial excludes earlier queue pairs with
+    /// this number.
     pub(super) fn by_name(&self, number: u32, serial: Serial) -> Option<QpId> {
         let id = self.by_number(number)?;
         let pair = self.get(id)?.pair.as_ref()?;

@@ -80,7 +80,7 @@ impl Fixture {
     }
 
     /// Closes a queue pair. Returns the id of each flushed work request, and the number of queue
-    /// pairs that were destroyed before it completed.
+    /// pairs destroyed before its completion.
     fn close(&mut self, qp: QpId) -> Vec<(u64, u32)> {
         let give_up = Instant::now() + Duration::from_secs(20);
         let mut flushed = Vec::new();

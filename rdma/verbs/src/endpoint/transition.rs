@@ -1,7 +1,7 @@
 //! State transitions of queue pairs.
 //!
-//! rdma_cm supplies the attributes of each transition. The queue pair's options replace traffic
-//! class, hop limit, partition, outstanding READs, timeouts and retries.
+//! rdma_cm supplies the attributes of each transition. This module overrides traffic class, hop
+//! limit, partition, outstanding READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -26,7 +26,7 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     if let Some(index) = start.pkey_index {
         attributes.pkey_index = index;
     }
-    // The queue pair permits remote access, and each region can restrict the access.
+    // The queue pair permits remote access; each region can restrict it.
     attributes.qp_access_flags = sys::IBV_ACCESS_REMOTE_WRITE;
     if start.depths.responder > 0 {
         attributes.qp_access_flags |= sys::IBV_ACCESS_REMOTE_READ;

@@ -10,8 +10,8 @@ pub(crate) struct Pair {
     pub(super) number: u32,
     pub(super) is_shared: bool,
     pub(super) has_failed: bool,
-    /// Posted receives of the queue pair's own queue. With a shared queue, this list contains only
-    /// the receive of the message that is arriving.
+    /// Posted receives of the queue pair's own queue. With a shared queue, the list contains only
+    /// the receive of the arriving message.
     pub(crate) receives: VecDeque<Receive>,
     /// Addresses to which the device may write.
     pub(super) held: Vec<u64>,
@@ -27,7 +27,7 @@ pub(crate) struct Receive {
 #[derive(Default)]
 pub(crate) struct State {
     pub(super) quirks: Option<Quirks>,
-    /// True if a queue pair in the error state flushes its work. Otherwise, the work never
+    /// True if a queue pair in the error state flushes its work; otherwise, the work never
     /// completes.
     pub(crate) drains: bool,
     pub(crate) keeps_running: bool,

@@ -5,8 +5,8 @@
 //!
 //! Like libibverbs, `destroy_qp` waits until events of the queue pair are acknowledged. Like siw,
 //! the device reuses the smallest free queue pair number. Like any device, it may write to a
-//! receive until the receive completes or its queue pair is destroyed. [`State::reused`] counts
-//! receives that are posted again earlier.
+//! receive until completion or until the queue pair is destroyed; [`State::reused`] counts receives
+//! posted again too early.
 
 mod device;
 
@@ -95,7 +95,7 @@ fn eventfd() -> c_int {
 }
 
 fn failed(errno: c_int) -> c_int {
-    // SAFETY: the location is this thread's.
+    // SAFETY: errno is thread-local.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
@@ -121,7 +121,8 @@ unsafe extern "C" fn missing() {
 
 fn symbols() -> Symbols {
     let words: [unsafe extern "C" fn(); WORDS] = [missing; WORDS];
-    // SAFETY: each word of the table is a function pointer, or the handle of a library that is never used or dropped.
+    // SAFETY: each word of the table is a function pointer, or the handle of a library that is
+    // never used or dropped.
     let mut symbols: Symbols = unsafe { std::mem::transmute(words) };
     symbols.ibv_open_device = open_device;
     symbols.ibv_close_device = close_device;
@@ -218,7 +219,7 @@ unsafe extern "C" fn get_async_event(
     context: *mut sys::ibv_context,
     event: *mut sys::ibv_async_event,
 ) -> c_int {
-    // The lock is held during the read, so that no event is raised in between.
+    // The lock is held during the read, so that no event is raised meanwhile.
     let mut state = state();
     let Some((kind, object)) = state.events.pop_front() else {
         let mut count = 0u64;
@@ -235,7 +236,7 @@ unsafe extern "C" fn get_async_event(
 }
 
 unsafe extern "C" fn ack_async_event(event: *mut sys::ibv_async_event) {
-    // SAFETY: the event is one of `get_async_event`.
+    // SAFETY: the event came from `get_async_event`.
     let object = unsafe { (*event).element.qp } as usize;
     state().unacknowledged.retain(|waiting| *waiting != object);
 }
@@ -454,7 +455,7 @@ unsafe extern "C" fn post_send(
     let mut state = state();
     if state.send_error != 0 {
         let refused = if state.unnamed { ptr::null_mut() } else { wr };
-        // SAFETY: the place for the refused request is valid in the call.
+        // SAFETY: `bad` is valid in the call.
         unsafe { bad.write(refused) };
         return state.send_error;
     }
@@ -483,7 +484,7 @@ unsafe extern "C" fn post_srq_recv(
     wr: *mut sys::ibv_recv_wr,
     bad: *mut *mut sys::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the place for the refused request is valid in the call.
+    // SAFETY: `bad` is valid in the call.
     unsafe { post_receives(None, wr, bad) }
 }
 
@@ -492,7 +493,7 @@ unsafe extern "C" fn post_recv(
     wr: *mut sys::ibv_recv_wr,
     bad: *mut *mut sys::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the place for the refused request is valid in the call.
+    // SAFETY: `bad` is valid in the call.
     unsafe { post_receives(Some(qp as usize), wr, bad) }
 }
 

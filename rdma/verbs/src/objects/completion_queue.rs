@@ -16,8 +16,7 @@ pub(crate) struct CompletionQueue {
     pub(super) raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Number of unacknowledged channel events. They are acknowledged in batches, because each call
-    /// takes a lock.
+    /// Unacknowledged channel events. Acknowledgement is batched, because each call takes a lock.
     unacknowledged: Cell<u32>,
 }
 

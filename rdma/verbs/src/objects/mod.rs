@@ -1,8 +1,8 @@
 //! Objects of libibverbs, each owned by one Rust value.
 //!
-//! Why `unsafe` here: libibverbs uses pointers, and an object must outlive the objects that depend
-//! on it. Each value therefore holds counted references to its parents. Raw pointers leave this
-//! module only for comparison.
+//! Why `unsafe` here: libibverbs uses pointers, and an object must outlive its dependents. Each
+//! value therefore holds counted references to its parents. Raw pointers leave this module only for
+//! comparison.
 
 mod completion_queue;
 mod queue_pair;
@@ -35,8 +35,8 @@ unsafe impl Send for Context {}
 // SAFETY: see `Send` above.
 unsafe impl Sync for Context {}
 
-/// Number in the context field of an object, by which events find its owner. Unlike queue pair
-/// numbers, serials are never reused.
+/// Number in the context field of an object, by which an event identifies the object's owner.
+/// Unlike queue pair numbers, serials are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Serial(usize);
 
@@ -63,8 +63,8 @@ pub(crate) enum AsyncEvent {
     Other(sys::ibv_event_type),
 }
 
-/// Event that is acknowledged when it is dropped. The destruction of an object waits until its
-/// events are acknowledged, so the holder of an event must not destroy objects.
+/// Event that is acknowledged when dropped. Destroying an object waits until its events are
+/// acknowledged, so the holder of an event must not destroy objects.
 pub(crate) struct PendingEvent<'a> {
     pub(crate) event: AsyncEvent,
     raw: sys::ibv_async_event,
@@ -117,8 +117,8 @@ impl Context {
             // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The first error ends the list, because the limit of the device may exceed the table
-            // of this port.
+            // The device's limit may exceed the table of this port, so the first error ends the
+            // list.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -244,8 +244,8 @@ impl MemoryRegion {
         access: Access,
     ) -> io::Result<Self> {
         // Relaxed ordering is faster. Cairn reads the data only after its completion, and PCI
-        // Express delivers a completion after all its data. The library drops this flag for kernels
-        // that lack it.
+        // Express delivers a completion after all its data. The library drops this flag on kernels
+        // without it.
         let mut flags = sys::IBV_ACCESS_RELAXED_ORDERING;
         for (wanted, flag) in [
             (Access::LOCAL_WRITE, sys::IBV_ACCESS_LOCAL_WRITE),

@@ -77,7 +77,7 @@ impl Drop for SharedReceiveQueue {
 #[derive(Clone)]
 pub(crate) enum Receives {
     Shared(Rc<SharedReceiveQueue>),
-    /// Receive queue that only this queue pair uses, with its number of receives.
+    /// Receive queue of this queue pair only, with its number of receives.
     Own(u32),
 }
 

@@ -1,7 +1,7 @@
-//! Layer between Cairn and libibverbs that gives a real device the quirks of another one.
+//! Layer between Cairn and libibverbs that gives a real device the quirks of another.
 //!
-//! Why `unsafe` here: the functions have C's signatures, and pass their arguments on to
-//! libibverbs. The profile belongs to the whole process.
+//! Why `unsafe` here: the functions have C's signatures, and pass their arguments to libibverbs.
+//! The profile applies to the whole process.
 
 use std::collections::HashSet;
 use std::ffi::c_int;
@@ -57,14 +57,14 @@ pub(crate) fn library(quirks: Quirks) -> Result<&'static Library, LibraryError> 
 }
 
 fn refused<T>(errno: c_int) -> *mut T {
-    // SAFETY: the location is this thread's.
+    // SAFETY: errno is thread-local.
     unsafe { *libc::__errno_location() = errno };
     ptr::null_mut()
 }
 
 unsafe extern "C" fn open_device(device: *mut sys::ibv_device) -> *mut sys::ibv_context {
     let layer = layer();
-    // SAFETY: the argument is the caller's.
+    // SAFETY: the caller guarantees the argument.
     let context = unsafe { layer.real.ibv_open_device(device) };
     if !context.is_null() && layer.quirks.swallows_receives {
         // SAFETY: the context is open, and nothing uses its table yet.
@@ -81,7 +81,7 @@ unsafe extern "C" fn query_device(
     attributes: *mut sys::ibv_device_attr,
 ) -> c_int {
     let Layer { quirks, real, .. } = layer();
-    // SAFETY: the arguments are the caller's.
+    // SAFETY: the caller guarantees the arguments.
     let (code, found) = unsafe { (real.ibv_query_device(context, attributes), &mut *attributes) };
     if code == 0 {
         found.max_sge = found.max_sge.min(quirks.max_sge);
@@ -106,7 +106,7 @@ unsafe extern "C" fn create_srq(
     if quirks.shared_receives != SharedReceives::Present {
         return refused(libc::EOPNOTSUPP);
     }
-    // SAFETY: the arguments are the caller's.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { real.ibv_create_srq(pd, attributes) }
 }
 
@@ -116,7 +116,7 @@ unsafe extern "C" fn create_qp(
 ) -> *mut sys::ibv_qp {
     let Layer { quirks, real, .. } = layer();
     std::thread::sleep(quirks.control_verb);
-    // SAFETY: the arguments are the caller's.
+    // SAFETY: the caller guarantees the arguments.
     unsafe {
         if (*attributes).cap.max_inline_data > quirks.max_inline {
             return refused(libc::EINVAL);
@@ -132,7 +132,7 @@ unsafe extern "C" fn modify_qp(
 ) -> c_int {
     let layer = layer();
     std::thread::sleep(layer.quirks.control_verb);
-    // SAFETY: the arguments are the caller's.
+    // SAFETY: the caller guarantees the arguments.
     unsafe {
         if (*attributes).qp_state == sys::IBV_QPS_ERR {
             layer.failed().insert(qp.addr());
@@ -144,7 +144,7 @@ unsafe extern "C" fn modify_qp(
 unsafe extern "C" fn destroy_qp(qp: *mut sys::ibv_qp) -> c_int {
     let layer = layer();
     std::thread::sleep(layer.quirks.control_verb);
-    // SAFETY: the argument is the caller's.
+    // SAFETY: the caller guarantees the argument.
     let code = unsafe { layer.real.ibv_destroy_qp(qp) };
     layer.failed().remove(&qp.addr());
     code
@@ -155,7 +155,7 @@ unsafe extern "C" fn get_async_event(
     event: *mut sys::ibv_async_event,
 ) -> c_int {
     let layer = layer();
-    // SAFETY: the arguments are the caller's, and the event type determines the union member.
+    // SAFETY: the caller guarantees the arguments, and the event type determines the union member.
     unsafe {
         let code = layer.real.ibv_get_async_event(context, event);
         if code == 0
@@ -182,7 +182,7 @@ unsafe extern "C" fn poll_cq(cq: *mut sys::ibv_cq, room: c_int, out: *mut sys::i
         if found < 0 {
             return found;
         }
-        // SAFETY: `found` entries are written from `kept` on.
+        // SAFETY: `poll` wrote `found` entries, starting at entry `kept`.
         let new = unsafe { std::slice::from_raw_parts_mut(out.add(kept as usize), found as usize) };
         let mut end = 0;
         for index in 0..new.len() {

@@ -1,7 +1,7 @@
 //! Behaviour of adapters and drivers, as test profiles.
 //!
 //! The profiles follow rdma-core's providers and the kernel's drivers; docs/roce/adapters.md lists
-//! the proofs.
+//! the sources.
 
 #[cfg(feature = "quirks")]
 pub(crate) mod layer;
@@ -39,9 +39,9 @@ pub struct Quirks {
     /// True if flushed receives are not reported.
     pub swallows_receives: bool,
     /// True if an error completion contains the id of the oldest work request, signaled or not.
-    /// Only the test double of libibverbs does this.
+    /// Only the test double of libibverbs simulates this.
     pub blames_oldest: bool,
-    /// Time that each control verb takes.
+    /// Duration of each control verb.
     pub control_verb: Duration,
 }
 
@@ -116,7 +116,7 @@ impl Quirks {
         },
     ];
 
-    /// Returns the profile of this name.
+    /// Returns the profile with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|quirks| quirks.name == name)

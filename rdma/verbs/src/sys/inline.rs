@@ -7,8 +7,7 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves completions out of `cq` and returns their number; a negative one means that the CQ is
-/// broken.
+/// Moves completions out of `cq` and returns their number; a negative number means a broken CQ.
 ///
 /// # Safety
 /// `cq` is a live CQ, and no other thread polls it.

@@ -26,7 +26,7 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// ACK timeout code in REQs: 0.54 s, as in Linux.
 const ACK_TIMEOUT: u8 = 17;
-/// Range of ACK timeout codes accepted from peers: 67 ms to 4.3 s.
+/// Range of finite ACK timeout codes accepted from peers: 67 ms to 4.3 s.
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
@@ -63,8 +63,8 @@ impl SoftEndpoint {
             qpn,
             options: *options,
             terms,
-            // The source address of a request may be forged, so the queue pair and the socket are
-            // created later.
+            // The source address of a request may be forged, so queue pair and socket are created
+            // later.
             flow: flow(SendSocket::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
             send_socket: None,
@@ -194,7 +194,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist.
+    /// Creates the queue pair and its flow unless they exist.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {

@@ -13,8 +13,8 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum number of packets that a queue pair sends before the next queue pair may send: four
-/// super-packets of 15 full packets.
+/// Maximum packets that a queue pair sends before the next queue pair may send: four super-packets
+/// of 15 full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
@@ -23,8 +23,8 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // Errors are ignored, because any ICMP message can cause one, and the socket reports
-            // each error once.
+            // Errors are ignored: any ICMP message can cause an error, and the socket reports each
+            // only once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -110,7 +110,7 @@ impl SoftEndpoint {
     }
 
     /// Handles a packet of a half-open connection. The peer's first request completes the
-    /// connection, and other packets are ignored.
+    /// connection; other packets are ignored.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {

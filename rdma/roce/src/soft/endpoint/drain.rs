@@ -1,8 +1,8 @@
-//! Handling of all connection messages that have arrived, on the thread of one endpoint.
+//! Handling of all arrived connection messages on one endpoint's thread.
 //!
 //! The kernel may combine a message with packets for another endpoint (GRO). The message is then in
-//! the socket of that endpoint. This endpoint therefore first reads its own socket, and then all
-//! sockets that were not read lately.
+//! that endpoint's socket. This endpoint therefore reads its own socket first, and then all sockets
+//! not read lately.
 
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::{Bth, Header};
