@@ -35,7 +35,7 @@ impl Host {
         Self::connect_on(&device, options)
     }
 
-    /// Like [`connect`](Self::connect), but through `device`.
+    /// Like [`connect`](Self::connect), through `device`.
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -55,7 +55,7 @@ impl Host {
         }
     }
 
-    /// Returns the controller, for a program that polls it with its own clock.
+    /// Returns the controller, for a program that polls it.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller
@@ -112,7 +112,7 @@ impl Host {
         }
     }
 
-    /// Like [`run_on`](Self::run_on), but on the first I/O queue.
+    /// Like [`run_on`](Self::run_on), on the first I/O queue.
     pub fn run(
         &mut self,
         command: impl Into<Command>,
@@ -124,7 +124,8 @@ impl Host {
     /// Submits a command on an I/O queue and blocks until it ends ([`wait`](Self::wait)).
     ///
     /// # Errors
-    /// The submission failed ([`Controller::submit_on`]), no response arrived, or the status is not success.
+    /// The submission failed ([`Controller::submit_on`]), no response arrived, or the status is an
+    /// error.
     pub fn run_on(
         &mut self,
         queue: IoQueue,
@@ -137,7 +138,7 @@ impl Host {
         response.require_success(|| command_name(queue.qid(), &command.sqe))
     }
 
-    /// Like [`run_on`](Self::run_on), but on the admin queue.
+    /// Like [`run_on`](Self::run_on), on the admin queue.
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
@@ -158,9 +159,8 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command of an I/O queue ends. Returns `None` after `patience`.
-    ///
-    /// The caller must poll again soon, because acknowledgements may be pending.
+    /// Blocks until a command of an I/O queue ends, or returns `None` after `patience`. The caller
+    /// must poll again soon, because acknowledgements may be pending.
     pub fn wait_any(
         &mut self,
         queue: IoQueue,

@@ -1,4 +1,4 @@
-//! Identification of namespaces, and commands held back for it.
+//! Identification of namespaces, and commands that wait for it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Controller {
         self.guard.changes
     }
 
-    /// Registers an opened namespace: I/O for its NSID must reach this disk.
+    /// Registers an opened namespace, whose disk I/O for its NSID must reach.
     ///
     /// If the NSID refers to another disk after a reconnection or reported change, commands end in
     /// [`HostError::Replaced`] until this method is called again.

@@ -1,4 +1,4 @@
-//! Queue of referred discovery services, which may refer to each other.
+//! Discovery services to ask, which may refer to each other.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl Itinerary {
 }
 
 impl DiscoveryLog {
-    /// Routes that this host can use.
+    /// Routes usable by this host.
     pub fn routes(&self) -> impl Iterator<Item = Route> {
         self.entries.iter().filter_map(Route::parse)
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use cairn_base::allowance::Moment;
 
-/// Point in time, relative to a start chosen by the owner of the state machines.
+/// Time since a start chosen by the owner of the state machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -39,7 +39,7 @@ impl Instant {
         self.saturating_duration_since(earlier)
     }
 
-    /// Subtracts `duration`; `None` if the result is before the start.
+    /// Subtracts `duration`. Returns `None` if the result is before the start.
     #[must_use]
     #[inline]
     pub fn checked_sub(self, duration: Duration) -> Option<Self> {

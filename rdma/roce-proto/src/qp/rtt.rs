@@ -13,16 +13,16 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest round trip since the last timeout. This is the delay without queueing.
+    /// Shortest round trip since the last timeout: the delay without queueing.
     least: Duration,
-    /// Number of times that the timeout was doubled since the last measurement.
+    /// Doublings of the timeout since the last measurement.
     ///
     /// Progress does not reset this number. Otherwise, a peer that always answers late would
     /// receive each packet twice, and no round trip could be measured (Karn's rule, RFC 6298
     /// section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, with its send time. The packet was sent only once
+    /// Packet whose round trip is measured, and its send time. The packet was sent only once
     /// (Karn's rule).
     sample: Option<(u64, Instant)>,
 }

@@ -22,7 +22,7 @@ pub struct Vlan {
     pub vid: u16,
 }
 
-/// Ethernet header with its optional tag.
+/// Ethernet header and optional tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ethernet {
     /// Destination MAC.
@@ -36,7 +36,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Parses the header and its tag, and returns the bytes behind them.
+    /// Parses header and tag, and returns the bytes behind them.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(14)?;
@@ -55,19 +55,19 @@ impl Ethernet {
         Some((this, rest))
     }
 
-    /// Returns the length on the wire in bytes.
+    /// Length on the wire in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Returns false: the header is never empty.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the header and its tag to `out`, and returns the rest.
+    /// Writes header and tag to `out`, and returns the rest.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(14);
         field::put(head, 0, &self.destination);
@@ -85,7 +85,7 @@ impl Ethernet {
     }
 }
 
-/// Header fields behind the EtherType of an 802.1Q tag.
+/// Rest of the header behind the EtherType of an 802.1Q tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Content of the tag.

@@ -24,7 +24,7 @@ pub enum Network {
 /// Ethernet frame with a RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Ethernet header with its optional tag.
+    /// Ethernet header and optional tag.
     pub ethernet: Ethernet,
     /// IP and UDP headers, or the GRH.
     pub network: Network,
@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Returns the length on the wire in bytes.
+    /// Length on the wire in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         let network = match self.network {
@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Returns false: a frame is never empty.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

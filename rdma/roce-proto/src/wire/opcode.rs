@@ -11,7 +11,7 @@ macro_rules! opcodes {
             /// Supported opcodes.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns the opcode with this code, or `None` if it is not supported.
+            /// Returns the opcode with this code, or `None` if unsupported.
             #[must_use]
             pub fn from_code(code: u8) -> Option<Self> {
                 match code { $($value => Some(Self::$name),)* _ => None }
@@ -55,9 +55,9 @@ opcodes! {
     ReadResponseLast = 0x0f,
     /// READ response, single packet.
     ReadResponseOnly = 0x10,
-    /// Acknowledgement, positive or negative.
+    /// Positive or negative acknowledgement.
     Acknowledge = 0x11,
-    /// Response to an atomic operation.
+    /// Response to an atomic.
     AtomicAcknowledge = 0x12,
     /// Compare and swap of 8 bytes.
     CompareSwap = 0x13,
@@ -100,7 +100,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of a reliable connection's SEND.
+    /// True for SEND packets of a reliable connection.
     #[must_use]
     pub const fn is_send(self) -> bool {
         matches!(
@@ -116,7 +116,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of a WRITE.
+    /// True for WRITE packets.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -130,7 +130,7 @@ impl Opcode {
         )
     }
 
-    /// True for requests of atomic operations.
+    /// True for atomic requests.
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
@@ -160,7 +160,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of the unreliable datagram service.
+    /// True for unreliable datagrams.
     #[must_use]
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)

@@ -6,12 +6,12 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 222;
 
-/// The sender needs more time to answer a message.
+/// Message of a peer that needs more time to answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mra {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Message to be answered.
+    /// Message that will be answered.
     pub answered: Answered,
     /// Service Timeout code (4.096 us * 2^code).
     pub service_timeout: u8,

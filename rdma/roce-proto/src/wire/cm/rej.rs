@@ -39,9 +39,9 @@ pub enum RejReason {
     InvalidServiceId = 8,
     /// The transport type is not a reliable connection.
     InvalidTransportType = 9,
-    /// The request's queue pair is connected, or was recently.
+    /// The request's queue pair is or was recently connected.
     StaleConnection = 10,
-    /// The path does not support the requested MTU; the additional information contains an
+    /// The path does not support the requested MTU. The additional information contains an
     /// acceptable MTU code.
     InvalidPathMtu = 26,
     /// The consumer refused the request.
