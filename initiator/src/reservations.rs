@@ -13,8 +13,7 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Number of registrants for which the first request of a report has room. A second request has
-/// room for all.
+/// Registrants for which the first request of a report has room. A second request has room for all.
 const REGISTRANTS_AT_FIRST: usize = 63;
 
 /// Data of Reservation Report.
@@ -30,7 +29,7 @@ pub struct ReservationReport {
     pub registrants: Vec<Registrant>,
     /// CNTLID of each registrant; FFFFh for a dynamic controller.
     pub cntlids: Vec<u16>,
-    /// Identifiers of the hosts that hold the reservation: one, all registrants, or none.
+    /// Hosts that hold the reservation: one, all registrants, or none.
     pub holders: Vec<HostId>,
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Time for which a wait polls before it sleeps. It is about the latency of a local target.
+/// Time for which a wait polls before it sleeps: about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
@@ -36,7 +36,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// Like [`wait_until`], but sends no delayed acknowledgements, because callers poll again soon.
+/// Like [`wait_until`], without delayed acknowledgements, because callers poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

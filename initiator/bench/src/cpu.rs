@@ -1,4 +1,4 @@
-//! CPU time of the calling thread, from /proc.
+//! CPU time of the calling thread.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ impl CpuUse {
     }
 
     fn parse(stat: &str, status: &str) -> Self {
-        // The program name, in parentheses, may contain spaces and parentheses (proc_pid_stat(5)).
+        // The program name in parentheses may contain spaces and parentheses (proc_pid_stat(5)).
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
         let field = |number: usize| {

@@ -1,4 +1,4 @@
-//! Progress counters of a running job, written by the job's thread and read by others.
+//! Progress counters of a running job, which other threads read.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::lane::Direction;
 pub enum Phase {
     /// The job has not started.
     Waiting = 0,
-    /// The job runs, but is not yet measured.
+    /// The job runs unmeasured.
     Ramp = 1,
-    /// The job runs and is measured.
+    /// The job runs measured.
     Running = 2,
     /// The job reads written blocks back.
     Verifying = 3,
@@ -25,7 +25,7 @@ pub enum Phase {
 pub(super) struct Meter {
     phase: AtomicU8,
     directions: [Counter; 2],
-    /// Bytes to transfer in this phase, or 0 if only the time is limited.
+    /// Bytes to transfer in this phase; 0 if only the time is limited.
     pub(super) goal: AtomicU64,
 }
 

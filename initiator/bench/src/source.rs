@@ -1,4 +1,4 @@
-//! Sequence of a job's commands with offset, direction and size.
+//! Sequence of a job's commands.
 
 use fastrand::Rng;
 
@@ -18,7 +18,7 @@ pub(super) struct Source<'a> {
 enum Places {
     /// Ascending order, with the next unit of each direction.
     Sequential([u64; 2]),
-    /// Random order. Offsets may repeat.
+    /// Random order with repetition.
     Anywhere,
     /// Random order. An offset repeats only after all offsets were used.
     Each { order: Shuffle, pass: u64 },

@@ -186,7 +186,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Command {
-    /// Returns an error for arguments that contradict each other, or lack a confirmation.
+    /// Returns an error for arguments that contradict each other or lack a confirmation.
     fn usage(&self) -> Result<()> {
         match self {
             Self::Write(command) => command.usage(),
@@ -277,7 +277,7 @@ mod tests {
         ];
         let mut seen = 0;
         for command in command_line().get_subcommands() {
-            // These commands have the syntax of fio or no counterpart in nvme-cli.
+            // These commands have fio's syntax or no counterpart in nvme-cli.
             if ["bench", "verify", "fabric", "doctor", "link", "ping"].contains(&command.get_name())
             {
                 continue;

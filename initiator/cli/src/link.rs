@@ -17,7 +17,7 @@ use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 
-/// Default port, as in perftest.
+/// Default of perftest.
 const PORT: u16 = 18515;
 pub(super) const SMALL: u32 = 4096;
 

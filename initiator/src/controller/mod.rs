@@ -243,7 +243,7 @@ impl Controller {
         self.act();
     }
 
-    /// Closes an I/O queue permanently. Its commands end as lost.
+    /// Closes an I/O queue permanently. Commands of the queue end as lost.
     pub fn release_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
         let qid = queue.qid();
         match self.queues.get_mut(queue.index()) {

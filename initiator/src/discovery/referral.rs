@@ -65,7 +65,7 @@ impl Itinerary {
 }
 
 impl DiscoveryLog {
-    /// Routes usable by this host.
+    /// Routes that this host can use.
     pub fn routes(&self) -> impl Iterator<Item = Route> {
         self.entries.iter().filter_map(Route::parse)
     }

@@ -154,7 +154,7 @@ impl AsyncHost {
         IoQueue::in_rotation(turn, self.io_queues)
     }
 
-    /// Runs blocking work, such as admin commands, on the host's thread. Other commands wait.
+    /// Runs blocking work, such as admin commands, on the host's thread, while other commands wait.
     ///
     /// # Panics
     /// If `work` panics. The panic continues in the awaiting task.

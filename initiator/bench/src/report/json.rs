@@ -1,4 +1,4 @@
-//! JSON report with keys and order of fio 3.33.
+//! JSON report with fio 3.33's keys in their order.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

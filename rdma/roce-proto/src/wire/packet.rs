@@ -101,7 +101,7 @@ impl<'a> Packet<'a> {
         Ok(Self { payload, ..this })
     }
 
-    /// Writes headers, payload and pad to `out`. Returns their length in bytes.
+    /// Writes headers, payload and pad to `out`, and returns the length in bytes.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let pad = pad_of(self.payload.len());
         let headers = self.emit_headers(self.payload.len(), out);
@@ -111,7 +111,7 @@ impl<'a> Packet<'a> {
         end + pad
     }
 
-    /// Writes the headers for `payload_len` payload bytes. Returns their length in bytes.
+    /// Writes the headers for `payload_len` payload bytes, and returns the length in bytes.
     pub fn emit_headers(&self, payload_len: usize, out: &mut [u8]) -> usize {
         let room = out.len();
         let bth = Bth {

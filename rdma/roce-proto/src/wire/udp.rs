@@ -13,7 +13,7 @@ pub struct Udp {
     pub destination: u16,
     /// Length of header and payload in bytes.
     pub length: u16,
-    /// Checksum; 0 is none, because the ICRC protects the packet.
+    /// Checksum; 0 if absent, because the ICRC protects the packet.
     pub checksum: u16,
 }
 

@@ -11,7 +11,7 @@ pub const PRIVATE_LEN: usize = 222;
 pub struct Mra {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Message that will be answered.
+    /// Message to be answered.
     pub answered: Answered,
     /// Service Timeout code (4.096 us * 2^code).
     pub service_timeout: u8,
