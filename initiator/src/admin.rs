@@ -26,9 +26,8 @@ impl Host {
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
-    /// Writes the 4-byte property at offset `at`.
-    /// Writes the 4-byte property at offset `at`, but not CC: [`shutdown`](Self::shutdown) and
-    /// [`reset`](Self::reset) write CC and update the host's state.
+    /// Writes the 4-byte property at offset `at`. For CC, use [`shutdown`](Self::shutdown) or
+    /// [`reset`](Self::reset), which also update the host's state.
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())

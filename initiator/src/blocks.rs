@@ -34,7 +34,7 @@ impl Namespace {
         self.send(host, slba, bytes, Self::write_command)
     }
 
-    /// Compares `bytes` with the blocks from `slba`. Returns true if they are equal.
+    /// Returns true if `bytes` equals the blocks from `slba`.
     ///
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.

@@ -116,8 +116,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last piece may be shorter.
-    /// Commands can use the pieces separately. The pieces share the registration.
+    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last may be shorter. The
+    /// pieces share the registration.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -211,8 +211,8 @@ fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
 
 /// Data of a command.
 ///
-/// `B` is [`Buffer`] in methods that submit a command, which then owns the buffer. `B` is `&mut
-/// Buffer` in methods that block until the command ends.
+/// `B` is [`Buffer`] in methods that submit a command, which then owns the buffer, and
+/// `&mut Buffer` in methods that block until the command ends.
 #[derive(Debug)]
 pub enum Data<'a, B = Buffer> {
     /// No data.

@@ -4,7 +4,7 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum queued events. A new event then replaces the oldest.
+/// Maximum queued events. Beyond this number, the oldest event is dropped.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.

@@ -68,7 +68,7 @@ impl Host {
         &self.controller
     }
 
-    /// Controller of the host, for calls that do not block.
+    /// Controller, for calls that do not block.
     #[inline]
     pub fn controller_mut(&mut self) -> &mut Controller {
         &mut self.controller
@@ -176,8 +176,8 @@ impl Host {
     /// Shuts the controller down and ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in
-    /// time. Another error if a connection does not close in time.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm in time. Another
+    /// error if a connection does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {
@@ -192,7 +192,7 @@ impl Host {
         self.wait_gone()
     }
 
-    /// Closes an I/O queue permanently, and blocks until its connection is closed.
+    /// Closes an I/O queue permanently. Blocks until its connection is closed.
     pub fn close_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
         self.controller.release_queue(queue)?;
         self.wait_until(format!("the end of queue {}", queue.qid()), |host| {

@@ -1,4 +1,4 @@
-//! NQN and host identifier of this host.
+//! Identity of this host.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +19,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Identity of this machine as in nvme-cli: /etc/nvme/hostnqn and /etc/nvme/hostid, or derived from
-    /// /etc/machine-id.
+    /// Identity of this machine as in nvme-cli: from /etc/nvme/hostnqn and /etc/nvme/hostid, else
+    /// from /etc/machine-id.
     pub fn of_this_machine() -> Result<Self, String> {
         of_this_host(None, None)
     }

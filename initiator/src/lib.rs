@@ -20,8 +20,9 @@
 //!
 //! The crate has three layers:
 //!
-//! * A [`Controller`] is one association with its queues. It never blocks or reads a clock: [`Controller::begin`]
-//!   starts it, [`Controller::poll`] makes progress, and [`Controller::next_deadline`] is the time of the next poll.
+//! * A [`Controller`] is one association with its queues. It never blocks or reads a clock:
+//!   [`Controller::begin`] starts it, [`Controller::poll`] makes progress, and
+//!   [`Controller::next_deadline`] is the time of the next poll.
 //! * A [`Host`] is a controller with a clock, whose methods block.
 //! * An [`AsyncHost`] runs a host on a thread and returns futures, for any executor.
 //!

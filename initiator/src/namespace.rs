@@ -4,7 +4,7 @@ use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespa
 use crate::command;
 use crate::error::HostError;
 
-/// Opened namespace: size, identifiers, and constructors of commands.
+/// Opened namespace: size, identifiers (equal on all paths), and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     /// NSID.
@@ -13,11 +13,11 @@ pub struct Namespace {
     pub blocks: u64,
     /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID, if any, equal on all paths.
+    /// UUID, if any.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID, if any, equal on all paths.
+    /// NGUID, if any.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if any, equal on all paths.
+    /// EUI64, if any.
     pub eui64: Option<[u8; 8]>,
     /// ANA group (ANAGRPID), or 0 for none.
     pub anagrpid: u32,
@@ -207,8 +207,7 @@ impl Namespace {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Builds a Write Zeroes to `blocks` blocks from `slba`. With `deallocate`, the controller may
-    /// deallocate the blocks instead.
+    /// Builds a Write Zeroes ([`command::write_zeroes`]).
     #[must_use]
     pub fn write_zeroes_command(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
@@ -220,15 +219,15 @@ impl Namespace {
         self.command(command::flush(self.nsid))
     }
 
-    /// Builds a Dataset Management that deallocates `ranges` ranges. Each range has 16 bytes of
-    /// data.
+    /// Builds a Dataset Management ([`command::deallocate`]).
     #[must_use]
     pub fn deallocate_command(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))
     }
 
-    /// Builds a Copy of `ranges` source ranges, each a [`BlockRange::copy_entry`](nvme_proto::io::BlockRange::copy_entry),
-    /// to the blocks from `sdlba`.
+    /// Builds a Copy of `ranges` source ranges, each a
+    /// [`BlockRange::copy_entry`](nvme_proto::io::BlockRange::copy_entry), to the blocks from
+    /// `sdlba`.
     #[must_use]
     pub fn copy_command(&self, sdlba: u64, ranges: u32) -> Command {
         self.command(command::copy(self.nsid, sdlba, ranges))

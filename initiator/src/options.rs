@@ -35,8 +35,8 @@ pub struct HostOptions {
     pub queue_entries: u16,
     /// KATO in milliseconds.
     ///
-    /// With 0, the target does not notice that a host vanished, and may execute its old writes
-    /// after newer writes of another connection.
+    /// With 0, the target does not notice that a host vanished, and may execute the host's old
+    /// writes after newer writes of another connection.
     pub kato_ms: u32,
     /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must
     /// authenticate too.
@@ -60,7 +60,7 @@ pub struct HostOptions {
     /// within the same time again, its controller counts as lost. Each wait may be up to 25 %
     /// longer.
     pub command_timeout: Duration,
-    /// Reconnection after a loss of the controller.
+    /// Reconnection to a lost controller.
     pub recovery: Recovery,
     /// True if commands wait for the reconnection of a lost controller, false if they end when
     /// their connection is closed.
@@ -77,8 +77,6 @@ pub struct HostOptions {
 impl HostOptions {
     /// Creates options with defaults: one I/O queue of 128 entries, and a timeout of 10 s. KATO (5
     /// s), command timeout and recovery are those of Linux.
-    ///
-    /// `host` has no default, because each machine must have its own identity.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {
@@ -123,7 +121,8 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Entries of each I/O queue, at least 2. With secrets, authentication has one more entry.
+    /// Entries of each I/O queue, at least 2. With secrets, one more entry is reserved for
+    /// authentication.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)

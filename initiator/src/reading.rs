@@ -1,4 +1,4 @@
-//! Log pages read by several commands within MDTS.
+//! Log pages read by several commands, each within MDTS.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;

@@ -35,7 +35,7 @@ pub struct ReservationReport {
 
 /// These methods use the first I/O queue.
 impl Namespace {
-    /// Registers, unregisters or replaces a key (Reservation Register).
+    /// Reservation Register: registers, unregisters or replaces a key.
     pub fn register(
         &self,
         host: &mut Host,
@@ -51,7 +51,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, data.as_bytes())
     }
 
-    /// Acquires or preempts a reservation (Reservation Acquire).
+    /// Reservation Acquire: acquires or preempts a reservation.
     pub fn acquire(
         &self,
         host: &mut Host,
@@ -67,7 +67,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, data.as_bytes())
     }
 
-    /// Releases a reservation, or clears all registrations (Reservation Release).
+    /// Reservation Release: releases a reservation, or clears all registrations.
     pub fn release(
         &self,
         host: &mut Host,
@@ -78,7 +78,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, &current.to_le_bytes())
     }
 
-    /// Reads registrants and reservation (Reservation Report).
+    /// Reservation Report: reads registrants and reservation.
     pub fn reservations(&self, host: &mut Host) -> Result<ReservationReport, HostError> {
         let (report, count) = self.report(host, REGISTRANTS_AT_FIRST)?;
         if count <= REGISTRANTS_AT_FIRST {

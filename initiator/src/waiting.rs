@@ -36,7 +36,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// Like [`wait_until`], without delayed acknowledgements, because callers poll again soon.
+/// Like [`wait_until`], but sends no delayed acknowledgements, because callers poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

@@ -1,5 +1,3 @@
-//! CPU time of the calling thread.
-
 use std::fs;
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,7 +9,7 @@ pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and jo
 /// Value of fio's key `rw`: directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// Name of the workload in fio.
+    /// fio's name for the workload.
     pub name: &'static str,
     /// True if the workload reads.
     pub reads: bool,
@@ -99,7 +99,7 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Creates a job from keys and values.
+    /// Creates a job.
     pub fn with<'a>(
         keys: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     ) -> Result<Self, String> {
@@ -124,7 +124,7 @@ impl Job {
 /// Key of a job.
 #[derive(Debug)]
 pub struct Key {
-    /// Name of the key in fio.
+    /// fio's name for the key.
     pub name: &'static str,
     /// Placeholder of the value in the help text. A switch has `0|1`, and may omit its value.
     pub value: &'static str,

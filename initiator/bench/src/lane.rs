@@ -76,7 +76,7 @@ pub struct Done {
     pub result: Result<(), String>,
 }
 
-/// Opens one [`Lane`] for each copy of a job.
+/// Opens a [`Lane`] for each copy of a job.
 pub trait Lanes: Sync {
     /// Format of the namespace.
     fn format(&self) -> Format;

@@ -14,9 +14,9 @@ pub(super) struct Ledger {
 
 #[derive(Debug)]
 enum Known {
-    /// For each unit, its writes in this run. If 0, the content is unknown.
+    /// Number of writes to each unit in this run; 0 if the unit's content is unknown.
     Generations(Vec<u32>),
-    /// An earlier run has written all units. The value is that run's seed, if known.
+    /// An earlier run has written all units. The value is its seed, if known.
     Written(Option<u64>),
 }
 

@@ -11,9 +11,9 @@ use super::lane::Direction;
 pub enum Phase {
     /// The job has not started.
     Waiting = 0,
-    /// The job runs unmeasured.
+    /// The job runs, but is not yet measured.
     Ramp = 1,
-    /// The job runs measured.
+    /// The job is measured.
     Running = 2,
     /// The job reads written blocks back.
     Verifying = 3,
@@ -48,7 +48,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Difference to an earlier count of the same direction.
+    /// Difference to an earlier count.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

@@ -121,7 +121,7 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Lane's slot by [`PathTicket::slot`].
+    /// Slot of the lane, by [`PathTicket::slot`].
     slots: Vec<usize>,
     /// False before a path has connected, so that the path does not count as lost.
     was_usable: Vec<bool>,

@@ -72,8 +72,8 @@ struct NvmeLane {
     namespace: Namespace,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Copy of the first `capsule_bytes` bytes of each slot for in-capsule writes, because a
-    /// `Buffer` cannot be borrowed as a slice.
+    /// For in-capsule writes, copy of each slot's first `capsule_bytes` bytes: a `Buffer` cannot be
+    /// borrowed as a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,

@@ -1,5 +1,3 @@
-//! Sequence of a job's commands.
-
 use fastrand::Rng;
 
 use super::lane::{Direction, Operation};
@@ -18,7 +16,7 @@ pub(super) struct Source<'a> {
 enum Places {
     /// Ascending order, with the next unit of each direction.
     Sequential([u64; 2]),
-    /// Random order with repetition.
+    /// Random order. Offsets may repeat.
     Anywhere,
     /// Random order. An offset repeats only after all offsets were used.
     Each { order: Shuffle, pass: u64 },

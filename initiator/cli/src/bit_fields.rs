@@ -1,5 +1,5 @@
-//! Option `-H`, which prints the meaning of bits below each bit field, in nvme-cli's format: `
-//! [high:low] : value`, a tab, and the meaning.
+//! Option `-H`, which prints the meaning of bits below each bit field, in nvme-cli's format:
+//! ` [high:low] : value`, a tab, and the meaning.
 
 use std::cmp::Reverse;
 

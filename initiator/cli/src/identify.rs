@@ -1,4 +1,4 @@
-//! The commands `id-ctrl` and `id-ns`, with the keys of nvme-cli.
+//! The commands `id-ctrl` and `id-ns`, with nvme-cli's keys.
 
 use clap::Args;
 use nvme_proto::wire::identify::{

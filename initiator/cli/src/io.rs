@@ -218,7 +218,7 @@ struct Source {
 
 impl Source {
     /// Opens a source. Refuses a file with too few bytes, because the write would leave the range
-    /// partly overwritten. Refuses a file with too many bytes unless `size` is given.
+    /// partly overwritten, and without `size`, a file with too many bytes.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;
@@ -279,7 +279,7 @@ impl Source {
     }
 }
 
-/// Opens the file of an option, or stdin. Returns the file, and its name for error messages.
+/// Opens the file of an option, or stdin, and names it for error messages.
 fn open_input(option: &str, file: Option<&Path>) -> Result<(String, File)> {
     let name = file.map_or("stdin".to_owned(), |path| {
         format!("{option} {}", path.display())
@@ -376,7 +376,7 @@ impl ReadBlocks {
 
 const FULL: &str = "it is not empty: name another file, or leave -d out and redirect stdout";
 
-/// Syncs the file, because a full disk may report its error only then.
+/// Syncs the file, because a full disk may report its error only at the sync.
 fn to_disk(file: &File) -> std::io::Result<()> {
     match file.sync_all() {
         // Pipes and terminals cannot be synced.

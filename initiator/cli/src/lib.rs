@@ -162,7 +162,7 @@ pub fn command_line() -> clap::Command {
     cairn_doctor::cli::complete(Cli::command(), &examples, examples::RECORDS)
 }
 
-/// Runs the program with the command line of this process.
+/// Runs the program with this process's command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();

@@ -17,7 +17,7 @@ use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 
-/// Default of perftest.
+/// Default port, as in perftest.
 const PORT: u16 = 18515;
 pub(super) const SMALL: u32 = 4096;
 

@@ -1,7 +1,7 @@
 //! RDMA connections without NVMe, for `ping` and `link`.
 //!
-//! All measurements except the connection time require a peer that echoes each message: `link
-//! --listen` or Cairn's example `responder`.
+//! All measurements except the connection time require a peer that echoes each message:
+//! `link --listen` or Cairn's example `responder`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

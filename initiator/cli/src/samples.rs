@@ -8,7 +8,7 @@ pub(super) struct Samples {
     pub(super) what: &'static str,
     pub(super) bytes: u32,
     pub(super) path: &'static str,
-    /// Latencies in nanoseconds, in ascending order.
+    /// Latencies in nanoseconds, ascending.
     ns: Vec<u64>,
 }
 

@@ -3,7 +3,7 @@
 //! Structure offsets differ between releases, even of equal interface version, so the engine runs
 //! only in releases with known offsets. `layout.c` prints the offsets from fio's headers.
 //!
-//! Why `unsafe` here: pointers to fio's memory come from fio and are valid during its call.
+//! Why `unsafe` here: pointers to fio's memory come from fio, and are valid during its call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};

@@ -3,8 +3,8 @@
 //! After a signal, fio waits until all I/Os have ended, and does not notify the engine. The
 //! handlers of this module therefore set a flag, and then call fio's handlers.
 //!
-//! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's
-//! handlers, as allowed in a signal handler.
+//! Why `unsafe` here: signal handlers are installed and called. They only store a flag and call
+//! fio's handlers, as signal handlers may.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

@@ -62,11 +62,10 @@ impl Controller {
     }
 
     /// Submits a Compare and a Write of one block ([`Namespace::compare_command`] and
-    /// [`Namespace::write_command`]) as a fused pair.
+    /// [`Namespace::write_command`]) as a fused pair ([`fused`](crate::command::fused)).
     ///
-    /// If the Compare fails, the Write ends in Command Aborted due to Failed Fused Command. No
-    /// other command changes or compares the block in between. A pair is never sent again: after a
-    /// loss of the controller, its outcome is unknown.
+    /// If the Compare fails, the Write ends in Command Aborted due to Failed Fused Command. A pair
+    /// is never sent again: after a loss of the controller, its outcome is unknown.
     ///
     /// [`Namespace::compare_command`]: crate::Namespace::compare_command
     /// [`Namespace::write_command`]: crate::Namespace::write_command
@@ -153,7 +152,7 @@ impl Controller {
         self.reap_from(queue.qid())
     }
 
-    /// Takes the oldest result of the admin queue with its ticket.
+    /// Like [`reap`](Self::reap), for the admin queue.
     pub fn reap_admin(&mut self) -> Option<(Ticket, Ended)> {
         self.reap_from(0)
     }

@@ -19,7 +19,7 @@ impl Controller {
         self.guard.changes
     }
 
-    /// Registers an opened namespace, whose disk I/O for its NSID must reach.
+    /// Registers an opened namespace: I/O for its NSID must reach this disk.
     ///
     /// If the NSID refers to another disk after a reconnection or reported change, commands end in
     /// [`HostError::Replaced`] until this method is called again.

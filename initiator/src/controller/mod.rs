@@ -39,7 +39,7 @@ const SWEEPS: u8 = 4;
 /// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between calls, the
 /// target can change only data buffers.
 pub struct Controller {
-    // Declared and dropped first, which ends access to the memory below.
+    // The first field is dropped first. Dropping the endpoint ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
@@ -50,7 +50,7 @@ pub struct Controller {
     scratch: Buffer,
     state: AssociationState,
     events: Events,
-    /// Fabric's error for a connection since the last loss.
+    /// Error that the fabric reported for a connection since the last loss.
     trouble: Option<HostError>,
     loss: Loss,
     first_loss: Option<Loss>,
@@ -153,7 +153,7 @@ impl Controller {
         self.keep_guard() || acted || progress
     }
 
-    /// Time of the next necessary poll, or `None` without a timer.
+    /// Time of the next necessary poll, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = self.association.deadline().map(|at| self.origin + at);
@@ -273,7 +273,7 @@ impl Controller {
         self.association.vs()
     }
 
-    /// Identify Controller data from when the controller was last enabled.
+    /// Identify Controller data, read when the controller was last enabled.
     ///
     /// # Panics
     /// If the controller was never live.
@@ -349,7 +349,7 @@ impl Controller {
         queue.map_or(0, Queue::outstanding)
     }
 
-    /// Commands of the admin queue without a result, including the association's commands.
+    /// Commands of the admin queue, as in [`outstanding`](Self::outstanding).
     #[must_use]
     pub fn admin_outstanding(&self) -> usize {
         self.queues.first().map_or(0, Queue::outstanding)
@@ -386,7 +386,7 @@ impl Controller {
         &mut *self.endpoint
     }
 
-    /// Traffic class and hop limit of a queue's packets, if connected and known.
+    /// Traffic class and hop limit of a queue's packets, if known.
     pub fn marked(&mut self, queue: IoQueue) -> Option<Marked> {
         match self.queues.get(queue.index())?.link {
             Link::Up(qp) => self.endpoint.marked(qp),

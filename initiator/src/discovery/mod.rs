@@ -33,14 +33,15 @@ pub struct DiscoveryLog {
     pub entries: Vec<DiscoveryEntry>,
 }
 
-/// Persistent discovery controller, which reports changes of its log.
+/// Persistent discovery controller, which reports log changes.
 #[derive(Debug)]
 pub struct Discovery {
     host: Host,
 }
 
 impl Discovery {
-    /// Connects to the discovery service at `options.remote`, with KATO 120 s instead of 0. Blocks.
+    /// Connects to the discovery service at `options.remote`. KATO 0 in `options` becomes 120 s.
+    /// Blocks.
     pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
         let kato_ms = match options.kato_ms {
             0 => PERSISTENT_KATO_MS,
@@ -49,7 +50,7 @@ impl Discovery {
         Self::connect_with(provider, options, Nqn::discovery(), kato_ms)
     }
 
-    /// Reads the current log and re-arms its event. Blocks.
+    /// Reads the log ([`Host::discovery_log`]).
     pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
         self.host.discovery_log()
     }

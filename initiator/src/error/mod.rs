@@ -56,7 +56,7 @@ pub enum HostError {
         /// Result (DW0 and DW1), which names the invalid parameter of a Connect.
         result: u64,
     },
-    /// Host or target did not accept the authentication of its peer.
+    /// Host or target rejected the other's authentication.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
         /// Target address.
@@ -77,7 +77,7 @@ pub enum HostError {
         loss: Loss,
     },
     /// The queue was lost. The command may have been executed. The controller no longer accesses
-    /// its buffer.
+    /// the buffer.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// Target address.

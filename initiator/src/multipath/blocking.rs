@@ -126,8 +126,7 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command ends, or returns `None` after `patience`. The caller must poll again
-    /// soon, because acknowledgements may be pending.
+    /// Like [`Host::wait_any`](crate::Host::wait_any), for commands on any path.
     pub fn wait_any(
         &mut self,
         patience: Duration,

@@ -38,7 +38,7 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data, if any. In-capsule data is not possible: a retry would need a copy.
     part: Option<Part>,
-    /// Failures while the path was connected, except those with an ANA status.
+    /// Failures on a connected path. ANA statuses do not count.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
@@ -131,7 +131,7 @@ impl Ios {
         self.get_mut(slot).phase = Phase::Sent(path, ticket);
     }
 
-    /// Prevents that the command is sent on another path. A waiting command ends with `why`. If the
+    /// Keeps the command from being sent on another path. A waiting command ends with `why`. If the
     /// command is in flight, returns its path and its ticket there.
     pub(super) fn give_up(
         &mut self,

@@ -48,7 +48,7 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum queued events. A new event then replaces the oldest.
+/// Maximum queued events. Beyond this number, the oldest event is dropped.
 const EVENTS_MAX: usize = 256;
 
 /// Options of a [`Multipath`].

@@ -36,7 +36,7 @@ impl Multipath {
         progress | self.dispatch()
     }
 
-    /// Time of the next necessary poll, or `None` without a timer.
+    /// Time of the next necessary poll, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);

@@ -51,7 +51,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands with a response that cannot end before some SENDs complete.
+    /// Answered commands that cannot end before some SENDs complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,

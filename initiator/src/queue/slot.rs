@@ -63,7 +63,7 @@ impl Response {
     }
 }
 
-/// Ended command. The controller no longer accesses its buffer.
+/// Ended command. The controller no longer accesses the buffer.
 #[derive(Debug)]
 #[must_use]
 pub struct Ended {
@@ -113,7 +113,7 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is set while it must wait for SENDs.
+    /// The command was sent. `response` is set while the command must wait for SENDs.
     Outstanding {
         response: Option<Response>,
     },

@@ -84,8 +84,8 @@ counters! {
     rx_malformed,
     /// Packets dropped because queue pair, addresses or partition match no connection.
     rx_not_ours,
-    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, and that this
-    /// endpoint handed over to the right one.
+    /// Packets handed over to another endpoint, because the kernel (GRO) delivered them to the
+    /// wrong socket.
     rx_handed_over,
     /// Packets not handed over because the other endpoint's queue was full.
     rx_handover_dropped,

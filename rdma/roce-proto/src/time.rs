@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use cairn_base::allowance::Moment;
 
-/// Time since a start chosen by the owner of the state machines.
+/// Time since a start chosen by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -32,14 +32,14 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    /// Alias of [`Self::saturating_duration_since`].
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
-    /// Subtracts `duration`. Returns `None` if the result is before the start.
+    /// Subtracts `duration`; `None` before the start.
     #[must_use]
     #[inline]
     pub fn checked_sub(self, duration: Duration) -> Option<Self> {

@@ -20,7 +20,7 @@ pub struct ConnId(pub(super) u32);
 pub struct Path {
     /// Local address.
     pub local: IpAddr,
-    /// Address of the peer.
+    /// Peer's address.
     pub remote: IpAddr,
 }
 
@@ -77,7 +77,7 @@ pub struct Request {
     pub peer: SocketAddr,
     /// Parameters of the peer's queue pair.
     pub terms: QpTerms,
-    /// Transport retries requested from the local end.
+    /// Transport retries requested by the peer.
     pub retry_count: u8,
     /// Path MTU code, as in [`Connect::path_mtu`].
     pub path_mtu: u8,

@@ -13,7 +13,7 @@ pub struct Identity {
     guid: u64,
 }
 
-/// Function that returns a random number.
+/// Source of random numbers.
 pub type Draw = Box<dyn FnMut() -> u64 + Send>;
 
 impl fmt::Debug for Identity {

@@ -34,7 +34,7 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// First interval between repetitions of a message. The interval doubles up to [`MAX_INTERVAL`].
+/// First interval between repetitions of a message, doubled up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 /// Response timeout announced in REQs, and longest interval between repetitions.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
@@ -42,7 +42,7 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between timed repetitions of a REP, which only proven addresses receive.
+/// Longest interval at which a timer repeats a REP. Only proven addresses receive repetitions.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -103,15 +103,14 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of dropped connection requests. A request is dropped if too many are
-    /// waiting, if the consumer ignores it, or if answers to unproven addresses exceed their rate
-    /// limit.
+    /// Returns the number of dropped connection requests
+    /// ([reasons](crate::counters::Counters::cm_dropped_requests)).
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Returns the number of requests ignored because of penalties ([`Self::penalize`]).
+    /// Returns the number of requests ignored because of [`Self::penalize`].
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests

@@ -15,7 +15,7 @@ const COST: Duration = Duration::from_secs(10);
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum addresses with a penalty. A new address replaces the one with the smallest penalty.
+/// Maximum addresses with a penalty. A new address replaces the address with the smallest penalty.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]

@@ -4,13 +4,12 @@
 //!   loss. A loss at the minimum round trip is random, because no packets queue. The window then
 //!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then
-//!   returns to its old value and increases further until the limit ends.
+//!   returns to its old value and increases up to [`LINE_RATE`].
 //!
 //! An attacker can forge notifications, because they contain no key. Notifications therefore cut
 //! the rate at most once per round trip, and never below half of the rate that the window and the
-//! round trip permit. On a lossless network, the windows of many queue pairs can keep a queue in
-//! the network full. A notification therefore also shrinks the window if packets queue for more
-//! than a millisecond.
+//! round trip permit. On a lossless network, many queue pairs can keep a network queue full. A
+//! notification therefore also shrinks the window if packets queue for more than a millisecond.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 
@@ -24,8 +23,7 @@ const MIN: u64 = 8;
 const MAX: u64 = 512;
 /// Minimum time between two loss reductions of the window, unless the round trip is longer.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Fraction by which the window shrinks after a random loss, and after a notification while packets
-/// queue: one eighth.
+/// Divisor: a random loss, or a notification while packets queue, shrinks the window by an eighth.
 const CHANCE: u64 = 8;
 /// Queueing delay above which a notification shrinks the window.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
@@ -52,7 +50,7 @@ const MIN_RATE: f64 = 1.25e6;
 /// Rate before the first notification, in bytes per second: 100 Gbit/s. The rate limit ends when
 /// the rate is this high again.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a sender may be ahead of its rate, so that it can send packets in batches.
+/// Time by which a sender may exceed its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ pub trait Memory: Debug {
     /// An access of 0 bytes is always permitted (IBTA 9.7.4.1.5).
     fn check(&self, rkey: u32, addr: u64, length: u64, access: Access) -> Result<(), Refused>;
 
-    /// Copies registered memory to `out`, for a READ of the peer.
+    /// Copies registered memory to `out`, for a peer's READ.
     ///
     /// # Errors
     /// [`Refused`]; `out` is then unchanged.
@@ -24,7 +24,7 @@ pub trait Memory: Debug {
     /// Prefetches memory for a later [`Memory::read`].
     fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access);
 
-    /// Copies `bytes` to registered memory, for a WRITE of the peer.
+    /// Copies `bytes` to registered memory, for a peer's WRITE.
     ///
     /// # Errors
     /// [`Refused`]; no byte was then copied.

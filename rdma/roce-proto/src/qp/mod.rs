@@ -1,8 +1,7 @@
 //! Queue pair of a reliable connection, as a state machine without I/O.
 //!
 //! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
-//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
-//! borrows shared state of the endpoint as a [`Context`].
+//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]).
 
 mod answered;
 mod congestion;
@@ -47,7 +46,7 @@ pub struct Context<'a> {
 /// Parameters of a queue pair, agreed by both peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
-    /// Queue pair number of the peer.
+    /// Peer's queue pair number.
     pub dest_qpn: u32,
     /// P_Key of sent packets; the P_Key of a received packet must match it.
     pub pkey: PKey,
@@ -59,7 +58,7 @@ pub struct QpConfig {
     pub receive_psn: u32,
     /// Maximum outstanding work requests.
     pub send_work: u32,
-    /// Maximum outstanding READs issued.
+    /// Maximum outstanding local READs.
     pub initiator_depth: u8,
     /// Maximum outstanding READs and atomics of the peer.
     pub responder_resources: u8,
@@ -79,8 +78,8 @@ impl QpConfig {
     }
 }
 
-/// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1). A
-/// sender that has not read the REP cannot know its PSN, `expected_psn`.
+/// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1). Only a
+/// sender that has read the REP knows `expected_psn`.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -140,7 +139,7 @@ impl Qp {
         }
     }
 
-    /// Permits requests; called when the peer is ready to receive.
+    /// Permits requests, once the peer is ready to receive.
     pub fn release(&mut self) {
         self.held = false;
     }
@@ -168,7 +167,7 @@ impl Qp {
         self.broken
     }
 
-    /// True if a packet of the peer had an invalid key, range or access right.
+    /// True if a peer's packet had an invalid key, range or access right.
     #[must_use]
     pub fn met_wrong_key(&self) -> bool {
         self.responder.met_wrong_key()
@@ -188,7 +187,7 @@ impl Qp {
 
     /// Handles a packet addressed to this queue pair.
     ///
-    /// `congested` is true if the packet has a congestion mark (annex A17.9).
+    /// `congested`: the packet has a congestion mark (annex A17.9).
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -227,8 +226,7 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // Only a sender that has read the REP knows the next PSN, so the request replaces a
-                // lost RTU.
+                // A request with the next PSN replaces a lost RTU ([`is_first_request`]).
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due

@@ -424,8 +424,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, which replaces a queued one. But an ACK does not replace a queued
-    /// NAK, because the NAK also acknowledges all earlier packets.
+    /// Queues an acknowledgement, which replaces a queued acknowledgement. But an ACK does not
+    /// replace a queued NAK, because the NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,

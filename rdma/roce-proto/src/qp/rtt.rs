@@ -1,8 +1,7 @@
 //! Retransmission timeout from measured round trips (estimator of RFC 6298).
 //!
-//! The fixed timeout of InfiniBand is typically half a second. This timer retransmits earlier, when
-//! the measured round trip makes a loss likely. The queue pair does not break earlier: the fixed
-//! timeout must first pass once for each permitted retry.
+//! The fixed timeout of InfiniBand is typically half a second; this timer retransmits earlier. But
+//! the queue pair breaks only after the fixed timeout has passed once for each permitted retry.
 
 use crate::time::Instant;
 use core::time::Duration;

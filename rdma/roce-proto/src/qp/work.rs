@@ -14,7 +14,7 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
     }
 }
 
-/// Completion queue of an endpoint.
+/// Completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,
@@ -84,7 +84,7 @@ impl CompletionQueue {
     }
 }
 
-/// Shared receive queue of an endpoint.
+/// Shared receive queue.
 ///
 /// The receive posted last is used first, because its memory is still in the cache. Receives need
 /// no order (IBTA 10.2.9).

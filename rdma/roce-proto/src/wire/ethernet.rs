@@ -85,7 +85,7 @@ impl Ethernet {
     }
 }
 
-/// Rest of the header behind the EtherType of an 802.1Q tag.
+/// Header fields behind the EtherType of an 802.1Q tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Content of the tag.

@@ -168,8 +168,8 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factor x^(-8n) for each packet length without ICRC, or 0 if the factor is not yet computed.
-    /// n is the number of bytes from the identification to the ICRC.
+    /// Factor x^(-8n) for each packet length without ICRC, or 0 if not computed yet. n is the
+    /// number of bytes from the identification to the ICRC.
     rewind: Vec<u32>,
 }
 

@@ -9,7 +9,7 @@ pub const LEN: usize = 20;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
-/// IPv4 header without options.
+/// IPv4 header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4 {
     /// Type of service: DSCP and ECN.

@@ -166,13 +166,13 @@ impl Opcode {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
     }
 
-    /// True if the packet has a [`Deth`](super::Deth).
+    /// True for packets with a [`Deth`](super::Deth).
     #[must_use]
     pub const fn has_deth(self) -> bool {
         self.is_datagram()
     }
 
-    /// True if the packet has a [`Reth`](super::Reth).
+    /// True for packets with a [`Reth`](super::Reth).
     #[must_use]
     pub const fn has_reth(self) -> bool {
         matches!(
@@ -181,25 +181,25 @@ impl Opcode {
         )
     }
 
-    /// True if the packet has an [`Aeth`](super::Aeth).
+    /// True for packets with an [`Aeth`](super::Aeth).
     #[must_use]
     pub const fn has_aeth(self) -> bool {
         self.is_response() && !matches!(self, Self::ReadResponseMiddle)
     }
 
-    /// True if the packet has an [`AtomicEth`](super::AtomicEth).
+    /// True for packets with an [`AtomicEth`](super::AtomicEth).
     #[must_use]
     pub const fn has_atomic_eth(self) -> bool {
         self.is_atomic()
     }
 
-    /// True if the packet has an [`AtomicAckEth`](super::AtomicAckEth).
+    /// True for packets with an [`AtomicAckEth`](super::AtomicAckEth).
     #[must_use]
     pub const fn has_atomic_ack_eth(self) -> bool {
         matches!(self, Self::AtomicAcknowledge)
     }
 
-    /// True if the packet has an [`ImmDt`](super::ImmDt).
+    /// True for packets with an [`ImmDt`](super::ImmDt).
     #[must_use]
     pub const fn has_immdt(self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Opcode {
         )
     }
 
-    /// True if the packet has an [`Ieth`](super::Ieth).
+    /// True for packets with an [`Ieth`](super::Ieth).
     #[must_use]
     pub const fn has_ieth(self) -> bool {
         matches!(self, Self::SendLastInv | Self::SendOnlyInv)

@@ -74,8 +74,8 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Sends all unacknowledged packets again, to check whether a fatal NAK is genuine. Until the
-    /// decision, other fatal NAKs are ignored, because forged ones could delay it.
+    /// Sends all unacknowledged packets again, to check a fatal NAK ([`Refusal`]). Until the
+    /// decision, other fatal NAKs are ignored, because forged NAKs could delay it.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {

@@ -140,8 +140,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if this packet must request an acknowledgement: packets do so at regular intervals, and
-    /// before a pause in sending.
+    /// True if this packet must request an acknowledgement, as at regular intervals and before a
+    /// pause in sending.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

@@ -39,7 +39,7 @@ pub enum RejReason {
     InvalidServiceId = 8,
     /// The transport type is not a reliable connection.
     InvalidTransportType = 9,
-    /// The request's queue pair is or was recently connected.
+    /// The request's queue pair is connected, or was recently.
     StaleConnection = 10,
     /// The path does not support the requested MTU. The additional information contains an
     /// acceptable MTU code.
