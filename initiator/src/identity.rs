@@ -1,4 +1,4 @@
-//! Identity of this host.
+//! NQN and identifier of the local host.
 
 use std::fs;
 use std::path::Path;

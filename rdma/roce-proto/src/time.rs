@@ -39,7 +39,7 @@ impl Instant {
         self.saturating_duration_since(earlier)
     }
 
-    /// Subtracts `duration`; `None` before the start.
+    /// Subtracts `duration`; `None` if the result is before the start.
     #[must_use]
     #[inline]
     pub fn checked_sub(self, duration: Duration) -> Option<Self> {

@@ -27,7 +27,7 @@ const ONE_LOSS: Duration = Duration::from_millis(2);
 const CHANCE: u64 = 8;
 /// Queueing delay above which a notification shrinks the window.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
-/// Packets below which a notification does not shrink the window.
+/// A notification does not shrink the window below this number of packets.
 const NOTICED_MIN: u64 = 32;
 
 /// Gain of the congestion estimate (g of DCQCN).
@@ -42,7 +42,7 @@ const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
 /// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Assumed round trip of a queue pair that only responds and therefore cannot measure any.
+/// Assumed round trip of a queue pair that only responds and therefore measures none.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
 /// Lowest rate, in bytes per second: 10 Mbit/s.

@@ -202,8 +202,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification does not cause another notification. Otherwise, two queue pairs could
-            // exchange them without end.
+            // A notification causes no notification. Otherwise, two queue pairs could exchange
+            // notifications without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }

@@ -88,7 +88,7 @@ pub enum NakCode {
 /// Returns the delay of an RNR timer code (IBTA 9.7.5.2.8, table 45).
 #[must_use]
 pub fn rnr_delay(code: u8) -> Duration {
-    /// In units of 10 us.
+    /// Delays in units of 10 us.
     const TABLE: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

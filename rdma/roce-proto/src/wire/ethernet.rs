@@ -55,13 +55,13 @@ impl Ethernet {
         Some((this, rest))
     }
 
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Always false.
+    /// Returns false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

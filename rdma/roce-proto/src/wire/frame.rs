@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         let network = match self.network {
@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Always false.
+    /// Returns false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
