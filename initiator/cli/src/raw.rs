@@ -55,8 +55,7 @@ pub(super) fn connection_time(
 }
 
 impl Link {
-    /// Connects to a responder and obtains key and address of its memory. Uses the default
-    /// partition.
+    /// Connects to a responder in the default partition, and obtains key and address of its memory.
     pub(super) fn to_responder(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Self> {
         let mut link = Self::connect(device, remote, PKey::DEFAULT, &[])?;
         let reply = link.echo(&[0; DESTINATION_BYTES])?;

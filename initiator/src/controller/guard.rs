@@ -1,4 +1,5 @@
-//! Checks of namespaces and of lost writes after a reconnection.
+//! Checks of namespaces and of lost writes (unanswered when their connection closed) after a
+//! reconnection.
 //!
 //! An opened namespace is identified again after each reconnection and report of changed
 //! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens the
@@ -90,8 +91,8 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues closed by a reset, after which the controller cannot execute
-    /// them.
+    /// Unanswered writes of queues closed by a reset. After the reset, the controller cannot
+    /// execute these writes.
     of_reset: Doubts,
     lost: bool,
     pub(super) changes: u64,

@@ -30,7 +30,7 @@ use guard::Guard;
 
 /// Size of a response's receive in bytes: a 16-byte CQE padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Bit of the work ID of a receive. The other bits are the receive's index.
+/// Work ID bit of receives. The other bits are the receive's index.
 const RECEIVE_ID: u64 = 1 << 63;
 const SWEEPS: u8 = 4;
 

@@ -1,7 +1,7 @@
 //! Cross-Controller Reset of a lost controller through another path.
 //!
-//! After a confirmed reset, the target executes no command of the lost controller, so held writes
-//! are sent. Without a confirmation, the writes wait for `MultipathOptions::write_hold`.
+//! After a confirmed reset, the target executes no command of the lost controller, so waiting
+//! writes are sent. Without a confirmation, the writes wait for `MultipathOptions::write_hold`.
 
 use std::time::Duration;
 

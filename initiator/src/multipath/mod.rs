@@ -174,7 +174,7 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
-                // `Multipath` itself delays lost writes for all paths.
+                // `Multipath` itself delays unanswered writes for all paths.
                 write_hold: Some(Duration::ZERO),
                 ..host
             };
@@ -226,7 +226,8 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Commands not sent yet, because no path is usable or a lost write may still be executed.
+    /// Commands not sent yet, because no path is usable or an unanswered write may still be
+    /// executed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()

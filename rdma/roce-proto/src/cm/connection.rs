@@ -132,7 +132,8 @@ pub enum CmEvent {
         /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],
     },
-    /// The peer did not answer in time or rejected the REP, or a newer request took the entry.
+    /// The peer did not answer in time or rejected the REP, or a newer request replaced its
+    /// request.
     TimedOut {
         /// Failed connection.
         id: ConnId,
