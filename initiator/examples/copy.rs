@@ -1,4 +1,5 @@
 //! Copies the first namespace of a subsystem to the second with several concurrent commands.
+//! Destroys the data of the second namespace.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example copy -- 192.0.2.1:4420 nqn.2024-01.com.example:db

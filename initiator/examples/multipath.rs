@@ -1,5 +1,5 @@
-//! Writes a pattern to every block of namespace 1 over several paths and reads it back. A path may
-//! fail meanwhile. Destroys the data of the namespace.
+//! Writes a pattern to every block of namespace 1 over several paths and reads it back, even if a
+//! path fails. Destroys the data of the namespace.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example multipath -- nqn.2024-01.com.example:db 192.0.2.1:4420 198.51.100.1:4420

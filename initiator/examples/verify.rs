@@ -1,5 +1,5 @@
 //! Writes a pattern to every block of the first namespace and reads it back, with futures: 32 tasks
-//! share one host. Destroys the data of the namespace.
+//! share a host. Destroys the data of the namespace.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example verify -- 192.0.2.1:4420 nqn.2024-01.com.example:db

@@ -26,10 +26,8 @@ impl Host {
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
-    /// Writes the 4-byte property at offset `at`.
-    ///
-    /// Do not write CC with this method. [`shutdown`](Self::shutdown) and [`reset`](Self::reset)
-    /// write it, and also update the host's state.
+    /// Writes the 4-byte property at offset `at`. For CC, use [`shutdown`](Self::shutdown) or
+    /// [`reset`](Self::reset), which also update the host's state.
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())
@@ -52,7 +50,7 @@ impl Host {
         Ok(scratch.bytes(0, IDENTIFY_BYTES))
     }
 
-    /// Returns the NSIDs of active namespaces, ascending.
+    /// Returns the NSIDs of active namespaces in ascending order.
     pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
         let mut all = Vec::new();
         loop {
@@ -71,8 +69,8 @@ impl Host {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page from `offset`. Several commands are sent if the maximum
-    /// transfer is smaller. With `retain` (RAE), the controller does not re-arm the page's event.
+    /// Reads `length` bytes of a log page from `offset`, with several commands if they exceed the
+    /// maximum transfer. With `retain` (RAE), the controller does not re-arm the page's event.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -86,7 +84,7 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// Like [`log_page`](Self::log_page), but reads the log page of a namespace.
+    /// Like [`log_page`](Self::log_page), for the log page of a namespace.
     pub fn log_page_of(
         &mut self,
         nsid: u32,
@@ -111,14 +109,14 @@ impl Host {
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Sets a feature by CDW11. Returns DW0 of the completion.
+    /// Sets a feature to `value` (CDW11). Returns DW0 of the completion.
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Aborts `command`. Returns true if the controller aborted it. In any case `command`
-    /// completes, and its result must be taken.
+    /// Aborts `command`. Returns true if the controller aborted it. `command` completes in any
+    /// case, and its result must be taken.
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());

@@ -7,13 +7,13 @@ use crate::host::{Host, SCRATCH_BYTES};
 use crate::namespace::{Command, Namespace};
 use crate::queue::IoQueue;
 
-/// Blocking commands on the first I/O queue, which copy the data. [`Host::run`] with a
-/// [`Buffer`](crate::Buffer) copies nothing.
+/// Blocking commands on the first I/O queue, which copy the data, unlike [`Host::run`] with a
+/// [`Buffer`](crate::Buffer).
 ///
 /// A command transfers at most 64 KiB, or the controller's maximum if smaller. A longer transfer
 /// takes several commands and is not atomic.
 impl Namespace {
-    /// Reads `blocks` logical blocks from `slba`.
+    /// Reads `blocks` blocks from `slba`.
     pub fn read(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
         let length = blocks as usize * self.block_bytes as usize;
         let mut bytes = Vec::with_capacity(length);
@@ -26,7 +26,7 @@ impl Namespace {
         Ok(bytes)
     }
 
-    /// Writes `bytes` to the blocks from `slba`. After an error, a part may be written.
+    /// Writes `bytes` to the blocks from `slba`. An error may leave a part written.
     ///
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
@@ -34,7 +34,7 @@ impl Namespace {
         self.send(host, slba, bytes, Self::write_command)
     }
 
-    /// Compares `bytes` with the blocks from `slba`. Returns true if they are equal.
+    /// Returns true if `bytes` equals the blocks from `slba`.
     ///
     /// # Panics
     /// If the length of `bytes` is not a multiple of the block size.
@@ -48,7 +48,7 @@ impl Namespace {
         }
     }
 
-    /// Writes `new` to the block at `slba` if the block equals `expected`. Returns whether it did.
+    /// Writes `new` to the block at `slba` if the block equals `expected`, and then returns true.
     /// No other command changes or compares the block in between.
     ///
     /// If the connection breaks, the outcome is unknown, and the commands are not sent again: read
@@ -78,7 +78,7 @@ impl Namespace {
             .submit_pair(IoQueue::FIRST, [compare, write])?;
         let [compare, write] = pair.map(|ticket| host.wait(ticket).answer);
         let (compare, write) = (compare?, write?);
-        // The status of the Compare hides the cause.
+        // On a reservation conflict, only the status of the Write names the cause.
         if write.cqe.status().code() == Status::RESERVATION_CONFLICT {
             write.require_success(|| "Write".to_owned())?;
         }
@@ -109,14 +109,14 @@ impl Namespace {
         Ok(())
     }
 
-    /// Reads `blocks` logical blocks from `slba` in the controller, without a data transfer.
+    /// Reads `blocks` blocks from `slba` in the controller, without a data transfer.
     pub fn verify(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
         let verify = self.verify_command(slba, blocks);
         host.run(verify, Data::None).map(drop)
     }
 
-    /// Writes zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may
-    /// instead deallocate the blocks.
+    /// Writes zeroes to `blocks` blocks from `slba`. With `deallocate`, the controller may
+    /// deallocate the blocks instead.
     pub fn write_zeroes(
         &self,
         host: &mut Host,
@@ -128,7 +128,7 @@ impl Namespace {
         host.run(zeroes, Data::None).map(drop)
     }
 
-    /// Deallocates `blocks` logical blocks from `slba`.
+    /// Deallocates `blocks` blocks from `slba`.
     pub fn deallocate(&self, host: &mut Host, slba: u64, blocks: u32) -> Result<(), HostError> {
         let range = DatasetRange {
             context_attributes: U32::new(0),
@@ -142,11 +142,11 @@ impl Namespace {
         host.run(self.deallocate_command(1), data).map(drop)
     }
 
-    /// Copies `sources` in their order to the blocks from `sdlba`, in the controller. An error may
-    /// leave a part copied.
+    /// Copies `sources` in order to the blocks from `sdlba`, in the controller. An error may leave
+    /// a part copied.
     ///
     /// # Panics
-    /// If there are not 1 to 256 sources, or one does not have 1 to 65,536 blocks.
+    /// If there are not 1 to 256 sources, or a source does not have 1 to 65,536 blocks.
     pub fn copy(
         &self,
         host: &mut Host,

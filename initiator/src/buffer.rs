@@ -6,11 +6,11 @@ use cairn_base::Mapping;
 use cairn_rdma::{Access, Device, FabricError, Region};
 use nvme_proto::wire::SglDescriptor;
 
-/// Registered memory with a single owner. Its methods panic if a range exceeds the buffer.
+/// Registered memory with a single owner. Methods panic if a range exceeds the buffer.
 ///
-/// A command owns its buffer until it ends and [`Ended`](crate::Ended) returns the buffer. The data cannot change in
-/// between, so that a repeated command sends the same bytes. The buffer of an abandoned command stays registered until
-/// the command ends.
+/// A command owns its buffer until [`Ended`](crate::Ended) returns it. The data cannot change in
+/// between, so that a repeated command sends the same bytes. The buffer of an abandoned command
+/// stays registered until the command ends.
 ///
 /// A buffer cannot be cloned, and only its owner can write it. These programs fail to compile:
 ///
@@ -55,7 +55,7 @@ pub struct Buffer {
 #[derive(Debug, Clone)]
 enum Memory {
     One(Arc<Region>),
-    /// A region for each path, and the index of the path that this handle uses.
+    /// One region for each path, and the index of the path used by this handle.
     Paths(Arc<Vec<Region>>, u16),
 }
 
@@ -65,7 +65,7 @@ impl Buffer {
         Self::with_access(device, length, for_data())
     }
 
-    /// Maps and registers `length` bytes with other access rights than [`new`](Self::new).
+    /// Like [`new`](Self::new), with other access rights.
     pub fn with_access(
         device: &dyn Device,
         length: usize,
@@ -89,7 +89,7 @@ impl Buffer {
     /// Creates a buffer of a region that controllers may read and write.
     ///
     /// While a command owns the buffer, no other access to the region is allowed, not even through
-    /// a second buffer.
+    /// another buffer.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         let length = region.mapping().len();
@@ -116,8 +116,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into consecutive pieces of `bytes` bytes. The last may be shorter.
-    /// Different commands can use the pieces, which share the registration.
+    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last may be shorter. The
+    /// pieces share the registration.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -166,8 +166,8 @@ impl Buffer {
         self.region().mapping().addr() + self.start as u64
     }
 
-    /// Returns a handle of the same memory for one command, which must end before the caller uses
-    /// the buffer again.
+    /// Returns a handle of the same memory for a command, which must end before the caller uses the
+    /// buffer again.
     pub(crate) fn lend(&mut self) -> Self {
         self.handle(self.memory.clone())
     }
@@ -211,8 +211,8 @@ fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
 
 /// Data of a command.
 ///
-/// In methods that submit a command, `B` is [`Buffer`], which the command then owns. In methods
-/// that block until the command ends, `B` is `&mut Buffer`.
+/// `B` is [`Buffer`] in methods that submit a command, which then owns the buffer, and
+/// `&mut Buffer` in methods that block until the command ends.
 #[derive(Debug)]
 pub enum Data<'a, B = Buffer> {
     /// No data.
@@ -271,10 +271,9 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
         })
     }
 
-    /// Uses the first `length` bytes. The controller's response invalidates the remote key.
-    ///
-    /// No later command can use the buffer, because the key stays invalid. The device must support
-    /// remote invalidation.
+    /// Uses the first `length` bytes. The controller's response invalidates the remote key
+    /// permanently, so no later command can use the buffer. The device must support remote
+    /// invalidation.
     #[must_use]
     pub fn once(buffer: B, length: u32) -> Self {
         let mut data = Self::part_of(buffer, 0, length);

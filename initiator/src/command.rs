@@ -1,4 +1,4 @@
-//! Constructors of submission queue entries. Submission adds CID and data pointer.
+//! Constructors of submission queue entries. CID and data pointer are set on submission.
 
 use nvme_proto::wire::cross_reset::Instance;
 use nvme_proto::wire::feature::{GetFeaturesCdw10, Select, SetFeaturesCdw10};
@@ -94,25 +94,25 @@ pub fn async_event_request() -> Sqe {
     plain(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0)
 }
 
-/// Read of `blocks` logical blocks from `slba`.
+/// Read of `blocks` blocks from `slba`.
 #[must_use]
 pub fn read(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::READ, nsid, slba, blocks)
 }
 
-/// Write of `blocks` logical blocks from `slba`.
+/// Write of `blocks` blocks from `slba`.
 #[must_use]
 pub fn write(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::WRITE, nsid, slba, blocks)
 }
 
-/// Compare of `blocks` logical blocks from `slba` with the command's data.
+/// Compare of `blocks` blocks from `slba` with the command's data.
 #[must_use]
 pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::COMPARE, nsid, slba, blocks)
 }
 
-/// Makes a Compare and a Write of the same block a fused pair. The Write is executed if the Compare
+/// Makes a Compare and a Write of one block a fused pair. The Write is executed only if the Compare
 /// succeeds. No other command changes or compares the block in between.
 #[must_use]
 pub fn fused(mut compare: Sqe, mut write: Sqe) -> [Sqe; 2] {
@@ -121,14 +121,14 @@ pub fn fused(mut compare: Sqe, mut write: Sqe) -> [Sqe; 2] {
     [compare, write]
 }
 
-/// Verify of `blocks` logical blocks from `slba`.
+/// Verify of `blocks` blocks from `slba`.
 #[must_use]
 pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::VERIFY, nsid, slba, blocks)
 }
 
-/// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may
-/// instead deallocate the blocks.
+/// Write Zeroes to `blocks` blocks from `slba`. With `deallocate`, the controller may deallocate
+/// the blocks instead.
 #[must_use]
 pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
     let mut sqe = blocks_command(NvmOpcode::WRITE_ZEROES, nsid, slba, blocks);
@@ -144,7 +144,7 @@ pub fn flush(nsid: u32) -> Sqe {
     plain(NvmOpcode::FLUSH.0, nsid)
 }
 
-/// Dataset Management that deallocates `ranges` ranges, each with 16 bytes of data.
+/// Dataset Management that deallocates `ranges` ranges. Each range has 16 bytes of data.
 ///
 /// # Panics
 /// If `ranges` is not in 1 to 256.
@@ -160,7 +160,8 @@ pub fn deallocate(nsid: u32, ranges: u32) -> Sqe {
     sqe
 }
 
-/// Copy of `ranges` source ranges in format 0h, each with 32 bytes of data, to the blocks from `sdlba`.
+/// Copy of `ranges` source ranges in format 0h to the blocks from `sdlba`. Each range has 32 bytes
+/// of data.
 ///
 /// # Panics
 /// If `ranges` is not in 1 to 256.
@@ -180,7 +181,7 @@ pub fn with_fua(mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Command with opcode and NSID, and 0 in the other fields.
+/// Command with only opcode and NSID.
 #[must_use]
 pub fn plain(opcode: u8, nsid: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();

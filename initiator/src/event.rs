@@ -4,7 +4,7 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum queued events. If the queue is full, a new event replaces the oldest.
+/// Maximum queued events. Beyond this number, the oldest event is dropped.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.
@@ -15,7 +15,8 @@ pub enum Event {
         /// Attempts to reconnect; 0 for the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. [`Recovery`](crate::Recovery) decides whether reconnection or [`Event::Gone`] follows.
+    /// The controller is lost. [`Recovery`](crate::Recovery) decides whether a reconnection or
+    /// [`Event::Gone`] follows.
     Lost(HostError),
     /// An attempt to reconnect failed. Another attempt or [`Event::Gone`] follows.
     TryFailed {
@@ -26,11 +27,11 @@ pub enum Event {
     },
     /// `fast_io_fail_tmo` has expired. Commands now fail instead of waiting.
     FailFast,
-    /// The controller has ended, with `None` if the caller requested the end.
+    /// The controller has ended, with `None` if the caller requested it.
     Gone(Option<HostError>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
-    /// Each queue is reauthenticated.
+    /// Each queue has authenticated again.
     Reauthenticated,
     /// The target refused to authenticate this host again. The connections stay.
     NotReauthenticated(HostError),

@@ -35,7 +35,7 @@ impl Host {
         Self::connect_on(&device, options)
     }
 
-    /// Like [`connect`](Self::connect), but through `device`.
+    /// Like [`connect`](Self::connect), through `device`.
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -55,7 +55,7 @@ impl Host {
         }
     }
 
-    /// Returns the controller, for a program that polls it with its own clock.
+    /// Returns the controller, for a program that polls it.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller
@@ -68,7 +68,7 @@ impl Host {
         &self.controller
     }
 
-    /// Controller of the host, for calls that do not block.
+    /// Controller, for calls that do not block.
     #[inline]
     pub fn controller_mut(&mut self) -> &mut Controller {
         &mut self.controller
@@ -112,7 +112,7 @@ impl Host {
         }
     }
 
-    /// Like [`run_on`](Self::run_on), but on the first I/O queue.
+    /// Like [`run_on`](Self::run_on), on the first I/O queue.
     pub fn run(
         &mut self,
         command: impl Into<Command>,
@@ -124,7 +124,8 @@ impl Host {
     /// Submits a command on an I/O queue and blocks until it ends ([`wait`](Self::wait)).
     ///
     /// # Errors
-    /// The submission failed ([`Controller::submit_on`]), no response arrived, or the status is not success.
+    /// The submission failed ([`Controller::submit_on`]), no response arrived, or the status is an
+    /// error.
     pub fn run_on(
         &mut self,
         queue: IoQueue,
@@ -137,7 +138,7 @@ impl Host {
         response.require_success(|| command_name(queue.qid(), &command.sqe))
     }
 
-    /// Like [`run_on`](Self::run_on), but on the admin queue.
+    /// Like [`run_on`](Self::run_on), on the admin queue.
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
@@ -158,9 +159,8 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command of an I/O queue ends. Returns `None` after `patience`.
-    ///
-    /// The caller must poll again soon, because acknowledgements may be pending.
+    /// Blocks until a command of an I/O queue ends, or returns `None` after `patience`. The caller
+    /// must poll again soon, because acknowledgements may be pending.
     pub fn wait_any(
         &mut self,
         queue: IoQueue,
@@ -176,8 +176,8 @@ impl Host {
     /// Shuts the controller down and ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in
-    /// time. Another error if a connection does not close in time.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm in time. Another
+    /// error if a connection does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {
@@ -192,7 +192,7 @@ impl Host {
         self.wait_gone()
     }
 
-    /// Closes an I/O queue permanently, and blocks until its connection is closed.
+    /// Closes an I/O queue permanently. Blocks until its connection is closed.
     pub fn close_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
         self.controller.release_queue(queue)?;
         self.wait_until(format!("the end of queue {}", queue.qid()), |host| {

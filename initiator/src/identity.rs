@@ -1,4 +1,4 @@
-//! NQN and host identifier of this host.
+//! NQN and identifier of the local host.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// NQN and identifier of a host. Each machine must have its own.
 ///
-/// A target treats all associations with the same NQN and identifier as one host. Cairn's target
+/// A target treats all associations with equal NQN and identifier as one host. Cairn's target
 /// executes their writes of the same blocks in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
@@ -19,13 +19,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Identity of this machine as in nvme-cli: /etc/nvme/hostnqn and /etc/nvme/hostid, or derived from
-    /// /etc/machine-id.
+    /// Identity of this machine as in nvme-cli: from /etc/nvme/hostnqn and /etc/nvme/hostid, else
+    /// from /etc/machine-id.
     pub fn of_this_machine() -> Result<Self, String> {
         of_this_host(None, None)
     }
 
-    /// Identity with an identifier derived from the NQN: the UUID in the NQN, or else a version 5
+    /// Identity with an identifier derived from the NQN: the UUID in the NQN, else a version 5
     /// (SHA-1) UUID.
     #[must_use]
     pub fn named(nqn: Nqn) -> Self {
@@ -37,7 +37,7 @@ impl Identity {
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
-/// Like [`Identity::of_this_machine`], but takes NQN or identifier from the arguments if present.
+/// Like [`Identity::of_this_machine`], with NQN or identifier from the arguments if present.
 pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }

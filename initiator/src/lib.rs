@@ -20,18 +20,19 @@
 //!
 //! The crate has three layers:
 //!
-//! * A [`Controller`] is one association with its queues. It never blocks or reads a clock: [`Controller::begin`]
-//!   starts it, [`Controller::poll`] makes progress, and [`Controller::next_deadline`] is the time of the next poll.
+//! * A [`Controller`] is one association with its queues. It never blocks or reads a clock:
+//!   [`Controller::begin`] starts it, [`Controller::poll`] makes progress, and
+//!   [`Controller::next_deadline`] is the time of the next poll.
 //! * A [`Host`] is a controller with a clock, whose methods block.
 //! * An [`AsyncHost`] runs a host on a thread and returns futures, for any executor.
 //!
-//! A [`Multipath`](multipath::Multipath) combines several controllers of one namespace.
+//! A [`Multipath`](multipath::Multipath) combines several controllers of a namespace.
 //!
 //! # Commands
 //!
 //! [`Namespace::read`], [`Namespace::write`] and similar methods block and copy data. To avoid the
 //! copy, submit commands built by a [`Namespace`] ([`Namespace::read_command`]); the [`command`]
-//! module builds [`Sqe`]s of the admin queue. [`Controller::submit`] takes a [`Command`] and
+//! module builds [`Sqe`]s for the admin queue. [`Controller::submit`] takes a [`Command`] and
 //! returns a [`Ticket`]; [`Controller::take`] returns the result. The data path does not allocate,
 //! lock or copy, except into capsules.
 //!

@@ -4,7 +4,7 @@ use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespa
 use crate::command;
 use crate::error::HostError;
 
-/// Opened namespace: size, identifiers, and constructors of commands.
+/// Opened namespace: size, identifiers (equal on all paths), and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     /// NSID.
@@ -13,11 +13,11 @@ pub struct Namespace {
     pub blocks: u64,
     /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID, if any, equal on all paths.
+    /// UUID, if any.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID, if any, equal on all paths.
+    /// NGUID, if any.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if any, equal on all paths.
+    /// EUI64, if any.
     pub eui64: Option<[u8; 8]>,
     /// ANA group (ANAGRPID), or 0 for none.
     pub anagrpid: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// Adds Force Unit Access to a Read, Write, Compare or Write Zeroes command.
+    /// Adds Force Unit Access to a Read, Write, Compare or Write Zeroes.
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);
@@ -66,7 +66,7 @@ impl From<Sqe> for Command {
     }
 }
 
-/// Identifiers of a disk. A missing identifier is zero.
+/// Identifiers of a disk, zero if missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.
@@ -91,8 +91,8 @@ impl DiskIdentity {
         identity
     }
 
-    /// Adds missing NGUID and EUI64 from Identify Namespace, because controllers before NVMe 1.3
-    /// report them only there.
+    /// Adds missing NGUID and EUI64 from Identify Namespace, where controllers before NVMe 1.3
+    /// report them.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;
@@ -169,8 +169,8 @@ impl Namespace {
 
     /// True if both describe one namespace, possibly on different paths.
     ///
-    /// The block sizes must be equal. If both have a UUID, the UUIDs must be equal. Otherwise the
-    /// NGUIDs are compared, and if one of them is missing, the EUI64s.
+    /// Block sizes must be equal. If both have a UUID, the UUIDs must be equal. Otherwise the
+    /// NGUIDs are compared or, if one is missing, the EUI64s.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {
@@ -183,32 +183,31 @@ impl Namespace {
         alike && self.block_bytes == other.block_bytes
     }
 
-    /// Builds a Read of `blocks` logical blocks from `slba`.
+    /// Builds a Read of `blocks` blocks from `slba`.
     #[must_use]
     pub fn read_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::read(self.nsid, slba, blocks))
     }
 
-    /// Builds a Write of `blocks` logical blocks from `slba`.
+    /// Builds a Write of `blocks` blocks from `slba`.
     #[must_use]
     pub fn write_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::write(self.nsid, slba, blocks))
     }
 
-    /// Builds a Compare of `blocks` logical blocks from `slba` with the command's data.
+    /// Builds a Compare of `blocks` blocks from `slba` with the command's data.
     #[must_use]
     pub fn compare_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::compare(self.nsid, slba, blocks))
     }
 
-    /// Builds a Verify of `blocks` logical blocks from `slba`.
+    /// Builds a Verify of `blocks` blocks from `slba`.
     #[must_use]
     pub fn verify_command(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Builds a Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the
-    /// controller may deallocate them.
+    /// Builds a Write Zeroes ([`command::write_zeroes`]).
     #[must_use]
     pub fn write_zeroes_command(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
@@ -220,14 +219,15 @@ impl Namespace {
         self.command(command::flush(self.nsid))
     }
 
-    /// Builds a Dataset Management that deallocates `ranges` ranges, each with 16 bytes of data.
+    /// Builds a Dataset Management ([`command::deallocate`]).
     #[must_use]
     pub fn deallocate_command(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))
     }
 
-    /// Builds a Copy of `ranges` source ranges, each a [`BlockRange::copy_entry`](nvme_proto::io::BlockRange::copy_entry),
-    /// to the blocks from `sdlba`.
+    /// Builds a Copy of `ranges` source ranges, each a
+    /// [`BlockRange::copy_entry`](nvme_proto::io::BlockRange::copy_entry), to the blocks from
+    /// `sdlba`.
     #[must_use]
     pub fn copy_command(&self, sdlba: u64, ranges: u32) -> Command {
         self.command(command::copy(self.nsid, sdlba, ranges))

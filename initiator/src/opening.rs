@@ -11,7 +11,7 @@ impl Host {
     /// Identifies namespace `nsid` and allows I/O to it. Blocks.
     ///
     /// # Errors
-    /// As [`run`](Self::run), or if the namespace is inactive or has an unsupported format.
+    /// As [`run`](Self::run), or the namespace is inactive or has an unsupported format.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         for _ in 0..OPEN_TRIES {
             let changes = self.controller().changes();
@@ -30,7 +30,7 @@ impl Host {
     /// Opens a namespace that was opened at another controller. Blocks.
     ///
     /// # Errors
-    /// As [`open_namespace`](Self::open_namespace), or if the NSID refers to another disk at this
+    /// As [`open_namespace`](Self::open_namespace), or the NSID refers to another disk at this
     /// controller.
     pub fn open_same(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         let found = self.open_namespace(namespace.nsid)?;
@@ -67,8 +67,8 @@ impl Host {
         Ok(all)
     }
 
-    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
-    /// event. Blocks.
+    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have
+    /// changed. Re-arms the event. Blocks.
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
         // While namespaces are open, `Controller` reads this log page too, and keeps the changes.
         let what = "the list of changed namespaces";

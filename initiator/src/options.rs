@@ -35,22 +35,22 @@ pub struct HostOptions {
     pub queue_entries: u16,
     /// KATO in milliseconds.
     ///
-    /// With 0, the target does not notice that a host vanished, and may execute old writes of that
-    /// host after newer writes of another connection.
+    /// With 0, the target does not notice that a host vanished, and may execute the host's old
+    /// writes after newer writes of another connection.
     pub kato_ms: u32,
-    /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must authenticate too.
+    /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must
+    /// authenticate too.
     pub authentication: Option<Secrets>,
-    /// Interval of reauthentication, if the target required authentication. With `None`, the host
-    /// authenticates again only when [`reauthenticate`](crate::Controller::reauthenticate) is
-    /// called.
+    /// Interval of reauthentication, if the target required authentication. With `None`, only
+    /// [`reauthenticate`](crate::Controller::reauthenticate) authenticates again.
     pub reauthenticate_every: Option<Duration>,
-    /// True to request that SQ flow control is disabled.
+    /// True to request disabled SQ flow control.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of sent packets, or `None` for the fabric's default.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets, or `None` for the fabric's default.
     pub hop_limit: Option<u8>,
-    /// Marking rules, which take precedence over `traffic_class` and `hop_limit`.
+    /// Marking rules, which override `traffic_class` and `hop_limit`.
     pub marking_rules: Arc<Rules>,
     /// Asynchronous events to enable if supported.
     pub events: AsyncEventConfig,
@@ -60,13 +60,13 @@ pub struct HostOptions {
     /// within the same time again, its controller counts as lost. Each wait may be up to 25 %
     /// longer.
     pub command_timeout: Duration,
-    /// Reconnection after a loss of the controller.
+    /// Reconnection to a lost controller.
     pub recovery: Recovery,
-    /// True if commands wait for the reconnection of a lost controller. If false, commands end when
+    /// True if commands wait for the reconnection of a lost controller, false if they end when
     /// their connection is closed.
     pub requeue: bool,
-    /// Delay after a connection closed, before unanswered writes are sent again. During the delay,
-    /// other writes of the same blocks wait too.
+    /// Delay after a connection closed, before unanswered writes are sent again. Meanwhile, other
+    /// writes of the same blocks wait too.
     ///
     /// `None` ends the delay when the lost target can no longer execute the old writes, according
     /// to KATO and CQT. Zero is no delay, as in Linux: a target that was only paused may then
@@ -77,8 +77,6 @@ pub struct HostOptions {
 impl HostOptions {
     /// Creates options with defaults: one I/O queue of 128 entries, and a timeout of 10 s. KATO (5
     /// s), command timeout and recovery are those of Linux.
-    ///
-    /// `host` has no default, because each machine must have its own identity.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {
@@ -123,8 +121,8 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Returns the entries of each I/O queue, at least 2. With secrets, one more entry is reserved
-    /// for authentication.
+    /// Entries of each I/O queue, at least 2. With secrets, one more entry is reserved for
+    /// authentication.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)

@@ -1,4 +1,4 @@
-//! Log pages read by several commands within MDTS.
+//! Log pages read by several commands, each within MDTS.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
@@ -17,7 +17,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Creates a read of a log page. If `retain` is false, the first command re-arms the page's
+    /// Creates a read of a log page. Unless `retain` is set, the first command re-arms the page's
     /// event, so that changes during the read are reported.
     ///
     /// # Panics

@@ -13,8 +13,7 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Number of registrants for which the first request of a report has room. A second request has
-/// room for all.
+/// Registrants for which the first request of a report has room. A second request has room for all.
 const REGISTRANTS_AT_FIRST: usize = 63;
 
 /// Data of Reservation Report.
@@ -30,13 +29,13 @@ pub struct ReservationReport {
     pub registrants: Vec<Registrant>,
     /// CNTLID of each registrant; FFFFh for a dynamic controller.
     pub cntlids: Vec<u16>,
-    /// Identifiers of the hosts that hold the reservation: one, all registrants, or none.
+    /// Hosts that hold the reservation: one, all registrants, or none.
     pub holders: Vec<HostId>,
 }
 
 /// These methods use the first I/O queue.
 impl Namespace {
-    /// Registers, unregisters or replaces a key (Reservation Register).
+    /// Reservation Register: registers, unregisters or replaces a key.
     pub fn register(
         &self,
         host: &mut Host,
@@ -52,7 +51,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, data.as_bytes())
     }
 
-    /// Acquires or preempts a reservation (Reservation Acquire).
+    /// Reservation Acquire: acquires or preempts a reservation.
     pub fn acquire(
         &self,
         host: &mut Host,
@@ -68,7 +67,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, data.as_bytes())
     }
 
-    /// Releases a reservation, or clears all registrations (Reservation Release).
+    /// Reservation Release: releases a reservation, or clears all registrations.
     pub fn release(
         &self,
         host: &mut Host,
@@ -79,7 +78,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, &current.to_le_bytes())
     }
 
-    /// Reads registrants and reservation (Reservation Report).
+    /// Reservation Report: reads registrants and reservation.
     pub fn reservations(&self, host: &mut Host) -> Result<ReservationReport, HostError> {
         let (report, count) = self.report(host, REGISTRANTS_AT_FIRST)?;
         if count <= REGISTRANTS_AT_FIRST {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Time for which a wait polls before it sleeps. It is about the latency of a local target.
+/// Time for which a wait polls before it sleeps: about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {

@@ -1,5 +1,3 @@
-//! CPU time of the calling thread, from /proc.
-
 use std::fs;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,7 +20,7 @@ impl CpuUse {
     }
 
     fn parse(stat: &str, status: &str) -> Self {
-        // The program name, in parentheses, may contain spaces and parentheses (proc_pid_stat(5)).
+        // The program name in parentheses may contain spaces and parentheses (proc_pid_stat(5)).
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
         let field = |number: usize| {

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use super::size::{Size, parse_bytes, parse_range, parse_time};
 
-/// Advice for users of an option that the benchmark does not have.
+/// Advice for users of an unsupported option.
 pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and job files, with Cairn's engine \
      (docs/guide-initiator.md#fio-itself)";
 
 /// Value of fio's key `rw`: directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// Name of the workload in fio.
+    /// fio's name for the workload.
     pub name: &'static str,
     /// True if the workload reads.
     pub reads: bool,
@@ -48,7 +48,7 @@ impl Workload {
     }
 }
 
-/// Benchmark job. [`KEYS`] describes the fields of a job.
+/// Benchmark job with the fields described in [`KEYS`].
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Directions and order of commands.
@@ -99,7 +99,7 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Creates a job from keys and values.
+    /// Creates a job.
     pub fn with<'a>(
         keys: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     ) -> Result<Self, String> {
@@ -124,11 +124,11 @@ impl Job {
 /// Key of a job.
 #[derive(Debug)]
 pub struct Key {
-    /// Name of the key in fio.
+    /// fio's name for the key.
     pub name: &'static str,
-    /// Placeholder of the value in the help text. A switch has `0|1`, and its value may be omitted.
+    /// Placeholder of the value in the help text. A switch has `0|1`, and may omit its value.
     pub value: &'static str,
-    /// Help text, a single line.
+    /// Single-line help text.
     pub help: &'static str,
     set: fn(&mut Job, &str) -> Result<(), String>,
 }

@@ -31,7 +31,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// All directions in the order of fio's reports.
+    /// Both directions in the order of fio's reports.
     pub const ALL: [Self; 2] = [Self::Read, Self::Write];
 
     /// Name in fio's reports.
@@ -44,7 +44,7 @@ impl Direction {
     }
 }
 
-/// Command on a byte range of the namespace. Offset and length are multiples of the block size.
+/// Command on a byte range of the namespace, in multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// Direction of the data.
@@ -56,8 +56,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// True if the order of the two commands matters, because their ranges overlap and one is a
-    /// write.
+    /// True if the order of the two commands matters: their ranges overlap and one is a write.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
         (self.direction == Direction::Write || other.direction == Direction::Write)
@@ -77,31 +76,30 @@ pub struct Done {
     pub result: Result<(), String>,
 }
 
-/// Factory of lanes.
+/// Opens a [`Lane`] for each copy of a job.
 pub trait Lanes: Sync {
     /// Format of the namespace.
     fn format(&self) -> Format;
 
-    /// Opens a lane for `depth` commands of up to `slot_bytes` bytes of data.
+    /// Opens a lane for `depth` commands with up to `slot_bytes` bytes of data each.
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
-/// Queue to a namespace with data memory for each slot. Slots have the numbers 0 to depth - 1.
+/// Queue to a namespace, with data memory for each slot. Slots are numbered 0 to depth - 1.
 pub trait Lane {
-    /// Copies bytes to an offset of a slot.
+    /// Copies bytes to offset `at` of a slot's memory.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);
 
-    /// Copies bytes from offset `at` of a slot's memory into `out`.
+    /// Copies bytes from offset `at` of a slot's memory to `out`.
     fn unload(&self, slot: usize, at: usize, out: &mut [u8]);
 
-    /// Submits a command that uses a slot's memory.
+    /// Submits a command with a slot's memory.
     ///
     /// # Errors
     /// The command cannot be sent. The lane is then unusable.
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), String>;
 
-    /// Appends completed commands to `done`. Blocks until a command has completed, or until
-    /// `deadline`.
+    /// Appends completed commands to `done`. Blocks until a command completes, or until `deadline`.
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String>;
 
     /// Shuts the controller down and closes the lane.

@@ -1,4 +1,4 @@
-//! Expected content of the region of a verified job.
+//! Expected content of a verified job's region.
 
 use super::lane::{Direction, Operation};
 use super::pattern::{self, Expected, Identity};
@@ -14,9 +14,9 @@ pub(super) struct Ledger {
 
 #[derive(Debug)]
 enum Known {
-    /// Number of writes of this run to each unit. If it is 0, the content is unknown.
+    /// Number of writes to each unit in this run; 0 if the unit's content is unknown.
     Generations(Vec<u32>),
-    /// An earlier run has written all units. The value is the seed of that run, if known.
+    /// An earlier run has written all units. The value is its seed, if known.
     Written(Option<u64>),
 }
 

@@ -1,4 +1,4 @@
-//! Progress counters of a running job, written by the job's thread and read by others.
+//! Progress counters of a running job, which other threads read.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub enum Phase {
     Waiting = 0,
     /// The job runs, but is not yet measured.
     Ramp = 1,
-    /// The job runs and is measured.
+    /// The job is measured.
     Running = 2,
     /// The job reads written blocks back.
     Verifying = 3,
@@ -25,7 +25,7 @@ pub enum Phase {
 pub(super) struct Meter {
     phase: AtomicU8,
     directions: [Counter; 2],
-    /// Bytes to transfer in this phase, or 0 if only the time is limited.
+    /// Bytes to transfer in this phase; 0 if only the time is limited.
     pub(super) goal: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Difference to an earlier count of the same direction.
+    /// Difference to an earlier count.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

@@ -10,7 +10,7 @@ use cairn_initiator::{Buffer, Data, Ended, HostError, HostOptions, command};
 
 use super::lane::{Direction, Done, Format, Lane, Lanes, Operation};
 
-/// Namespace, and options of its paths. Each lane connects one controller for each path.
+/// Namespace with options of its paths. Each lane connects one controller for each path.
 pub struct MultipathLanes {
     provider: Arc<dyn Provider>,
     paths: Vec<HostOptions>,
@@ -18,11 +18,13 @@ pub struct MultipathLanes {
     namespace: Namespace,
     format: Format,
     usable: Arc<Usable>,
-    /// Called with the target address of a path that was lost (`false`) or is usable again (`true`).
+    /// Called with the target address of a path that was lost (`false`) or is usable again
+    /// (`true`).
     pub on_path: fn(SocketAddr, bool),
 }
 
-/// Last reported state of each path. If all lanes lose a path, only the first one reports it.
+/// Last reported state of each path. If all lanes lose a path, only the first lane reports the
+/// loss.
 #[derive(Debug)]
 struct Usable(Mutex<Vec<bool>>);
 
@@ -41,7 +43,7 @@ impl fmt::Debug for MultipathLanes {
 }
 
 impl MultipathLanes {
-    /// Connects to identify the namespace, then disconnects. At least one path must be usable.
+    /// Connects to identify the namespace, and disconnects. At least one path must be usable.
     pub fn find(
         provider: Arc<dyn Provider>,
         paths: Vec<HostOptions>,
@@ -55,7 +57,7 @@ impl MultipathLanes {
             transfer_max: multipath.transfer_max().into(),
         };
         multipath.close()?;
-        // All lanes must use this namespace, so its UUID is required.
+        // The UUID is required, so that all lanes use this namespace.
         let options = MultipathOptions {
             uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
             ..options
@@ -119,9 +121,9 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Slot of the lane for each [`PathTicket::slot`].
+    /// Slot of the lane, by [`PathTicket::slot`].
     slots: Vec<usize>,
-    /// False for a path that has not connected yet, so that it does not count as lost.
+    /// False before a path has connected, so that the path does not count as lost.
     was_usable: Vec<bool>,
     usable: Arc<Usable>,
     on_path: fn(SocketAddr, bool),

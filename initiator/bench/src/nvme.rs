@@ -11,18 +11,18 @@ use cairn_initiator::{
 const QUEUE: IoQueue = IoQueue::FIRST;
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Namespace, and the options to connect. Each lane is a controller with one I/O queue.
+/// Namespace and connection options. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
     /// RDMA device.
     pub device: Arc<dyn Device>,
-    /// Connection options. The number of queue entries is increased if the job's depth requires it.
+    /// Connection options. The queue entries are increased if the job's depth requires it.
     pub options: HostOptions,
-    /// Expected namespace. Opening a lane fails if the NSID refers to another disk.
+    /// Expected namespace. A lane does not open if the NSID refers to another disk.
     pub namespace: Namespace,
     /// Format of the namespace ([`Format::of`]).
     pub format: Format,
-    /// Interval of controller resets during the run, for tests.
+    /// Interval of controller resets during the run.
     pub reset_interval: Option<Duration>,
     /// Called for each connection event.
     pub on_event: fn(&Event),
@@ -72,8 +72,8 @@ struct NvmeLane {
     namespace: Namespace,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Copy of the first `capsule_bytes` bytes of each slot for in-capsule writes. A `Buffer`
-    /// cannot be borrowed as a slice.
+    /// For in-capsule writes, copy of each slot's first `capsule_bytes` bytes: a `Buffer` cannot be
+    /// borrowed as a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,

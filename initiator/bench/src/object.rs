@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
-/// JSON object whose keys keep the order of insertion.
+/// JSON object.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Member)>);
 
@@ -54,8 +54,8 @@ impl Object {
         })
     }
 
-    /// Formats as indented JSON. Escapes unprintable characters, because text from a target must
-    /// not control the terminal.
+    /// Formats as indented JSON. Escapes unprintable characters, because a target's text must not
+    /// control the terminal.
     pub fn pretty(&self) -> String {
         pretty(self)
     }

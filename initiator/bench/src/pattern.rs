@@ -1,7 +1,8 @@
 //! Content of verified blocks: a header and pseudorandom data.
 //!
-//! A region consists of units of the job's smallest block size (fio's `verify_interval`). The header of each unit
-//! contains offset, generation and seed, so that lost, torn, misplaced and stale writes are distinguishable.
+//! A region consists of units of the job's smallest block size (fio's `verify_interval`). Each
+//! unit's header contains offset, generation and seed, so that lost, torn, misplaced and stale
+//! writes are distinguishable.
 
 use std::fmt;
 
@@ -11,13 +12,13 @@ use super::random::mix;
 
 pub(super) const HEADER_BYTES: usize = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
-/// Byte range of the checksum, which covers all bytes after it.
+/// Byte range of the checksum over all later bytes.
 const CRC: std::ops::Range<usize> = 8..12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) offset: u64,
-    /// Number of writes of this run to the unit, including this write.
+    /// Writes of this run to the unit, including this write.
     pub(super) generation: u32,
     pub(super) seed: u64,
 }

@@ -3,13 +3,13 @@ use super::lane::Format;
 use super::pattern::HEADER_BYTES;
 use super::random::{fresh_seed, mix};
 
-/// Maximum number of units of a verified job. Each unit takes 4 bytes of memory.
+/// Maximum units of a verified job, each with 4 bytes of memory.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
 /// Plan of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Description of the job.
+    /// Job description.
     pub job: Job,
     pub(super) region: u64,
     pub(super) seed: u64,

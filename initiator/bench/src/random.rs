@@ -21,8 +21,7 @@ pub(super) fn mix(seed: u64) -> u64 {
 }
 
 /// Pseudorandom permutation of the numbers below `limit`, in constant memory. A Feistel network
-/// permutes the numbers below a power of four. Each result that is not below `limit` is permuted
-/// again.
+/// permutes the numbers below a power of four; a result not below `limit` is permuted again.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,

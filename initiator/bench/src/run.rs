@@ -16,9 +16,9 @@ use super::worker::{JobError, Worker};
 /// Result of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct JobResult {
-    /// Plan of this copy of the job.
+    /// Plan of the copy.
     pub plan: Plan,
-    /// Measurements of this copy of the job.
+    /// Measurements of the copy.
     pub stats: JobStats,
     /// Error that ended the job early.
     pub error: Option<JobError>,
@@ -34,7 +34,7 @@ pub struct JobResult {
 pub struct BenchResult {
     /// Result of each copy.
     pub jobs: Vec<JobResult>,
-    /// True if the run was stopped by `stop`.
+    /// True if `stop` ended the run.
     pub interrupted: bool,
 }
 
@@ -51,13 +51,13 @@ impl BenchResult {
 pub struct Glimpse {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Counters summed over all copies, indexed by [`Direction`].
+    /// Counters of all copies together, by [`Direction`].
     pub counts: [Count; 2],
-    /// Number of copies that have not ended.
+    /// Number of unfinished copies.
     pub running: usize,
     /// Earliest phase of the running copies.
     pub phase: Phase,
-    /// Completed part of the work from 0 to 1, or `None` if unknown.
+    /// Completed fraction of the work, or `None` if unknown.
     pub progress: Option<f64>,
 }
 

@@ -27,7 +27,7 @@ impl Size {
     }
 }
 
-/// Parses a decimal or hexadecimal number of bytes. As in fio, the suffix `k` means 1024.
+/// Parses a decimal or hexadecimal number of bytes. As in fio, `k` means 1024.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
     if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
@@ -43,7 +43,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" => 30,
         "t" | "tb" => 40,
         "p" | "pb" => 50,
-        // fio interprets `KiB` as 1000 bytes by default (kb_base). These suffixes are refused,
+        // fio by default interprets `KiB` as 1000 bytes (kb_base). These suffixes are refused,
         // because users expect 1024.
         "ki" | "kib" | "mi" | "mib" | "gi" | "gib" | "ti" | "tib" | "pi" | "pib" => {
             let plain = &suffix[..1];

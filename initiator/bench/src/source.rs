@@ -1,5 +1,3 @@
-//! Sequence of a job's commands with offset, direction and size.
-
 use fastrand::Rng;
 
 use super::lane::{Direction, Operation};

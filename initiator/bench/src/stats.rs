@@ -83,11 +83,11 @@ pub struct DirectionStats {
     pub(super) bytes: u64,
     pub(super) runtime: Duration,
     pub(super) slat_ns: Series,
-    /// Latency from the end of submission to the completion.
+    /// Latency from the end of submission to completion.
     pub clat_ns: Series,
     pub(super) lat_ns: Series,
     pub(super) clat_histogram: Histogram<u64>,
-    /// Samples of the bandwidth in KiB/s.
+    /// Bandwidth samples in KiB/s.
     pub(super) bw_samples: Series,
     pub(super) iops_samples: Series,
     sample: Sample,
@@ -225,7 +225,7 @@ impl Steps {
     }
 }
 
-/// Returns a percentage. As in fio, it is at least 0.01 if `count` is not 0.
+/// Returns a percentage, as in fio at least 0.01 unless `count` is 0.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;
@@ -233,9 +233,9 @@ fn share(count: u64, of: u64) -> f64 {
     (count as f64 * 100.0 / of as f64).max(0.01)
 }
 
-/// Upper bounds of fio's latency classes, for ns and for us.
+/// Upper bounds of fio's latency classes in ns and us.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-/// Upper bounds of fio's latency classes in ms. A last class has no upper bound.
+/// Upper bounds of fio's latency classes in ms. One more class has no upper bound.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::stats::{JobStats, Times};
 
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum bad blocks described in the result; further ones are only counted.
+/// Maximum bad blocks described in the result. Further bad blocks are only counted.
 const MISMATCHES_MAX: usize = 10;
 
 /// Error that ended a job early.
@@ -59,7 +59,7 @@ pub(super) struct Worker<'a> {
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     done: Vec<Done>,
-    /// Next command, if it must wait for the rate limit or for an overlapping command.
+    /// Next command, if it waits for the rate limit or an overlapping command.
     held: Option<Operation>,
     ledger: Option<Ledger>,
     pacer: Pacer,

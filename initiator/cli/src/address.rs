@@ -151,8 +151,8 @@ impl Address {
         Provided::choose(self.rdma, remote, local)
     }
 
-    /// Returns the priorities in VLAN tags of packets to the target, or `None` if packets are
-    /// untagged.
+    /// Returns the priorities in VLAN tags of packets to the target, or `None` for untagged
+    /// packets.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
         let is_soft = provider == "soft";
         if is_soft && self.rdma.vlan.is_some() {
@@ -224,7 +224,7 @@ impl Address {
         local_end("-a", remote, self.host_traddr)
     }
 
-    /// Parses another address of the target. The port defaults to `trsvcid`.
+    /// Parses another address of the target, whose port defaults to `trsvcid`.
     pub(super) fn other_remote(&self, text: &str) -> Result<SocketAddr> {
         let remote = match text.parse::<Trid>() {
             Ok(trid) => trid

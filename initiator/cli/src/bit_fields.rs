@@ -1,7 +1,5 @@
-//! Option `-H`, which prints the meaning of the bits below each bit field.
-//!
-//! A part of a field is printed as a line in nvme-cli's format: ` [high:low] : value`, a tab, and
-//! the meaning.
+//! Option `-H`, which prints the meaning of bits below each bit field, in nvme-cli's format:
+//! ` [high:low] : value`, a tab, and the meaning.
 
 use std::cmp::Reverse;
 
@@ -42,7 +40,8 @@ pub(super) fn hex(value: u64) -> String {
     }
 }
 
-/// Returns a line for each part of a field, highest bits first, and a line for reserved bits if any is set.
+/// Returns a line for each part of a field, highest bits first, and a line for reserved bits if any
+/// is set.
 pub(super) fn explain(field: &BitField, value: u64) -> String {
     let mut parts: Vec<_> = field.parts.iter().collect();
     parts.sort_by_key(|part| Reverse(part.high));

@@ -1,4 +1,4 @@
-//! The command `compare-and-write`: writes one block with a fused pair of commands.
+//! The command `compare-and-write`: writes a block with a fused pair of commands.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

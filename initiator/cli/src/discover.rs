@@ -95,7 +95,7 @@ fn subtype(code: u8) -> &'static str {
     }
 }
 
-/// Text of TREQ. Bits 1:0: secure channel. Bit 2: SQ flow control (Base, figure 265).
+/// Text of TREQ: secure channel (bits 1:0), SQ flow control (bit 2) (Base, figure 265).
 fn treq(code: u8) -> &'static str {
     match code & 7 {
         0 => "not specified",
@@ -148,7 +148,7 @@ fn name(field: &[u8; 256]) -> String {
     Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
 }
 
-/// Text of an ASCII field without its padding (spaces, or zeroes from some targets).
+/// Text of an ASCII field without its padding: spaces, or zeroes from some targets.
 pub(super) fn ascii(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.trim_end_matches(['\0', ' ']).to_owned()

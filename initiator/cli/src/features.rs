@@ -52,7 +52,8 @@ impl GetFeature {
         let feature = self.which.feature_id;
         let select = Select(self.sel);
         let nsid = self.which.namespace_id;
-        // Over Fabrics, the Host Identifier has 16 bytes and requires EXHID in CDW11 (Base, 5.27.1).
+        // Over Fabrics, the Host Identifier has 16 bytes and requires EXHID in CDW11 (Base,
+        // 5.27.1).
         let (length, cdw11) = match (self.data_len, feature) {
             (0, Feature::HOST_IDENTIFIER) => (16, 1),
             (length, _) => (length, self.cdw11),

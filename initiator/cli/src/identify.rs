@@ -1,4 +1,4 @@
-//! The commands `id-ctrl` and `id-ns`, with the keys of nvme-cli.
+//! The commands `id-ctrl` and `id-ns`, with nvme-cli's keys.
 
 use clap::Args;
 use nvme_proto::wire::identify::{
@@ -57,7 +57,7 @@ fn controller(id: &IdentifyController) -> Object {
         hmminds hmmaxd nsetidmax endgidmax anatt anacap anagrpmax nanagrpid pels domainid megcap
         sqes cqes maxcmd nn oncs fuses fna vwc awun awupf icsvscc nwpc acwu
     );
-    // nvme-cli prints the field CDFS as `ocfs`.
+    // nvme-cli prints CDFS as `ocfs`.
     let object = object.with("ocfs", id.ocfs.get());
     let mut object = with_fields!(object, id; sgls mnan maxdna maxcna);
     let subnqn = ascii(&id.subnqn);
@@ -164,7 +164,7 @@ fn formats(id: &IdentifyNamespace, detail: Detail) -> String {
 fn in_words(format: &LbaFormat) -> String {
     let performance = ["Best", "Better", "Good", "Degraded"];
     let rp = format.rp & 3;
-    // LBADS is not checked when it is received, so the shift may overflow.
+    // LBADS is not checked on receipt, so the shift may overflow.
     let data = match 1u64.checked_shl(format.lbads.into()) {
         Some(bytes) => format!("{bytes} bytes"),
         None => format!("2^{} bytes", format.lbads),

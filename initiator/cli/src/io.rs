@@ -92,8 +92,8 @@ impl Leave {
 }
 
 impl Disk {
-    /// Checks that a range lies within the namespace. Returns its first block and its number of
-    /// blocks. If both `block_count` and `bytes` are given, they must agree.
+    /// Checks that a range lies within the namespace. Returns its first block and number of blocks.
+    /// If both `block_count` and `bytes` are given, they must agree.
     pub(super) fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
         let block = u64::from(self.format.block_bytes);
         let of_bytes = bytes.map(|bytes| bytes.div_ceil(block));
@@ -122,8 +122,8 @@ impl Disk {
         Ok((blocks.start_block, count))
     }
 
-    /// Splits a range into commands. Returns first block, number of blocks, and byte offset in the
-    /// data for each command.
+    /// Splits a range into commands. Returns first block, number of blocks and byte offset in the
+    /// data for each.
     fn pieces(&self, slba: u64, count: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
         let block = u64::from(self.format.block_bytes);
         let most = (PIECE.min(self.format.transfer_max) / block).max(1);
@@ -157,13 +157,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Reads the data of one block from `file`, or else from stdin.
+    /// Reads one block of data from `file` or stdin.
     pub(super) fn block(&self, option: &str, file: Option<&Path>) -> Result<Vec<u8>> {
         let block = u64::from(self.format.block_bytes);
         let (name, input) = open_input(option, file)?;
         let of_file = |error: IoError| format!("{name}: {error}");
         let kind = input.metadata().map_err(of_file)?.file_type();
-        // One more byte is read to detect data that is too long. A character device has no end.
+        // One more byte is read to detect excess data. A character device has no end.
         let most = block + u64::from(!kind.is_char_device());
         let mut bytes = Vec::new();
         input.take(most).read_to_end(&mut bytes).map_err(of_file)?;
@@ -212,13 +212,13 @@ struct Source {
     wanted: u64,
     /// Bytes not yet read.
     left: u64,
-    /// True for pipes and sockets without a given size. More data than `wanted` is then an error.
+    /// True for pipes and sockets without a given size. More than `wanted` bytes are then an error.
     ends: bool,
 }
 
 impl Source {
-    /// Opens a source. A file with too few bytes is refused, because the write would leave the
-    /// range partly overwritten. A file with too many bytes is refused unless `size` is given.
+    /// Opens a source. Refuses a file with too few bytes, because the write would leave the range
+    /// partly overwritten, and without `size`, a file with too many bytes.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;
@@ -279,7 +279,7 @@ impl Source {
     }
 }
 
-/// Opens the file of an option, or stdin. Returns the name for error messages, and the file.
+/// Opens the file of an option, or stdin, and names it for error messages.
 fn open_input(option: &str, file: Option<&Path>) -> Result<(String, File)> {
     let name = file.map_or("stdin".to_owned(), |path| {
         format!("{option} {}", path.display())
@@ -376,7 +376,7 @@ impl ReadBlocks {
 
 const FULL: &str = "it is not empty: name another file, or leave -d out and redirect stdout";
 
-/// Syncs the file, because a full disk may report its error only now.
+/// Syncs the file, because a full disk may report its error only at the sync.
 fn to_disk(file: &File) -> std::io::Result<()> {
     match file.sync_all() {
         // Pipes and terminals cannot be synced.

@@ -162,7 +162,7 @@ pub fn command_line() -> clap::Command {
     cairn_doctor::cli::complete(Cli::command(), &examples, examples::RECORDS)
 }
 
-/// Runs the program with the command line of this process.
+/// Runs the program with this process's command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -186,7 +186,7 @@ pub fn main() -> ExitCode {
 }
 
 impl Command {
-    /// Returns an error for arguments that contradict each other, or lack a confirmation.
+    /// Returns an error for arguments that contradict each other or lack a confirmation.
     fn usage(&self) -> Result<()> {
         match self {
             Self::Write(command) => command.usage(),
@@ -277,7 +277,7 @@ mod tests {
         ];
         let mut seen = 0;
         for command in command_line().get_subcommands() {
-            // These commands have the syntax of fio or no counterpart in nvme-cli.
+            // These commands have fio's syntax or no counterpart in nvme-cli.
             if ["bench", "verify", "fabric", "doctor", "link", "ping"].contains(&command.get_name())
             {
                 continue;

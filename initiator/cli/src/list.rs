@@ -106,8 +106,8 @@ fn look_at(session: &Session, subsystem: Nqn, rows: &mut Vec<Row>) -> Result<()>
 }
 
 impl Row {
-    /// Returns JSON with nvme-cli's keys. DevicePath is subsystem and NSID, because there is no
-    /// kernel device.
+    /// Returns JSON with nvme-cli's keys. DevicePath is subsystem and NSID, because no kernel
+    /// device exists.
     fn object(&self) -> Object {
         Object::new()
             .with("NameSpace", self.nsid)

@@ -211,8 +211,8 @@ struct Way {
     address: String,
 }
 
-/// Returns subsystems with nvme-cli's keys. The names and states of controllers are placeholders,
-/// because there are no kernel devices.
+/// Returns subsystems with nvme-cli's keys. Controllers have placeholder names and states, because
+/// no kernel devices exist.
 fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     let mut controllers = 0..;
     let all = all.iter().enumerate().map(|(at, (nqn, ways))| {
@@ -361,7 +361,7 @@ impl Id {
         }
     }
 
-    /// Returns JSON with nvme-cli's keys. As in nvme-cli, unknown types are omitted.
+    /// Returns JSON with nvme-cli's keys. Unknown types are omitted, as in nvme-cli.
     fn objects(ids: &[Self]) -> Vec<Object> {
         const HEAD: usize = 4;
         let mut loc = 0;

@@ -30,7 +30,7 @@ impl Output {
         }
     }
 
-    /// Prints `names` if the format is `-o name`. Returns true if it has printed them.
+    /// Prints `names` if the format is `-o name`. Returns true if printed.
     pub(super) fn has_shown_names<T: ToString>(self, names: impl IntoIterator<Item = T>) -> bool {
         let is_it = self.output.format == Format::Name;
         if is_it {
@@ -57,7 +57,7 @@ pub(super) fn table<const N: usize>(
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     let head = head.map(str::to_owned).to_vec();
-    // Cells may contain text from a target, which must not control the terminal.
+    // Cells may contain a target's text, which must not control the terminal.
     let escaped = |row: Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).map(escaped).collect();
     let widths: Vec<usize> = (0..N)

@@ -1,7 +1,7 @@
 //! RDMA connections without NVMe, for `ping` and `link`.
 //!
-//! All measurements except the connection time require `link --listen` or Cairn's example
-//! `responder` at the other end, which echo each message.
+//! All measurements except the connection time require a peer that echoes each message:
+//! `link --listen` or Cairn's example `responder`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const RECEIVES: usize = 4;
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
 pub(super) const DATA_BYTES: u32 = 128 << 10;
 pub(super) const DEPTH: usize = 8;
-/// Size in bytes of perftest's message with key and address of its memory.
+/// Size of perftest's message with key and address of its memory, in bytes.
 pub(super) const DESTINATION_BYTES: usize = 56;
 pub(super) const RKEY: std::ops::Range<usize> = 16..20;
 pub(super) const ADDR: std::ops::Range<usize> = 24..32;
@@ -55,7 +55,7 @@ pub(super) fn connection_time(
 }
 
 impl Link {
-    /// Connects to a responder and obtains key and address of its memory. Uses the default partition.
+    /// Connects to a responder in the default partition, and obtains key and address of its memory.
     pub(super) fn to_responder(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Self> {
         let mut link = Self::connect(device, remote, PKey::DEFAULT, &[])?;
         let reply = link.echo(&[0; DESTINATION_BYTES])?;

@@ -1,4 +1,4 @@
-//! Reservation commands: `resv-register`, `resv-acquire`, `resv-release`, `resv-report`.
+//! Reservation commands.
 
 use clap::Args;
 use nvme_proto::reservation::ReservationType;

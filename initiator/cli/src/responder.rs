@@ -1,5 +1,5 @@
 //! Responder of link measurements, which echoes messages. Like perftest's server, it answers a
-//! message of 56 bytes with the key and address of its memory.
+//! message of 56 bytes with key and address of its memory.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,8 +24,7 @@ use cairn_initiator::providers::{self, RdmaOptions};
 const SLOTS: usize = 64;
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
 const PEERS: u16 = 8;
-/// Time without work before the responder sleeps. A shorter time would increase the measured
-/// latencies.
+/// Idle time before the responder sleeps. A shorter time would increase measured latencies.
 const SPIN: Duration = Duration::from_millis(2);
 const NAP: Duration = Duration::from_millis(100);
 const RECEIVE: u64 = 1 << 63;
@@ -67,7 +66,7 @@ impl Responder {
         self.listener.local_addr()
     }
 
-    /// Serves peers until SIGINT or SIGTERM. With `once`, ends when the first peer disconnects.
+    /// Serves peers until SIGINT or SIGTERM, or with `once`, until the first peer disconnects.
     pub(super) fn run(&self, once: bool) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -8,12 +8,12 @@ pub(super) struct Samples {
     pub(super) what: &'static str,
     pub(super) bytes: u32,
     pub(super) path: &'static str,
-    /// Latencies in nanoseconds, in ascending order.
+    /// Latencies in nanoseconds, ascending.
     ns: Vec<u64>,
 }
 
-/// Limits of a measurement. The measurement ends after `time`, but not before `times_min`
-/// repetitions, and at the latest after `times_max` repetitions.
+/// Limits of a measurement, which ends after `time`, but not before `times_min` repetitions, and at
+/// the latest after `times_max` repetitions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) time: Duration,

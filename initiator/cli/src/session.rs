@@ -1,4 +1,4 @@
-//! Connection to a controller for one command of the program.
+//! Connection to a controller for one command line.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! ABI of fio's engine interface, of releases 3.33 to 3.42 on 64-bit Linux.
 //!
-//! Structure offsets differ between releases, even of equal interface version. The engine therefore
-//! runs only in releases with known offsets. `layout.c` prints them from fio's headers.
+//! Structure offsets differ between releases, even of equal interface version, so the engine runs
+//! only in releases with known offsets. `layout.c` prints the offsets from fio's headers.
 //!
 //! Why `unsafe` here: pointers to fio's memory come from fio, and are valid during its call.
 
@@ -170,7 +170,7 @@ impl EngineOps {
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
         rest[at + 3] = *open_file as *mut c_void;
-        // The entry `invalidate` needs no work, because there is no cache.
+        // `invalidate` needs no work, because there is no cache.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;

@@ -1,6 +1,5 @@
-//! Parser of fio's `filename`, which selects a namespace by the keys of SPDK's fio engine.
-//!
-//! A colon in a value is written `\:`, because fio separates names by colons.
+//! Parser of fio's `filename`, which selects a namespace by the keys of SPDK's fio engine. A value
+//! contains a colon as `\:`, because fio separates names by colons.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -62,7 +61,7 @@ impl Filename {
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed::<Traddr>(key, value)?),
-                // The value -1 means no limit, as in nvme-cli.
+                // -1 means no limit, as in nvme-cli.
                 "ctrl_loss_tmo" => {
                     let seconds = parsed::<i64>(key, value)?;
                     let limit = u64::try_from(seconds).ok();

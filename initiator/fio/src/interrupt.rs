@@ -1,10 +1,10 @@
 //! Detection of SIGINT and SIGTERM.
 //!
 //! After a signal, fio waits until all I/Os have ended, and does not notify the engine. The
-//! handlers of this module therefore set a flag and then call fio's handlers.
+//! handlers of this module therefore set a flag, and then call fio's handlers.
 //!
-//! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's
-//! handlers, as allowed in a signal handler.
+//! Why `unsafe` here: signal handlers are installed and called. They only store a flag and call
+//! fio's handlers, as signal handlers may.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -54,7 +54,7 @@ fn before(signal: c_int) -> Option<Handler> {
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         return None;
     }
-    // SAFETY: the flags declare which of the two forms the handler has.
+    // SAFETY: the flags declare the handler's form.
     Some(unsafe {
         if current.sa_flags & libc::SA_SIGINFO != 0 {
             Handler::WithInfo(std::mem::transmute::<usize, WithInfo>(handler))

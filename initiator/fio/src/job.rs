@@ -1,4 +1,4 @@
-//! Job of fio: a controller with I/Os in flight.
+//! fio job: a controller with I/Os in flight.
 //!
 //! Why `unsafe` here: units and data belong to fio. The engine owns a unit from `queue` until
 //! `event` returns it. The unit's data buffer lives longer.
@@ -22,7 +22,7 @@ use crate::interrupt;
 
 const QUEUE: IoQueue = IoQueue::FIRST;
 const DEPTH: u16 = 1023;
-/// Minimum time between two polls in [`Job::commit`]. I/Os that are queued meanwhile share packets.
+/// Minimum time between two polls in [`Job::commit`]. I/Os queued meanwhile share packets.
 const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_millis(100);
@@ -36,14 +36,14 @@ pub(crate) struct Job {
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os beyond the queue depth, oldest first. fio's iodepth may be larger.
+    /// I/Os beyond the queue depth, oldest first, because fio's iodepth may be larger.
     ///
     /// The engine does not report these I/Os as busy, because fio would then fill their buffers
     /// again.
     backlog: VecDeque<*mut IoUnit>,
-    /// Ended I/Os that [`Job::wait`] has not yet reported.
+    /// Ended I/Os not yet reported by [`Job::wait`].
     over: Vec<*mut IoUnit>,
-    /// Ended I/Os reported by the last [`Job::wait`], which [`Job::event`] will return.
+    /// Ended I/Os reported by the last [`Job::wait`], for [`Job::event`].
     given: Vec<*mut IoUnit>,
     regions: HashMap<usize, Arc<Region>>,
     has_complained: bool,
@@ -118,7 +118,7 @@ impl Job {
         Ok(())
     }
 
-    /// Polls the host, unless the last poll was less than [`GATHER`] ago. fio calls this for each
+    /// Polls the host, unless the last poll was less than [`GATHER`] ago: fio calls this for each
     /// I/O.
     pub(crate) fn commit(&mut self) {
         let now = Instant::now();
@@ -159,8 +159,8 @@ impl Job {
         }
     }
 
-    /// Closes the connection if [`LAST_CALL`] has passed since a signal. All I/Os in flight then
-    /// end with errors, and fio can exit.
+    /// Closes the connection if [`LAST_CALL`] has passed since a signal. I/Os in flight then end
+    /// with errors, and fio can exit.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;
@@ -181,8 +181,7 @@ impl Job {
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio no longer waits for these I/Os. The connection is closed to end access to their
-            // data.
+            // fio no longer waits for these I/Os. Closing the connection ends access to their data.
             self.host.controller_mut().disconnect();
             while !self.host.controller().is_closed(QUEUE) {
                 self.host.poll();
@@ -206,7 +205,8 @@ impl Job {
                 )
             }
             Direction::Write if self.host.prefers_capsule(QUEUE, request.length as usize) => {
-                // SAFETY: `data` and `length` are fio's buffer, which fio does not modify until the write has ended.
+                // SAFETY: `data` and `length` are fio's buffer, which fio does not modify until the
+                // write has ended.
                 let data =
                     unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
                 let write = self.namespace.write_command(slba, blocks);
@@ -262,7 +262,8 @@ impl Job {
         {
             return Ok(Arc::clone(region));
         }
-        // SAFETY: fio's buffer lives until after `forget_buffers`, and fio does not access it until the I/O has ended.
+        // SAFETY: fio's buffer lives until after `forget_buffers`, and fio does not access it until
+        // the I/O has ended.
         let mapping = unsafe { Mapping::borrowed(request.data, length) };
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let region = self.host.device().register(Arc::new(mapping), access);
@@ -303,8 +304,8 @@ impl Job {
     }
 }
 
-/// Returns the device. Jobs with equal parameters share one, because only one soft provider can
-/// bind the UDP port.
+/// Returns the device. Jobs with equal parameters share a device, because only one soft provider
+/// can bind the UDP port.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());

@@ -1,10 +1,10 @@
 //! External ioengine for fio: a namespace over NVMe/RDMA from user space.
 //!
-//! Each job (`numjobs`) is a thread with its own controller and I/O queue. Data moves directly between target and fio's
-//! buffers, except small writes, which are copied into capsules.
+//! Each job (`numjobs`) is a thread with its own controller and I/O queue. Data moves directly
+//! between target and fio's buffers, except small writes, which are copied into capsules.
 //!
-//! Why `unsafe` here: fio calls these functions with raw pointers, valid during the call, and all calls of a job come
-//! from its thread.
+//! Why `unsafe` here: fio calls these functions with raw pointers, valid during the call, and all
+//! calls of a job come from its thread.
 
 mod abi;
 mod filename;
@@ -40,9 +40,10 @@ struct Plan {
 
 struct Ops(UnsafeCell<EngineOps>);
 
-// SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the description.
+// SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the
+// description.
 unsafe impl Sync for Ops {}
-// SAFETY: same as for `Sync`; its pointers refer to this library.
+// SAFETY: as for `Sync`; the pointers in the description refer to this library.
 unsafe impl Send for Ops {}
 
 static OPS: OnceLock<Ops> = OnceLock::new();
@@ -59,7 +60,8 @@ const CALLS: Calls = Calls {
     io_u_free,
 };
 
-/// Stores a pointer to the engine description in `ops`, or prints why this fio release is not supported.
+/// Stores a pointer to the engine description in `ops`, or prints why this fio release is not
+/// supported.
 ///
 /// # Safety
 /// `ops` is valid for a write of a pointer, as fio guarantees.
@@ -79,8 +81,7 @@ fn complain(error: &str) {
     eprintln!("cairn: {error}");
 }
 
-/// Sets the size of the file. fio calls this on the main thread for each file, before the job
-/// starts.
+/// Sets the file's size. fio calls this on the main thread for each file, before the job starts.
 unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_int {
     // SAFETY: `file` is fio's, valid for this call.
     let name = unsafe { File::name(file) }.unwrap_or_default();

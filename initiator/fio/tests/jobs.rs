@@ -16,7 +16,7 @@ const REQUIRED: &str = "CAIRN_FIO";
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
 /// Variable with a library to preload into fio, for a prebuilt engine.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// Variable with the path of the fio program to use instead of the system's.
+/// Variable with the path of a fio program that replaces the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
@@ -184,7 +184,7 @@ fn a_signal_ends_a_job_without_answers() {
             .unwrap()
             .success()
     );
-    // The job must end because of the signal, and not because of the command timeout of 30 s.
+    // The signal must end the job before the command timeout of 30 s does.
     let end = Instant::now() + Duration::from_secs(25);
     let ended = loop {
         match fio.try_wait().unwrap() {

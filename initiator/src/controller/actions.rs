@@ -10,7 +10,7 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// RNR retries have no limit, because the controller will post a receive for each command.
+/// No limit on RNR retries: the controller will post a receive for each command.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {

@@ -15,7 +15,7 @@ const NO_RANDOM: &str = "the operating system has no random numbers";
 pub(super) struct Dialogue {
     /// T_ID, incremented for each authentication.
     transaction: u16,
-    /// SEQNUM of the last challenge. Each challenge increments it; 0 is skipped.
+    /// SEQNUM of the last challenge. Each challenge increments SEQNUM, which skips 0.
     seqnum: u32,
     state: DialogueState,
 }

@@ -62,17 +62,16 @@ impl Controller {
     }
 
     /// Submits a Compare and a Write of one block ([`Namespace::compare_command`] and
-    /// [`Namespace::write_command`]) as a fused pair.
+    /// [`Namespace::write_command`]) as a fused pair ([`fused`](crate::command::fused)).
     ///
-    /// The Write is executed only if the Compare succeeds, and otherwise ends in Command Aborted
-    /// due to Failed Fused Command. No other command changes or compares the block in between. A
-    /// pair is never sent again: after a loss of the controller, its outcome is unknown.
+    /// If the Compare fails, the Write ends in Command Aborted due to Failed Fused Command. A pair
+    /// is never sent again: after a loss of the controller, its outcome is unknown.
     ///
     /// [`Namespace::compare_command`]: crate::Namespace::compare_command
     /// [`Namespace::write_command`]: crate::Namespace::write_command
     ///
     /// # Errors
-    /// As of [`submit_on`](Self::submit_on), or the controller does not support the pair.
+    /// As [`submit_on`](Self::submit_on), or the controller does not support the pair.
     pub fn submit_pair(
         &mut self,
         queue: IoQueue,
@@ -108,7 +107,7 @@ impl Controller {
         self.submit_unchecked(0, sqe, data)
     }
 
-    /// Like [`submit_on`](Self::submit_on), but without a check of the disk.
+    /// Like [`submit_on`](Self::submit_on), but does not check the disk.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -141,7 +140,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Takes the result of an ended command. The ticket is then void.
+    /// Takes the result of an ended command, which makes the ticket void.
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         let outcome = self.queues[usize::from(ticket.qid())].take(ticket)?;
         Some(self.ended_as(ticket.qid(), outcome))
@@ -153,7 +152,7 @@ impl Controller {
         self.reap_from(queue.qid())
     }
 
-    /// Takes the oldest result of the admin queue with its ticket.
+    /// Like [`reap`](Self::reap), for the admin queue.
     pub fn reap_admin(&mut self) -> Option<(Ticket, Ended)> {
         self.reap_from(0)
     }
@@ -179,17 +178,15 @@ impl Controller {
         queue.is_some_and(Queue::is_full)
     }
 
-    /// Abandons a command and discards its result. A command not yet sent is never sent.
-    ///
-    /// A command in flight keeps its buffer until it ends. [`give_up`](Self::give_up) forces the
-    /// end.
+    /// Abandons a command and discards its result. An unsent command is never sent. A command in
+    /// flight keeps its buffer until it ends, which [`give_up`](Self::give_up) can force.
     pub fn forget(&mut self, ticket: Ticket) {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
 
-    /// Ends a command beyond its owner's time limit.
+    /// Ends a command that exceeded the caller's time limit.
     ///
-    /// A command not yet sent ends in [`HostError::Lost`] at once. If the command is in flight, the
+    /// An unsent command ends in [`HostError::Lost`] at once. If the command is in flight, the
     /// controller counts as lost. The command then ends when its connection is closed, and is not
     /// sent again.
     pub fn give_up(&mut self, ticket: Ticket) {

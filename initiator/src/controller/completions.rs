@@ -63,8 +63,8 @@ impl Controller {
             let start = slot as usize * RESPONSE_BYTES;
             self.responses.read(start, &mut capsule[..length]);
         }
-        // The receive is reposted before the slot of the command is free, because each command in
-        // flight needs a receive.
+        // The receive is reposted before the command's slot is free, because each command in flight
+        // needs a receive.
         let reposted = self.post_response_slot(slot);
         let Some(qid) = self.queue_of(completion.qp) else {
             return;

@@ -1,10 +1,12 @@
-//! Checks of namespaces and of lost writes after a reconnection.
+//! Checks of namespaces and of lost writes (unanswered when their connection closed) after a
+//! reconnection.
 //!
-//! An opened namespace is identified again after each reconnection and each report of changed
-//! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens it anew.
+//! An opened namespace is identified again after each reconnection and report of changed
+//! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens the
+//! namespace anew.
 //!
-//! Other writes of the blocks of a lost write wait until the target can no longer execute the lost
-//! write ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
+//! Other writes of a lost write's blocks wait until the target can no longer execute the lost write
+//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Maximum number of lost writes whose blocks are recorded. If there are more, all writes wait.
+/// Maximum lost writes whose blocks are recorded. If there are more, all writes wait.
 const DOUBTS_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -40,7 +42,7 @@ struct Question {
     nsid: u32,
     step: Step,
     sent: bool,
-    /// True if the caller has opened the namespace again, so that the response must be ignored.
+    /// True if the caller has opened the namespace again, so the response must be ignored.
     void: bool,
     identity: DiskIdentity,
 }
@@ -65,7 +67,7 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if every namespace counts as changed, because log page 04h had no room for all NSIDs.
+    /// True if every namespace may have changed, because log page 04h had no room for all NSIDs.
     all: bool,
 }
 
@@ -89,8 +91,8 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues that a reset has closed. The controller cannot execute them
-    /// after the reset.
+    /// Unanswered writes of queues closed by a reset. After the reset, the controller cannot
+    /// execute these writes.
     of_reset: Doubts,
     lost: bool,
     pub(super) changes: u64,

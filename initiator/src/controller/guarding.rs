@@ -1,4 +1,4 @@
-//! Identification of namespaces, and commands held back for it.
+//! Identification of namespaces, and commands that wait for it.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Controller {
     }
 
     /// True if the command waits although the controller is live: for the identification of its
-    /// disk, the end of a lost write, or a retry delay.
+    /// disk, a lost write of its blocks, or a retry delay.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }

@@ -28,16 +28,16 @@ use crate::queue::{IoQueue, Link, Owner, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Size in bytes of the receive for a response: a 16-byte CQE padded to a cache line.
+/// Size of a response's receive in bytes: a 16-byte CQE padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Bit of the work ID of a receive; the other bits are the receive's index.
+/// Work ID bit of receives. The other bits are the receive's index.
 const RECEIVE_ID: u64 = 1 << 63;
 const SWEEPS: u8 = 4;
 
 /// Controller of a subsystem, with its queues.
 ///
 /// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between calls, the
-/// target may change data buffers, but not the state.
+/// target can change only data buffers.
 pub struct Controller {
     // The first field is dropped first. Dropping the endpoint ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
@@ -50,7 +50,7 @@ pub struct Controller {
     scratch: Buffer,
     state: AssociationState,
     events: Events,
-    /// Error that the fabric has reported for a connection since the last loss.
+    /// Error that the fabric reported for a connection since the last loss.
     trouble: Option<HostError>,
     loss: Loss,
     first_loss: Option<Loss>,
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Controller {
 impl Controller {
     /// Starts to connect. Polling reports [`Event::Live`] or [`Event::Gone`].
     ///
-    /// The controller has its own protection domain. Register buffers with [`Controller::device`],
+    /// The controller has its own protection domain: register buffers with [`Controller::device`],
     /// not with `device`.
     pub fn begin(
         device: &Arc<dyn Device>,
@@ -153,7 +153,7 @@ impl Controller {
         self.keep_guard() || acted || progress
     }
 
-    /// Time of the next necessary poll, or `None` without a timer.
+    /// Time of the next necessary poll, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = self.association.deadline().map(|at| self.origin + at);
@@ -179,8 +179,8 @@ impl Controller {
         self.state == AssociationState::Live
     }
 
-    /// True if the target required the host to authenticate, and it did. With a secret for the
-    /// controller, the controller authenticated, too.
+    /// True if the target required the host to authenticate, and the host did. With a secret for
+    /// the controller, the controller authenticated too.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.association.is_authenticated()
@@ -201,7 +201,7 @@ impl Controller {
     /// Authenticates each queue again, with new `secrets` or, for `None`, the current secrets.
     ///
     /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands
-    /// continue. The controller is lost if either end fails to prove its identity. If the
+    /// continue. The controller is lost if host or target fails to prove its identity. If the
     /// controller is not live, the secrets apply to its next connection.
     ///
     /// With large Diffie-Hellman groups, [`poll`](Self::poll) may take several milliseconds.
@@ -225,8 +225,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Shuts the controller down and ends all connections. [`Event::Gone`] follows, with [`HostError::NotShutDown`]
-    /// unless the controller confirms.
+    /// Shuts the controller down and ends all connections. [`Event::Gone`] follows, with
+    /// [`HostError::NotShutDown`] unless the controller confirms.
     pub fn shutdown(&mut self) {
         self.shutdown = self.shutdown.or(match self.state {
             AssociationState::Live => Some(Shutdown::Asked),
@@ -261,13 +261,13 @@ impl Controller {
         self.association.cntlid()
     }
 
-    /// Value of CAP when the controller was enabled.
+    /// CAP when the controller was enabled.
     #[must_use]
     pub fn cap(&self) -> Cap {
         self.association.cap()
     }
 
-    /// Value of VS when the controller was enabled.
+    /// VS when the controller was enabled.
     #[must_use]
     pub fn vs(&self) -> Vs {
         self.association.vs()
@@ -305,8 +305,8 @@ impl Controller {
         IoQueue::all(self.association.io_queues())
     }
 
-    /// Handle of I/O queue `turn`, modulo the number of granted queues. A caller that increments
-    /// `turn` uses the queues in rotation.
+    /// Handle of I/O queue `turn` modulo the number of granted queues. Incrementing `turn` uses the
+    /// queues in rotation.
     #[must_use]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         IoQueue::in_rotation(turn, self.association.io_queues())
@@ -325,10 +325,11 @@ impl Controller {
         queue.map_or(0, Queue::in_capsule_max)
     }
 
-    /// True if `bytes` bytes of write data are best sent in the capsule of the next command on a queue.
+    /// True if `bytes` bytes of write data are best sent in the capsule of the queue's next
+    /// command.
     ///
-    /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or capsules without data are faster with so
-    /// many commands in flight.
+    /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or capsules without
+    /// data are faster with so many commands in flight.
     #[must_use]
     pub fn prefers_capsule(&mut self, queue: IoQueue, bytes: usize) -> bool {
         let Some(queue) = self.queues.get_mut(queue.index()) else {
@@ -341,14 +342,14 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Number of commands of a queue without a result, including the association's own.
+    /// Commands of a queue without a result, including the association's commands.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
         queue.map_or(0, Queue::outstanding)
     }
 
-    /// Number of commands of the admin queue without a result, including the association's own.
+    /// Commands of the admin queue, as in [`outstanding`](Self::outstanding).
     #[must_use]
     pub fn admin_outstanding(&self) -> usize {
         self.queues.first().map_or(0, Queue::outstanding)
@@ -366,8 +367,7 @@ impl Controller {
         self.queues.first().is_some_and(Queue::is_up)
     }
 
-    /// True if a queue has no connection, so that the controller cannot access its commands'
-    /// memory.
+    /// True if a queue has no connection, so the controller cannot access its commands' memory.
     #[must_use]
     pub fn is_closed(&self, queue: IoQueue) -> bool {
         self.queues
@@ -386,7 +386,7 @@ impl Controller {
         &mut *self.endpoint
     }
 
-    /// Traffic class and hop limit of packets sent by a queue, if connected and known.
+    /// Traffic class and hop limit of a queue's packets, if known.
     pub fn marked(&mut self, queue: IoQueue) -> Option<Marked> {
         match self.queues.get(queue.index())?.link {
             Link::Up(qp) => self.endpoint.marked(qp),

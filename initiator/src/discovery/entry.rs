@@ -17,7 +17,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Parses an entry. Returns `None` if this host cannot use its transport or address.
+    /// Parses an entry; `None` if this host cannot use its transport or address.
     #[must_use]
     pub fn parse(entry: &DiscoveryEntry) -> Option<Self> {
         if TransportType(entry.trtype) != TransportType::RDMA {
@@ -34,7 +34,7 @@ impl Route {
     }
 }
 
-/// Removes padding: spaces, and zeroes that some targets send.
+/// Removes padding: spaces, and zeroes from some targets.
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?;
     Some(text.trim_end_matches(['\0', ' ']))

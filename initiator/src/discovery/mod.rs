@@ -33,14 +33,15 @@ pub struct DiscoveryLog {
     pub entries: Vec<DiscoveryEntry>,
 }
 
-/// Persistent discovery controller, which reports changes of its log.
+/// Persistent discovery controller, which reports log changes.
 #[derive(Debug)]
 pub struct Discovery {
     host: Host,
 }
 
 impl Discovery {
-    /// Connects to the discovery service at `options.remote`. KATO 0 in `options` becomes 120 s. Blocks.
+    /// Connects to the discovery service at `options.remote`. KATO 0 in `options` becomes 120 s.
+    /// Blocks.
     pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
         let kato_ms = match options.kato_ms {
             0 => PERSISTENT_KATO_MS,
@@ -49,7 +50,7 @@ impl Discovery {
         Self::connect_with(provider, options, Nqn::discovery(), kato_ms)
     }
 
-    /// Reads the current log and re-arms the report of changes. Blocks.
+    /// Reads the log ([`Host::discovery_log`]).
     pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
         self.host.discovery_log()
     }
@@ -95,8 +96,8 @@ impl Discovery {
     }
 }
 
-/// Reads the log of the discovery controller at `options.remote`, ignoring subsystem NQN, queues and KATO of the
-/// options.
+/// Reads the log of the discovery controller at `options.remote`. Ignores subsystem NQN, queues and
+/// KATO in `options`.
 pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
     discover_at(provider, options, Nqn::discovery())
 }
@@ -112,18 +113,18 @@ fn discover_at(
     Ok(log)
 }
 
-/// Logs of a discovery service and of the services it refers to.
+/// Logs of a discovery service and of the services to which it refers.
 #[derive(Debug)]
 pub struct Discovered {
     /// Logs in reading order.
     pub logs: Vec<(Service, DiscoveryLog)>,
     /// Services that failed, with their errors.
     pub failures: Vec<(Service, HostError)>,
-    /// Number of referrals beyond [`SERVICES_MAX`], which are not followed.
+    /// Number of referrals not followed, because [`SERVICES_MAX`] was reached.
     pub left_out: usize,
 }
 
-/// Reads the logs of a discovery service and of the services it refers to, each once.
+/// Reads the logs of a discovery service and, once each, of the services to which it refers.
 ///
 /// # Errors
 /// The first service failed. Errors of other services are in [`Discovered::failures`].
@@ -162,7 +163,7 @@ impl Host {
     /// Reads the discovery log and re-arms its event. Blocks.
     ///
     /// # Errors
-    /// As [`run`](Self::run), or if the log keeps changing or has too many entries.
+    /// As [`run`](Self::run), or the log keeps changing or has too many entries.
     pub fn discovery_log(&mut self) -> Result<DiscoveryLog, HostError> {
         for _ in 0..ATTEMPTS {
             let header = self.discovery_header(true)?;

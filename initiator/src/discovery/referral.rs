@@ -1,4 +1,4 @@
-//! Queue of referred discovery services, which may refer to each other.
+//! Discovery services to ask, which may refer to each other.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -48,15 +48,15 @@ pub enum HostError {
     /// The controller completed a command with an error.
     #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
-        /// Name of the command in the specification. If the target does not permit the host, its
-        /// NQN is added.
+        /// Name of the command in the specification, with the host's NQN if the target does not
+        /// permit the host.
         command: String,
         /// Status of the command.
         status: Status,
-        /// Result (DW0 and DW1). For Connect, it names the invalid parameter.
+        /// Result (DW0 and DW1), which names the invalid parameter of a Connect.
         result: u64,
     },
-    /// One end did not accept the other's authentication.
+    /// Host or target rejected the other's authentication.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
         /// Target address.
@@ -76,7 +76,8 @@ pub enum HostError {
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The queue was lost. The command may have been executed. Its buffer is no longer accessed.
+    /// The queue was lost. The command may have been executed. The controller no longer accesses
+    /// the buffer.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// Target address.
@@ -86,8 +87,8 @@ pub enum HostError {
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The NSID refers to another disk than the opened one, or to none. Commands in flight during the change may have
-    /// been executed on the opened disk.
+    /// The NSID refers to another disk than the opened one, or to none. Commands in flight during
+    /// the change may have been executed on the opened disk.
     #[error(
         "namespace {nsid} of {remote} is not the disk any more that was opened: its identifiers \
          (UUID, NGUID, EUI-64) or its format differ, or it is gone; look at the target's \
@@ -129,7 +130,7 @@ pub enum HostError {
         /// QID.
         qid: u16,
     },
-    /// A time limit is over.
+    /// A time limit expired.
     #[error("timed out after {timeout:?} waiting for {what}")]
     Timeout {
         /// Awaited event.
@@ -166,7 +167,7 @@ pub enum Loss {
     /// The host closed the connection.
     #[error("closed by this host")]
     Closed,
-    /// This NSID refers to another disk than the opened one.
+    /// The NSID refers to another disk than the opened one.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
     /// All attempts to reconnect failed so far.

@@ -9,12 +9,12 @@ use cairn_rdma::FabricError;
 
 use crate::error::HostError;
 
-/// Receiving end. If dropped, the result is discarded, but the work continues.
+/// Receiving half. If dropped, the result is discarded, but the work continues.
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Cell<T>>);
 
-/// Sending end. If dropped without a result, the task receives an error, because the host's thread
-/// has ended.
+/// Sending half. If dropped without a result, the task receives an error: the host's thread has
+/// ended.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 

@@ -1,8 +1,8 @@
 //! Asynchronous host: commands as futures, for any executor.
 //!
-//! A thread owns and polls the [`Host`], and sleeps while idle. Tasks send commands to it by a
-//! channel. A command costs an allocation and two thread switches, so programs with strict latency
-//! limits should poll a [`Controller`](crate::Controller).
+//! A thread owns and polls the [`Host`], and sleeps while idle. Tasks send commands to the thread
+//! by a channel. A command costs an allocation and two thread switches: programs with strict
+//! latency limits should poll a [`Controller`](crate::Controller).
 
 mod answer;
 mod thread;
@@ -101,8 +101,8 @@ impl AsyncHost {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Submits a command on the next I/O queue in rotation; while the queue is full, the command waits. The command
-    /// owns its buffer until it ends, even if the future is dropped:
+    /// Submits a command on the next I/O queue in rotation. The command waits while the queue is
+    /// full, and owns its buffer until it ends, even if the future is dropped:
     ///
     /// ```compile_fail,E0382
     /// # fn main() {}
@@ -116,7 +116,7 @@ impl AsyncHost {
         self.submit_on(self.next_queue(), command, data)
     }
 
-    /// Like [`submit`](Self::submit), but on the given I/O queue.
+    /// Like [`submit`](Self::submit), on the given I/O queue.
     pub fn submit_on(
         &self,
         queue: IoQueue,
@@ -126,7 +126,7 @@ impl AsyncHost {
         self.submit_to(To::Io(queue, command.into()), data)
     }
 
-    /// Like [`submit`](Self::submit), but on the admin queue.
+    /// Like [`submit`](Self::submit), on the admin queue.
     pub fn submit_admin(&self, sqe: Sqe, data: Data<'static>) -> Completion {
         self.submit_to(To::Admin(sqe), data)
     }
@@ -137,7 +137,8 @@ impl AsyncHost {
         Completion(answer)
     }
 
-    /// Submits an I/O command on the next queue in rotation. A status other than success becomes an error.
+    /// Submits an I/O command on the next queue in rotation. A status other than success is an
+    /// error.
     pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
         let (queue, command) = (self.next_queue(), command.into());
         let ended = self.submit_on(queue, command, data).await;
@@ -163,7 +164,7 @@ impl AsyncHost {
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            // All tasks use this thread, so a panic of `work` must not end it.
+            // All tasks need this thread, so a panic of `work` must not end it.
             let work = AssertUnwindSafe(|| work(host));
             match catch_unwind(work) {
                 Ok(result) => promise.keep(Ok(Ok(result))),
@@ -207,7 +208,7 @@ impl AsyncHost {
 }
 
 impl Drop for AsyncHost {
-    /// Disconnects without shutting the controller down, unlike [`shutdown`](Self::shutdown).
+    /// Disconnects. Unlike [`shutdown`](Self::shutdown), does not shut the controller down.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.order(Order::Leave);

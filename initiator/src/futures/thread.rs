@@ -62,7 +62,7 @@ impl To {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands that wait for a full queue, for each queue, oldest first.
+    /// For each queue, commands that wait because it is full, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }

@@ -14,13 +14,14 @@ use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects `paths`. Blocks until one is usable and the others have connected or failed.
+    /// Connects `paths`. Blocks until each path is usable or has failed, or, after the timeout,
+    /// until one path is usable.
     ///
     /// As with `nvme connect`, a path whose first connection fails is not tried again. A path lost
     /// later is reconnected.
     ///
     /// # Errors
-    /// The first error of a path, if none is usable.
+    /// The first error of a path, if no path is usable.
     ///
     /// # Panics
     /// If `paths` is empty.
@@ -63,7 +64,7 @@ impl Multipath {
         })
     }
 
-    /// True if a path is usable, so that commands do not wait for one.
+    /// True if a path is usable. Otherwise, commands wait.
     #[must_use]
     pub fn has_usable_path(&self) -> bool {
         (0..self.paths.len()).any(|path| self.set.is_usable(path))
@@ -110,7 +111,7 @@ impl Multipath {
         response.require_success(|| command_name(1, &sqe))
     }
 
-    /// Sets the timeout of blocking methods. The default is the longest timeout of the paths.
+    /// Sets the timeout of blocking methods. The default is the paths' longest timeout.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -125,8 +126,7 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command ends. Returns `None` after `patience`. The caller must poll again
-    /// soon, because acknowledgements may be pending.
+    /// Like [`Host::wait_any`](crate::Host::wait_any), for commands on any path.
     pub fn wait_any(
         &mut self,
         patience: Duration,
@@ -145,7 +145,7 @@ impl Multipath {
         Ok(sleep_until_any_ready(endpoints, wake)?)
     }
 
-    /// Shuts down the live controllers, and blocks until all connections are closed.
+    /// Shuts down the live controllers. Blocks until all connections are closed.
     ///
     /// # Errors
     /// A connection does not close in time, or a live controller does not confirm its shutdown

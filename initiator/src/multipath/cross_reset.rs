@@ -1,7 +1,7 @@
 //! Cross-Controller Reset of a lost controller through another path.
 //!
-//! Once the reset is confirmed, the target executes no command of the lost controller any more, and
-//! held writes are sent. Without a confirmation, they wait for `MultipathOptions::write_hold`.
+//! After a confirmed reset, the target executes no command of the lost controller, so waiting
+//! writes are sent. Without a confirmation, the writes wait for `MultipathOptions::write_hold`.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ enum Step {
 #[derive(Debug)]
 pub(super) struct CrossReset {
     path: usize,
-    /// Connection of the path ([`Path::era`](super::Path::era)) whose controller is reset.
+    /// Connection ([`Path::era`](super::Path::era)) whose controller is reset.
     era: u64,
     instance: Instance,
     step: Step,
@@ -119,7 +119,7 @@ impl Multipath {
         }
     }
 
-    /// Returns `None` if the reset must wait, and `Some(true)` if it is complete.
+    /// Returns whether the reset is complete, or `None` if it must wait.
     fn advance_reset(&mut self, at: usize) -> Option<bool> {
         let now = self.time();
         let reset = &mut self.resets[at];
@@ -169,8 +169,8 @@ impl Multipath {
         }
     }
 
-    /// Reads the log, unless another reset is reading it. The command removes the completed entries
-    /// of all resets.
+    /// Reads the log, unless a read on this path is underway. The command removes the completed
+    /// entries of all resets.
     fn read_log(&mut self, by: usize) -> Option<Ticket> {
         let reads =
             |reset: &CrossReset| matches!(reset.step, Step::Reading { via, .. } if via == by);
@@ -207,7 +207,7 @@ impl Multipath {
         }
     }
 
-    /// Returns a live path to the same subsystem on which the reset was not tried yet.
+    /// Returns a live path to the same subsystem that has not tried the reset.
     fn carrier(&self, at: usize) -> Option<usize> {
         let reset = &self.resets[at];
         let subnqn = self.paths[reset.path].controller.options().subnqn;

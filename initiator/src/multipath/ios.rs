@@ -1,4 +1,5 @@
-//! Submitted commands. A command keeps its slot until its result is taken, even if it moves to another path.
+//! Submitted commands. A command keeps its slot until its result is taken, even if it moves to
+//! another path.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::queue::{Ended, Response, Ticket};
 pub struct PathTicket(Key);
 
 impl PathTicket {
-    /// Slot, unique until the result is taken, and less than
-    /// [`MultipathOptions::depth`](super::MultipathOptions::depth), so that it can index a table.
+    /// Slot, unique until the result is taken. Less than
+    /// [`MultipathOptions::depth`](super::MultipathOptions::depth), so it can index a table.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.0.index as u16
@@ -35,10 +36,9 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Io {
     pub(super) sqe: Sqe,
-    /// Registered data, if any. In-capsule data is not possible, because it would have to be copied
-    /// for a retry.
+    /// Registered data, if any. In-capsule data is not possible: a retry would need a copy.
     part: Option<Part>,
-    /// Number of failures while the path was connected. Failures with an ANA status do not count.
+    /// Failures on a connected path. ANA statuses do not count.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
@@ -131,8 +131,8 @@ impl Ios {
         self.get_mut(slot).phase = Phase::Sent(path, ticket);
     }
 
-    /// Makes sure that the command is not sent on another path. A waiting command ends with `why`.
-    /// If the command is in flight, returns its path and its ticket there.
+    /// Keeps the command from being sent on another path. A waiting command ends with `why`. If the
+    /// command is in flight, returns its path and its ticket there.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,

@@ -1,7 +1,7 @@
 //! Access to one namespace through several controllers.
 //!
-//! A [`Multipath`] is polled like a [`Controller`], and gives each command exactly one result. Path selection and
-//! failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
+//! A [`Multipath`] is polled like a [`Controller`], and gives each command exactly one result. Path
+//! selection and failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
 //!
 //! - [`Policy`] selects among paths in ANA Optimized state or, without such paths, in ANA
 //!   Non-Optimized state.
@@ -11,8 +11,8 @@
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and
 //!   [`Recovery::fast_io_fail_tmo`], and then end in [`HostError::NoPath`].
 //!
-//! All paths must lead to one namespace, with equal size and an equal UUID, NGUID or EUI-64. Paths
-//! to another namespace are refused. Each reconnection and reported change repeats this check.
+//! All paths must lead to one namespace, with equal size and an equal UUID, NGUID or EUI-64. A path
+//! to another namespace is refused. Each reconnection and reported change repeats this check.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -48,7 +48,7 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum queued events. If the queue is full, a new event replaces the oldest.
+/// Maximum queued events. Beyond this number, the oldest event is dropped.
 const EVENTS_MAX: usize = 256;
 
 /// Options of a [`Multipath`].
@@ -62,9 +62,8 @@ pub struct MultipathOptions {
     pub policy: Policy,
     /// Maximum commands without a result.
     pub depth: u16,
-    /// Delay after a connection closed, before another path sends its unanswered writes.
-    ///
-    /// `None` and zero have the meaning of [`HostOptions::write_hold`].
+    /// Delay after a connection closed, before another path sends its unanswered writes. `None` and
+    /// zero mean the same as in [`HostOptions::write_hold`].
     pub write_hold: Option<Duration>,
 }
 
@@ -110,7 +109,7 @@ pub struct PathState {
     pub outstanding: u32,
     /// Commands sent in total.
     pub commands: u64,
-    /// Reason why the path is refused, if so.
+    /// Reason for which the path is refused, if any.
     pub refused: Option<String>,
 }
 
@@ -121,7 +120,7 @@ pub enum PathEvent {
     Controller(Event),
     /// New ANA state, or `None` if unknown.
     Ana(Option<AnaState>),
-    /// The path leads to another namespace, or is unusable.
+    /// The path leads to another namespace or is unusable.
     Refused(String),
 }
 
@@ -147,8 +146,7 @@ impl Multipath {
     /// Starts to connect a controller for each of `paths` through its device. [`Self::poll`]
     /// continues.
     ///
-    /// [`HostOptions::requeue`] is ignored, because other paths take the commands of a lost
-    /// controller.
+    /// [`HostOptions::requeue`] is ignored, because other paths take a lost controller's commands.
     ///
     /// # Panics
     /// If `paths` is empty.
@@ -176,7 +174,7 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
-                // `Multipath` itself delays lost writes for all paths.
+                // `Multipath` itself delays unanswered writes for all paths.
                 write_hold: Some(Duration::ZERO),
                 ..host
             };
@@ -194,7 +192,7 @@ impl Multipath {
         self.namespace.as_ref()
     }
 
-    /// Maximum data of a command in bytes: the minimum over all controllers that have been live.
+    /// Maximum data of a command in bytes: the minimum of all controllers that were live.
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         self.transfer_max
@@ -228,7 +226,7 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Commands that are not sent yet, because no path is usable or a lost write may still be
+    /// Commands not sent yet, because no path is usable or an unanswered write may still be
     /// executed.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -249,7 +247,7 @@ impl Multipath {
     /// Sends a command on the best path, or queues it. Fills in NSID, CID, PSDT and data pointer.
     ///
     /// # Errors
-    /// There is no room for another command ([`has_room`](Self::has_room)), or the data is
+    /// No room is left for a command ([`has_room`](Self::has_room)), or the data is
     /// [`Data::InCapsule`].
     ///
     /// # Panics
@@ -296,7 +294,7 @@ impl Multipath {
         self.ios.has_room()
     }
 
-    /// Takes the result of an ended command. The ticket is then void.
+    /// Takes the result of an ended command, which makes the ticket void.
     pub fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.ios.take(ticket)
     }
@@ -312,7 +310,7 @@ impl Multipath {
         self.ios.forget(ticket);
     }
 
-    /// Shuts down the controllers. [`Event::Gone`] follows for each of them.
+    /// Shuts down the controllers. [`Event::Gone`] follows for each.
     pub fn shutdown(&mut self) {
         for path in &mut self.paths {
             path.controller.shutdown();

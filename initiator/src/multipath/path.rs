@@ -1,4 +1,4 @@
-//! Path to a namespace: a controller, with the identity and ANA state that it reports.
+//! Path to a namespace: a controller, with the reported identity and ANA state.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::queue::{Ended, IoQueue, Response, Ticket};
 use crate::reading::Reading;
 
-/// Maximum size of the ANA log in bytes. A log of this size has a million namespaces.
+/// Maximum size of the ANA log in bytes: about a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
 const TRIES_MAX: u8 = 5;
@@ -31,7 +31,7 @@ const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// Read of log page 04h. Its only purpose is to re-arm the event.
+    /// Log page 04h, read only to re-arm its event.
     ChangedNamespaces,
     Descriptors,
     Namespace,

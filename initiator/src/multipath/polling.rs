@@ -36,7 +36,7 @@ impl Multipath {
         progress | self.dispatch()
     }
 
-    /// Time of the next necessary poll, or `None` without a timer.
+    /// Time of the next necessary poll, if any.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
@@ -131,8 +131,7 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("the path leads to another namespace: the identifiers differ".into());
         }
-        // After a resize, some paths report the new size later. A larger size is therefore
-        // accepted.
+        // After a resize, some paths report the new size later, so a larger size is accepted.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(

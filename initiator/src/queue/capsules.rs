@@ -2,7 +2,7 @@
 //!
 //! A signaled SEND costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled. Until a
 //! SEND is known to be acknowledged, the fabric may send its capsule again, even if the command has
-//! ended. There are therefore more capsule slots ([`CapsuleSlot`]) than commands.
+//! ended. Capsule slots ([`CapsuleSlot`]) therefore outnumber commands.
 
 use std::collections::VecDeque;
 
@@ -14,12 +14,11 @@ use crate::buffer::Buffer;
 
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum number of posted capsules whose commands have ended.
+/// Maximum posted capsules whose commands have ended.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {
-    /// Memory of all SQEs, followed by the memory of all in-capsule data. SQEs therefore share
-    /// pages and cache lines.
+    /// All SQEs, then all in-capsule data, so that SQEs share pages and cache lines.
     memory: Buffer,
     stride: usize,
     places: Vec<CapsuleSlot>,

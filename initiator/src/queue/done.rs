@@ -1,4 +1,4 @@
-//! List of ended commands, oldest first, with links in the command slots, so that any command can
+//! List of ended commands, oldest first, linked through the command slots, so that any command can
 //! be removed in constant time.
 
 use super::slot::Slot;

@@ -1,7 +1,8 @@
 //! Queue of the association with its commands and capsules.
 //!
-//! A queue persists over reconnections. When a connection breaks, sent commands keep their buffers until the fabric
-//! reports the connection as closed. The commands are then parked for the next connection, or end.
+//! A queue persists over reconnections. When a connection breaks, sent commands keep their buffers
+//! until the fabric reports the connection as closed. The commands are then parked for the next
+//! connection, or end.
 
 mod capsules;
 mod done;
@@ -50,7 +51,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands with a response that cannot end yet, because some SENDs have not completed.
+    /// Answered commands that cannot end before some SENDs complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -95,7 +96,7 @@ impl Queue {
         })
     }
 
-    /// Prepares for a new connection. Parked commands that exceed its limits end with `loss`.
+    /// Prepares for a new connection. Parked commands beyond its limits end with `loss`.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
@@ -263,9 +264,8 @@ impl Queue {
         Ok(Effect::No)
     }
 
-    /// Ends or parks all sent commands.
-    ///
-    /// `unanswered` is called for each I/O command that the controller may have executed.
+    /// Ends or parks all sent commands. Calls `unanswered` for each I/O command that the controller
+    /// may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -338,8 +338,8 @@ impl Queue {
         }
     }
 
-    /// Ends a parked command with `why`. If the command is in flight, it is not sent again, and the
-    /// result is true.
+    /// Ends a parked command with `why`. Returns true if the command is in flight; it is then not
+    /// sent again.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -419,8 +419,8 @@ impl Queue {
         self.free.len() <= usize::from(own)
     }
 
-    /// Takes a free slot. The admin queue reserves [`OWN_COMMANDS`] slots for the association, and
-    /// an I/O queue reserves its last slot.
+    /// Takes a free slot. For the association, the admin queue reserves [`OWN_COMMANDS`] slots, and
+    /// an I/O queue its last slot.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.is_full() => None,

@@ -30,8 +30,7 @@ impl Ticket {
         self.qid
     }
 
-    /// CID, unique until the result is taken, and less than the queue's depth, so that it can index
-    /// a table.
+    /// CID, unique until the result is taken. Less than the queue's depth, so it can index a table.
     #[must_use]
     pub fn cid(&self) -> u16 {
         self.cid
@@ -64,11 +63,11 @@ impl Response {
     }
 }
 
-/// Ended command. The controller no longer accesses its buffer.
+/// Ended command. The controller no longer accesses the buffer.
 #[derive(Debug)]
 #[must_use]
 pub struct Ended {
-    /// Response, or error of a command without one.
+    /// Response, or the error of a command without response.
     pub answer: Result<Response, HostError>,
     /// Buffer, if any.
     pub buffer: Option<Buffer>,
@@ -114,7 +113,7 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is its response, if the command must still wait for SENDs.
+    /// The command was sent. `response` is set while the command must wait for SENDs.
     Outstanding {
         response: Option<Response>,
     },
@@ -135,7 +134,7 @@ pub(super) struct Slot {
     pub(super) not_before: Duration,
     pub(super) timed: bool,
     pub(super) aborted: bool,
-    /// Number of age checks since the command or its abort was sent.
+    /// Age checks since the command or its abort was sent.
     pub(super) age: u8,
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,

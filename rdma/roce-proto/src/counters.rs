@@ -1,5 +1,5 @@
-//! Counters of an endpoint, named as in `/sys/class/infiniband/*/ports/*/hw_counters` if RDMA
-//! drivers have them too.
+//! Counters of an endpoint. Names are those of `/sys/class/infiniband/*/ports/*/hw_counters`, where
+//! RDMA drivers have the same counter.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -76,28 +76,28 @@ counters! {
     resp_local_length_error,
     /// Responses without a matching request.
     bad_resp_err,
-    /// Fatal NAKs that a later acknowledgement contradicted.
+    /// Fatal NAKs contradicted by a later acknowledgement.
     refuted_naks,
     /// Packets dropped because of a wrong ICRC.
     rx_icrc_encapsulated,
     /// Malformed packets dropped.
     rx_malformed,
-    /// Packets dropped because their queue pair, addresses or partition match no connection.
+    /// Packets dropped because queue pair, addresses or partition match no connection.
     rx_not_ours,
-    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, which handed them
-    /// over.
+    /// Packets handed over to another endpoint, because the kernel (GRO) delivered them to the
+    /// wrong socket.
     rx_handed_over,
-    /// Packets not handed over because the receiving endpoint's queue was full.
+    /// Packets not handed over because the other endpoint's queue was full.
     rx_handover_dropped,
     /// Connection requests dropped: too many were waiting, a listener ignored them, or more than
-    /// 500 requests per second from unproven addresses were refused.
+    /// 500 per second from unproven addresses were refused.
     cm_dropped_requests,
     /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,
     /// Packets dropped because the socket refused them.
     send_err,
-    /// Times that super-packets to a peer were disabled for a minute: the system refused them, or
-    /// the peer did not receive them.
+    /// Times that super-packets (segmentation offload) to a peer were disabled for a minute,
+    /// because the system refused them or the peer did not receive them.
     send_offload_err,
     /// Packets received with the congestion mark (ECN CE).
     np_ecn_marked_roce_packets,
@@ -105,7 +105,7 @@ counters! {
     np_cnp_sent,
     /// CNPs that reduced a queue pair's rate.
     rp_cnp_handled,
-    /// CNPs ignored, because no data was unacknowledged, congestion control was disabled, or an
-    /// earlier CNP arrived in the same round trip.
+    /// CNPs ignored, because no data was unacknowledged, congestion control was disabled, or
+    /// another CNP arrived in the same round trip.
     rp_cnp_ignored,
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use cairn_base::allowance::Moment;
 
-/// Point in time, relative to a start chosen by the owner of the state machines.
+/// Time since a start chosen by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -32,7 +32,7 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    /// Alias of [`Self::saturating_duration_since`].
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {

@@ -1,5 +1,4 @@
-//! Each parser rejects arbitrary bytes, or returns a value that stays equal when it is encoded and
-//! parsed again.
+//! Each parser rejects arbitrary bytes, or returns a value that encoding and parsing do not change.
 
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE};

@@ -1,5 +1,3 @@
-//! JSON report with keys and order of fio 3.33.
-
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -12,7 +10,7 @@ use crate::object::Object;
 
 const NAME: &str = "bench";
 
-/// Formats a result like fio's `--output-format=json`.
+/// Formats a result like `--output-format=json` of fio 3.33.
 #[must_use]
 pub fn json(result: &BenchResult) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -15,12 +15,12 @@ use crate::wire::mad::MAD_LEN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId(pub(super) u32);
 
-/// Addresses of the two ends.
+/// Local and remote address of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// Local address.
     pub local: IpAddr,
-    /// Address of the peer.
+    /// Peer's address.
     pub remote: IpAddr,
 }
 
@@ -31,9 +31,9 @@ pub struct QpTerms {
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum number of outstanding READs and atomics that the sender answers.
+    /// Maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum number of outstanding READs and atomics that the sender issues.
+    /// Maximum outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
     /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
@@ -42,9 +42,9 @@ pub struct QpTerms {
 /// Parameters of an outgoing connection request.
 #[derive(Debug, Clone)]
 pub struct Connect {
-    /// Addresses of the two ends.
+    /// Local and remote address.
     pub path: Path,
-    /// Local port stated in the REQ.
+    /// Local port in the REQ.
     pub local_port: u16,
     /// Port of the peer's listener.
     pub remote_port: u16,
@@ -69,17 +69,17 @@ pub struct Connect {
 /// Connection request of a peer.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Addresses of the two ends.
+    /// Local and remote address.
     pub path: Path,
-    /// Listener's address and port stated in the REQ.
+    /// Listener's address and port in the REQ.
     pub local: SocketAddr,
-    /// Peer's address and port stated in the REQ.
+    /// Peer's address and port in the REQ.
     pub peer: SocketAddr,
     /// Parameters of the peer's queue pair.
     pub terms: QpTerms,
-    /// Transport retries requested from the local end.
+    /// Transport retries requested by the peer.
     pub retry_count: u8,
-    /// Path MTU code.
+    /// Path MTU code, as in [`Connect::path_mtu`].
     pub path_mtu: u8,
     /// ACK timeout code, as in [`Connect::ack_timeout`].
     pub ack_timeout: u8,
@@ -96,14 +96,14 @@ pub struct Request {
 pub enum CmEvent {
     /// A peer requests a connection; the consumer accepts or rejects it.
     Request {
-        /// Connection of the request.
+        /// Requested connection.
         id: ConnId,
-        /// Parameters of the request.
+        /// Parameters in the REQ.
         request: Box<Request>,
     },
-    /// The peer or a timeout ended a request before the consumer answered.
+    /// The peer withdrew the request, or the consumer did not answer in time.
     Withdrawn {
-        /// Connection of the request.
+        /// Requested connection.
         id: ConnId,
     },
     /// The peer accepted the connection.
@@ -132,12 +132,13 @@ pub enum CmEvent {
         /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],
     },
-    /// The peer did not answer in time.
+    /// The peer did not answer in time or rejected the REP, or a newer request replaced its
+    /// request.
     TimedOut {
         /// Failed connection.
         id: ConnId,
     },
-    /// The peer sent a DREQ.
+    /// The peer ended the connection with a DREQ or REJ.
     Disconnected {
         /// Ended connection.
         id: ConnId,
@@ -155,7 +156,7 @@ pub enum CmEvent {
 /// Message to send.
 #[derive(Debug, Clone)]
 pub struct Transmit {
-    /// Addresses of the two ends.
+    /// Local and remote address.
     pub path: Path,
     /// Traffic class and hop limit of the packet.
     pub marked: Marked,
@@ -168,8 +169,8 @@ pub(super) enum ConnectionState {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected before the RTU arrived. The DREQ is sent after the RTU, which
-    /// proves the peer's address.
+    /// The consumer disconnected before the RTU arrived. The DREQ follows the RTU, which proves the
+    /// peer's address.
     Left,
     Established,
     DreqSent,
@@ -188,8 +189,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True until the connection is confirmed, if the peer's address is unproven. Timers then
-    /// repeat no message.
+    /// True while the connection is unconfirmed and the peer's address unproven. Timers then repeat
+    /// no message.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

@@ -1,19 +1,19 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
 //! Linux hosts refuse a connection as stale if an earlier one had the same GUID and queue pair
-//! number (IBTA 12.9.8.3.1). A restarted target must therefore use another GUID. Peers receive the
-//! GUID in REQs and REPs, so communication ids are drawn separately.
+//! number (IBTA 12.9.8.3.1), so a restarted target must use another GUID. Peers receive the GUID in
+//! REQs and REPs, so communication ids are drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;
 
-/// Generator of identifiers: GUID and communication ids.
+/// Generator of the GUID, communication ids and transaction ids.
 pub struct Identity {
     draw: Draw,
     guid: u64,
 }
 
-/// Function that returns a random number.
+/// Source of random numbers.
 pub type Draw = Box<dyn FnMut() -> u64 + Send>;
 
 impl fmt::Debug for Identity {

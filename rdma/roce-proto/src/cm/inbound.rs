@@ -83,7 +83,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Sends an answer once. Answers to unproven addresses are sent at a limited rate.
+    /// Sends an answer once, unless answers to unproven addresses exceed their rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -95,8 +95,8 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // The REQ is repeated if the consumer has not decided, or if the answer was lost (IBTA
-            // 12.9.8.1).
+            // The peer repeats its REQ until the consumer decides, or because the answer was lost
+            // (IBTA 12.9.8.1).
             match self.state(id) {
                 ConnectionState::RepSent => self.repeat(id, now),
                 ConnectionState::Left => {
@@ -133,7 +133,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // The request is dropped, because answers would double the traffic of a flood.
+            // No answer is sent, because answers would double the traffic of a flood.
             self.dropped_requests += 1;
             return;
         }
@@ -287,8 +287,8 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The REP contains our id. A REJ without our id is forged, or the peer sent it before
-            // the REP arrived.
+            // The REP contained the local id. A REJ without this id is forged, or the peer sent it
+            // before the REP arrived.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             ConnectionState::Left if of_peer => return self.forget(id),
@@ -318,8 +318,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // Unknown connections are answered too, because the peer would repeat an unanswered DREQ
-        // (IBTA 12.9.8.4).
+        // A DREQ of an unknown connection is answered too, because the peer would repeat it (IBTA
+        // 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

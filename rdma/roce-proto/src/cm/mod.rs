@@ -1,4 +1,4 @@
-//! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
+//! Connection manager (IBTA chapter 12), active and passive side, as a state machine without I/O.
 //!
 //! Inputs are datagrams, calls of the consumer, and the time. The `poll_` methods return datagrams,
 //! events, and the time of the next call. A message about a connection must come from the peer's
@@ -34,7 +34,7 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// First interval between repetitions of a message. The interval doubles up to [`MAX_INTERVAL`].
+/// First interval between repetitions of a message, doubled up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 /// Response timeout announced in REQs, and longest interval between repetitions.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
@@ -42,7 +42,7 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval at which a timer repeats a REP. Timers repeat a REP only to proven addresses.
+/// Longest interval at which a timer repeats a REP. Only proven addresses receive repetitions.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -64,7 +64,7 @@ pub struct Manager {
     identity: Identity,
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
-    /// Established connections, by the peer's queue pair. Unconfirmed connections are not listed,
+    /// Confirmed connections, by the peer's queue pair. An unconfirmed connection is not listed,
     /// because a forged request could then block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: RequestBacklog,
@@ -103,23 +103,21 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of dropped connection requests. A request is dropped if too many are
-    /// waiting, if the consumer ignores it, or if answers to unproven addresses exceed their rate
-    /// limit.
+    /// Returns the number of dropped connection requests
+    /// ([reasons](crate::counters::Counters::cm_dropped_requests)).
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Returns the number of connection requests ignored because of penalties ([`Self::penalize`]).
+    /// Returns the number of requests ignored because of [`Self::penalize`].
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests
     }
 
-    /// Penalizes the peer's address for a packet with a wrong memory key.
-    ///
-    /// Returns the address if its connection requests are ignored from now on.
+    /// Penalizes the peer's address for a packet with a wrong memory key. Returns the address if
+    /// its connection requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
         let address = self.connections.get(&id.0)?.path.remote;
         self.wrong_keys.penalize(now, address).then_some(address)
@@ -191,14 +189,15 @@ impl Manager {
         ConnId(local)
     }
 
-    /// Sets traffic class and hop limit of further messages of a connection.
+    /// Sets traffic class and hop limit of a connection's further messages.
     pub fn mark(&mut self, id: ConnId, marked: Marked) {
         if let Some(connection) = self.connections.get_mut(&id.0) {
             connection.marked = marked;
         }
     }
 
-    /// Sends a REP. [`CmEvent::Established`] or [`CmEvent::TimedOut`] follows.
+    /// Sends a REP. [`CmEvent::Established`], [`CmEvent::TimedOut`] or [`CmEvent::Disconnected`]
+    /// follows.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -265,8 +264,8 @@ impl Manager {
 
     /// Reports that the queue pair has received a packet of its peer.
     ///
-    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"), but does not
-    /// prove the peer's address, because queue pair numbers can be guessed.
+    /// The packet replaces a lost RTU (IBTA 12.9.7.1), but does not prove the peer's address,
+    /// because queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, ConnectionState::RepSent) {
             connection.state = ConnectionState::Established;

@@ -1,8 +1,8 @@
 //! Penalties for addresses that send wrong memory keys.
 //!
-//! A packet with a wrong memory key ends the queue pair, but an attacker would connect again. Each
-//! wrong key therefore adds [`COST`] to the penalty of the address, and the penalty decreases with
-//! time. Above [`CREDIT`], connection requests of the address are ignored.
+//! A wrong key ends the queue pair, but an attacker would connect again. Each wrong key therefore
+//! adds [`COST`] to the penalty of the address. The penalty decreases with time. While it exceeds
+//! [`CREDIT`], connection requests of the address are ignored.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -10,13 +10,12 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 const COST: Duration = Duration::from_secs(10);
-/// Penalty of eight wrong keys, up to which an address may connect. A faulty host can then still be
+/// Maximum penalty with which an address may connect: eight wrong keys. A faulty host can then be
 /// diagnosed.
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum number of addresses with a penalty. A new address replaces the address with the smallest
-/// penalty.
+/// Maximum addresses with a penalty. A new address replaces the address with the smallest penalty.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 //!
 //! A source address may be forged until an RTU with the communication id of the REP proves it.
 //! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
-//! replaces the oldest request of the [`Payer`] with the most requests, in the network with the
-//! most requests. A genuine peer sends its RTU within a round trip, before a flood replaces its
-//! request.
+//! replaces the oldest request of the [`Payer`] (an address or an IPv6 /64) with the most requests,
+//! in the network with the most requests. A genuine peer sends its RTU within a round trip, before
+//! a flood replaces its request.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -19,8 +19,7 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum number of requests of one [`Payer`] with an unproven address that the consumer has not
-/// answered.
+/// Maximum requests of a [`Payer`] with an unproven address that the consumer has not answered.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
@@ -84,7 +83,7 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new request replaces. Only requests that the consumer has
+    /// Returns the request that a new request replaces. Only a request that the consumer has
     /// answered can be replaced.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;

@@ -1,4 +1,4 @@
-//! Recently answered READs, by which repeated READ requests are recognized.
+//! Recently answered READs, which identify repeated READ requests.
 
 use alloc::collections::VecDeque;
 

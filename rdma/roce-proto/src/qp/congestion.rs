@@ -4,13 +4,12 @@
 //!   loss. A loss at the minimum round trip is random, because no packets queue. The window then
 //!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then
-//!   returns to its old value and increases further until the limit ends.
+//!   returns to its old value and increases up to [`LINE_RATE`].
 //!
 //! An attacker can forge notifications, because they contain no key. Notifications therefore cut
 //! the rate at most once per round trip, and never below half of the rate that the window and the
-//! round trip permit. On a lossless network, the windows of many queue pairs can keep a queue in
-//! the network full. A notification therefore also shrinks the window if packets queue for more
-//! than a millisecond.
+//! round trip permit. On a lossless network, many queue pairs can keep a network queue full. A
+//! notification therefore also shrinks the window if packets queue for more than a millisecond.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 
@@ -22,13 +21,11 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window because of losses. A longer round trip
-/// replaces this time.
+/// Minimum time between two loss reductions of the window, unless the round trip is longer.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor of the window. The quotient is subtracted from the window after a random loss, and after
-/// a notification while packets queue.
+/// Divisor: a random loss, or a notification while packets queue, shrinks the window by an eighth.
 const CHANCE: u64 = 8;
-/// A notification shrinks the window only if the queueing delay is longer than this.
+/// Queueing delay above which a notification shrinks the window.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
 /// A notification does not shrink the window below this number of packets.
 const NOTICED_MIN: u64 = 32;
@@ -37,24 +34,23 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between two notifications that have an effect. A longer round trip replaces this
-/// time.
+/// Minimum time between two effective notifications, unless the round trip is longer.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Lower limit of the rate after a notification, as a fraction of the rate that the window and the
-/// round trip permit.
+/// Lower limit of the rate after a notification, as a fraction of the rate permitted by window and
+/// round trip.
 const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
 /// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Assumed round trip of a queue pair that only responds and therefore cannot measure one.
+/// Assumed round trip of a queue pair that only responds and therefore measures none.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
 /// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
 /// Rate before the first notification, in bytes per second: 100 Gbit/s. The rate limit ends when
-/// the rate reaches this value again.
+/// the rate is this high again.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a sender may exceed its rate, so that it can send packets in batches.
+/// Time by which a sender may exceed its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -234,8 +230,8 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // The steps grow (hyper increase), because constant steps would take minutes on a
-                // fast link.
+                // The steps grow (hyper increase), because equal steps would take minutes on a fast
+                // link.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }

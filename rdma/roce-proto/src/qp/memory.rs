@@ -15,7 +15,7 @@ pub trait Memory: Debug {
     /// An access of 0 bytes is always permitted (IBTA 9.7.4.1.5).
     fn check(&self, rkey: u32, addr: u64, length: u64, access: Access) -> Result<(), Refused>;
 
-    /// Copies registered memory to `out`, for a READ of the peer.
+    /// Copies registered memory to `out`, for a peer's READ.
     ///
     /// # Errors
     /// [`Refused`]; `out` is then unchanged.
@@ -24,20 +24,20 @@ pub trait Memory: Debug {
     /// Prefetches memory for a later [`Memory::read`].
     fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access);
 
-    /// Copies `bytes` to registered memory, for a WRITE of the peer.
+    /// Copies `bytes` to registered memory, for a peer's WRITE.
     ///
     /// # Errors
     /// [`Refused`]; no byte was then copied.
     fn write(&self, rkey: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused>;
 
-    /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1). The
-    /// region's local key stays valid.
+    /// Invalidates a remote key for a SEND with Invalidate (IBTA 9.4.1.1.1). The region's local key
+    /// stays valid.
     fn invalidate(&self, rkey: u32) -> Result<(), Refused>;
 
     /// True if a region has the remote key.
     fn knows(&self, rkey: u32) -> bool;
 
-    /// Checks access to the local ranges of a work request.
+    /// Checks access to a work request's local ranges.
     fn check_local(&self, sges: &[Sge], access: Access) -> Result<(), Refused>;
 
     /// Copies bytes of the ranges, from `offset` in their concatenation, to `out`.

@@ -1,8 +1,7 @@
 //! Queue pair of a reliable connection, as a state machine without I/O.
 //!
 //! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
-//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
-//! borrows shared state of the endpoint as a [`Context`].
+//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]).
 
 mod answered;
 mod congestion;
@@ -32,7 +31,7 @@ use work::{CompletionQueue, ReceiveQueue};
 /// Endpoint state that a queue pair borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// Id of the queue pair in completions.
+    /// Queue pair's id in completions.
     pub qp: QpId,
     /// Registered memory of the protection domain.
     pub memory: &'a dyn Memory,
@@ -44,22 +43,22 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
 }
 
-/// Parameters of a queue pair, agreed by both ends.
+/// Parameters of a queue pair, agreed by both peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
-    /// Queue pair number of the peer.
+    /// Peer's queue pair number.
     pub dest_qpn: u32,
     /// P_Key of sent packets; the P_Key of a received packet must match it.
     pub pkey: PKey,
     /// Maximum payload of a packet in bytes.
     pub mtu: u32,
-    /// PSN of this end's first request.
+    /// PSN of the first local request.
     pub send_psn: u32,
     /// PSN of the peer's first request.
     pub receive_psn: u32,
     /// Maximum outstanding work requests.
     pub send_work: u32,
-    /// Maximum outstanding READs of this end.
+    /// Maximum outstanding local READs.
     pub initiator_depth: u8,
     /// Maximum outstanding READs and atomics of the peer.
     pub responder_resources: u8,
@@ -69,8 +68,7 @@ pub struct QpConfig {
     pub rnr_retry_count: u8,
     /// RNR timer code: delay requested from the peer if no receive is posted.
     pub min_rnr_timer: u8,
-    /// Acknowledgement timeout. With `None`, the queue pair does not break if the peer stays
-    /// silent.
+    /// Acknowledgement timeout, or `None` to wait for a silent peer without limit.
     pub ack_timeout: Option<Duration>,
 }
 
@@ -80,8 +78,8 @@ impl QpConfig {
     }
 }
 
-/// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
-/// `expected_psn` is the PSN in the REP. A sender that has not read the REP cannot know this PSN.
+/// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1). Only a
+/// sender that has read the REP knows `expected_psn`.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -92,7 +90,7 @@ pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> b
     is_request && packet.bth.psn == expected_psn & 0xff_ffff && pkey.accepts(packet.bth.pkey)
 }
 
-/// Result of sending a packet within a super-packet.
+/// Result of a packet sent in a super-packet (segmentation offload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
     /// The packet was acknowledged.
@@ -141,7 +139,7 @@ impl Qp {
         }
     }
 
-    /// Permits requests; called when the peer is ready to receive.
+    /// Permits requests, once the peer is ready to receive.
     pub fn release(&mut self) {
         self.held = false;
     }
@@ -169,7 +167,7 @@ impl Qp {
         self.broken
     }
 
-    /// True if a packet of the peer had an invalid key, range or access right.
+    /// True if a peer's packet had an invalid key, range or access right.
     #[must_use]
     pub fn met_wrong_key(&self) -> bool {
         self.responder.met_wrong_key()
@@ -189,7 +187,7 @@ impl Qp {
 
     /// Handles a packet addressed to this queue pair.
     ///
-    /// `congested` is true if the packet has a congestion mark (annex A17.9).
+    /// `congested`: the packet has a congestion mark (annex A17.9).
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -204,8 +202,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification causes no other notification. Otherwise, two queue pairs could
-            // exchange notifications without end.
+            // A notification causes no notification. Otherwise, two queue pairs could exchange
+            // notifications without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -228,8 +226,7 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // Only a sender that has read the REP knows the next PSN, so the request replaces a
-                // lost RTU.
+                // A request with the next PSN replaces a lost RTU ([`is_first_request`]).
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -241,15 +238,15 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Probes the peer, because an unauthenticated message said that the peer's queue pair is gone.
-    /// If no answer arrives, this queue pair breaks.
+    /// Probes the peer, because an unauthenticated message reported the loss of its queue pair. If
+    /// no answer arrives, the local queue pair breaks.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
             self.question.ask(now);
         }
     }
 
-    /// Records that the last packet was sent in a super-packet after another packet.
+    /// Records that the last packet was added to a super-packet after another packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),
@@ -258,7 +255,7 @@ impl Qp {
         }
     }
 
-    /// Returns whether a packet within a super-packet arrived, as soon as this is known.
+    /// Returns the result of a packet in a super-packet, once known.
     pub fn take_fate(&mut self) -> Option<Joined> {
         let fate = self.requester.take_fate();
         fate.or_else(|| self.responder.take_fate())
@@ -333,9 +330,8 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet.
-    ///
-    /// The peer acknowledges this duplicate without executing it (IBTA 9.7.5.1.3).
+    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet. The peer
+    /// acknowledges this duplicate without executing it (IBTA 9.7.5.1.3).
     fn emit_probe(&self, out: &mut [u8]) -> usize {
         let psn = psn::to_wire(self.requester.last_acknowledged());
         let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);

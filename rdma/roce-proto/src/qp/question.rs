@@ -1,11 +1,10 @@
-//! Probes that find out whether the peer still has its queue pair.
+//! Probes that check whether the peer still has its queue pair.
 
 use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum and maximum time without a packet of the peer after which its queue pair counts as lost.
-/// Between the two limits, the time is the retry time of the connection.
+/// Minimum and maximum retry time, after which a silent peer's queue pair counts as lost.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Acknowledgement timeout that replaces an infinite timeout: code 20, the longest that is accepted
-/// from peers (IBTA 9.7.6.1.3).
+/// Replacement for an infinite acknowledgement timeout: code 20, the longest accepted from peers
+/// (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum length of a message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
@@ -32,7 +32,8 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// Time without an answer of the peer after which the queue pair breaks; `None`: no limit.
+    /// Time without an answer of the peer after which the queue pair breaks, or `None` for no
+    /// limit.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
@@ -42,10 +43,9 @@ pub(super) struct Requester {
     sent: u64,
     end: u64,
     ack_requested: u64,
-    /// True if signaled work was sent after the last request for an acknowledgement.
+    /// True if signaled work was sent after the last acknowledgement request.
     awaited: bool,
-    /// Ends of the READ requests with missing responses. Each end is the sequence number after the
-    /// last response.
+    /// For each READ request with missing responses, the sequence number after its last response.
     requests: VecDeque<u64>,
     /// Sequence number of the missing READ response that was last requested again.
     refetched: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Requester {
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// Sequence number of the first packet that was sent in a super-packet and has no result yet.
+    /// Sequence number of the first packet in a super-packet whose result is unknown.
     joined: Option<u64>,
     fate: Option<Joined>,
     deadline: Option<Instant>,
@@ -63,7 +63,7 @@ pub(super) struct Requester {
     broken: bool,
 }
 
-/// Fatal NAK that is not yet confirmed.
+/// Unconfirmed fatal NAK.
 ///
 /// A NAK can be forged, because its PSN can be guessed. The packet is therefore sent again. If the
 /// peer acknowledges the packet, the NAK was forged. If the peer stays silent or repeats the NAK,

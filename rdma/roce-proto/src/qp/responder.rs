@@ -33,7 +33,7 @@ pub(super) struct Responder {
     /// True if super-packets contained READ data since the peer last repeated a READ.
     joined: bool,
     fate: Option<Joined>,
-    /// NAK that broke the queue pair, and that answers each later request.
+    /// NAK that broke the queue pair, repeated for each further packet with the expected PSN.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -101,7 +101,7 @@ impl Responder {
     }
 
     /// Handles a request. A broken queue pair only repeats its fatal NAK. Returns true if the
-    /// packet is the next in sequence.
+    /// packet is next in sequence.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -177,8 +177,8 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks the payload length (IBTA 9.7.4.1.6). First and middle packets must be full, and last
-    /// packets must not be empty.
+    /// Checks the payload length (IBTA 9.7.4.1.6): first and middle packets must be full, last
+    /// packets not empty.
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -311,7 +311,7 @@ impl Responder {
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         };
         if self.responder_resources == 0 {
-            // This end has agreed to answer 0 READs (IBTA 9.7.4.1.4).
+            // The local side has agreed to answer 0 READs (IBTA 9.7.4.1.4).
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         }
         let length = u64::from(reth.dma_len);
@@ -339,7 +339,7 @@ impl Responder {
         }
     }
 
-    /// Executes an atomic operation. It is not atomic with respect to other endpoints.
+    /// Executes an atomic operation, which is not atomic with respect to other endpoints.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -403,8 +403,8 @@ impl Responder {
         };
         let Some(response) = response else { return };
         // The peer will also repeat all later requests, so queued responses to them are obsolete. A
-        // queued NAK stays, because a NAK is sent only once and the network may have duplicated the
-        // old packet.
+        // queued NAK stays, because a NAK is sent only once, and the network may have duplicated
+        // the old packet.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -413,7 +413,7 @@ impl Responder {
     }
 
     /// Queues a response to a READ or atomic. If `responder_resources` responses are queued
-    /// already, a request was duplicated, and the oldest response is dropped.
+    /// already, a request was duplicated, so the oldest response is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -424,8 +424,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, which replaces a queued acknowledgement. An ACK does not replace
-    /// a queued NAK, because the NAK also acknowledges all earlier packets.
+    /// Queues an acknowledgement, which replaces a queued acknowledgement. But an ACK does not
+    /// replace a queued NAK, because the NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -471,7 +471,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // The peer repeated this READ, then received the data and invalidated the key.
+                    // The peer repeated this READ, but then received the data and invalidated the
+                    // key.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

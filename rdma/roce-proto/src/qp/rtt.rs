@@ -1,8 +1,7 @@
 //! Retransmission timeout from measured round trips (estimator of RFC 6298).
 //!
-//! The fixed timeout of InfiniBand is typically half a second. This timer retransmits earlier, when
-//! the measured round trip makes a loss likely. The queue pair does not break earlier: the fixed
-//! timeout must first pass once for each permitted retry.
+//! The fixed timeout of InfiniBand is typically half a second; this timer retransmits earlier. But
+//! the queue pair breaks only after the fixed timeout has passed once for each permitted retry.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -13,16 +12,16 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest round trip since the last timeout. This is the delay without queueing.
+    /// Shortest round trip since the last timeout: the delay without queueing.
     least: Duration,
-    /// Number of times that the timeout was doubled since the last measurement.
+    /// Doublings of the timeout since the last measurement.
     ///
     /// Progress does not reset this number. Otherwise, a peer that always answers late would
     /// receive each packet twice, and no round trip could be measured (Karn's rule, RFC 6298
     /// section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, with its send time. The packet was sent only once
+    /// Packet whose round trip is measured, and its send time. The packet was sent only once
     /// (Karn's rule).
     sample: Option<(u64, Instant)>,
 }

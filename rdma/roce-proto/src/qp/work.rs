@@ -14,7 +14,7 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
     }
 }
 
-/// Completion queue of an endpoint.
+/// Completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,
@@ -36,7 +36,7 @@ impl CompletionQueue {
     /// Adds a completion.
     ///
     /// # Panics
-    /// The queue is full, because the owner has posted more work than it announced.
+    /// The queue is full, because the owner has posted more work than announced.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
@@ -54,13 +54,13 @@ impl CompletionQueue {
         Some(completion)
     }
 
-    /// True if there is no completion.
+    /// True if no completion is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// True if there are completions of this queue pair.
+    /// True if completions of this queue pair are queued.
     #[must_use]
     pub fn has_of(&self, qp: QpId) -> bool {
         self.unpolled[qp.slot()] > 0
@@ -84,10 +84,10 @@ impl CompletionQueue {
     }
 }
 
-/// Shared receive queue of an endpoint.
+/// Shared receive queue.
 ///
-/// The receive that was posted last is used first, because the cache still contains its memory.
-/// Receives need no order (IBTA 10.2.9).
+/// The receive posted last is used first, because its memory is still in the cache. Receives need
+/// no order (IBTA 10.2.9).
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,
@@ -104,7 +104,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds all receives, or none; false if they exceed the limit.
+    /// Adds all receives, or returns false if they exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

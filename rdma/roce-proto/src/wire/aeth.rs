@@ -7,9 +7,9 @@ use super::{Header, field};
 /// ACK extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
-    /// Received syndrome, possibly reserved.
+    /// Syndrome, possibly reserved.
     pub syndrome: u8,
-    /// MSN: number of completed messages, modulo 2^24.
+    /// MSN: completed messages, modulo 2^24.
     pub msn: u32,
 }
 
@@ -34,7 +34,7 @@ impl Header for Aeth {
 pub enum Syndrome {
     /// All packets up to this PSN have arrived.
     ///
-    /// The credit count is 31, which means unlimited. A shared receive queue requires this value.
+    /// The sent credit count is 31 (unlimited), as a shared receive queue requires.
     Ack,
     /// Receiver not ready: send again after the delay of this timer code.
     Rnr(u8),
@@ -53,7 +53,7 @@ impl Syndrome {
         }
     }
 
-    /// Returns the meaning of a syndrome byte, or `None` for a reserved value.
+    /// Returns the meaning of a syndrome byte, or `None` if reserved.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code >> 5 {
@@ -81,14 +81,14 @@ pub enum NakCode {
     InvalidRequest = 1,
     /// The key, range or access right is invalid.
     RemoteAccess = 2,
-    /// The responder failed to execute the request.
+    /// The responder could not execute the request.
     RemoteOperational = 3,
 }
 
 /// Returns the delay of an RNR timer code (IBTA 9.7.5.2.8, table 45).
 #[must_use]
 pub fn rnr_delay(code: u8) -> Duration {
-    /// Delays by timer code in units of 10 us.
+    /// Delays in units of 10 us.
     const TABLE: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

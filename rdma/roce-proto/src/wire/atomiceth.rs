@@ -5,7 +5,7 @@ use super::{Header, field};
 /// Atomic extended transport header of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// VA: address of 8 bytes at the responder, aligned to 8.
+    /// VA: responder address of 8 bytes, aligned to 8.
     pub va: u64,
     /// R_Key.
     pub rkey: u32,

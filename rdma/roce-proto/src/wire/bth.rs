@@ -20,13 +20,13 @@ pub struct Bth {
     pub solicited: bool,
     /// MigReq: 1 means Migrated; ignored on receipt, because rdma_rxe sends 0.
     pub mig_req: bool,
-    /// PadCnt: pad bytes that make the payload a multiple of 4 bytes.
+    /// PadCnt: bytes that pad the payload to a multiple of 4.
     pub pad: u8,
     /// TVer: always 0.
     pub version: u8,
     /// P_Key.
     pub pkey: u16,
-    /// FECN of InfiniBand; reserved in RoCE v2, except in CNPs.
+    /// FECN; reserved in RoCE v2, except in CNPs.
     pub fecn: bool,
     /// BECN: set in a CNP (annex A17.9.3).
     pub becn: bool,

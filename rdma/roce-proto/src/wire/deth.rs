@@ -7,7 +7,7 @@ use super::{Header, field};
 pub struct Deth {
     /// Q_Key, which the destination queue pair compares with its own.
     pub qkey: u32,
-    /// SrcQP: queue pair number of the sender.
+    /// SrcQP: sender's queue pair number.
     pub source_qpn: u32,
 }
 

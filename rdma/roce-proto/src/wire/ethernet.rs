@@ -22,7 +22,7 @@ pub struct Vlan {
     pub vid: u16,
 }
 
-/// Ethernet header with its optional tag.
+/// Ethernet header and optional tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ethernet {
     /// Destination MAC.
@@ -36,7 +36,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Parses the header and its tag, and returns the bytes behind them.
+    /// Parses header and tag, and returns the bytes behind them.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(14)?;
@@ -61,13 +61,13 @@ impl Ethernet {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Returns false: the header is never empty.
+    /// Returns false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the header and its tag to `out`, and returns the rest.
+    /// Writes header and tag to `out`, and returns the rest.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(14);
         field::put(head, 0, &self.destination);

@@ -24,7 +24,7 @@ pub enum Network {
 /// Ethernet frame with a RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Ethernet header with its optional tag.
+    /// Ethernet header and optional tag.
     pub ethernet: Ethernet,
     /// IP and UDP headers, or the GRH.
     pub network: Network,
@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Returns false: a frame is never empty.
+    /// Returns false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

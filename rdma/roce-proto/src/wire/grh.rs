@@ -7,7 +7,7 @@ pub use super::ipv6::{Ipv6 as Grh, LEN};
 /// Next-header value that announces a BTH (IBTA 8.3.3).
 pub const NEXT_HEADER_BTH: u8 = 0x1b;
 
-/// Returns the GID of an IP address: the IPv6 address, or the IPv4-mapped one (annex A17.4.1).
+/// Returns the GID of an IP address: an IPv6 or IPv4-mapped address (annex A17.4.1).
 #[must_use]
 pub fn gid_of(address: IpAddr) -> Ipv6Addr {
     match address {

@@ -1,13 +1,13 @@
 //! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
-//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local
-//! route header), the IP and UDP headers or the GRH, and the packet from the BTH on. Fields that
-//! routers may change count as ones. The ICRC follows the packet, low byte first.
+//! The ICRC is Ethernet's CRC-32 over eight bytes of ones (in place of InfiniBand's local route
+//! header), the IP and UDP headers or the GRH, and the packet from the BTH on. Fields that routers
+//! may change count as ones. The ICRC follows the packet, low byte first.
 //!
 //! The ICRC also covers the IPv4 identification and the don't-fragment flag, which a UDP socket
 //! does not report. [`Checker`] computes them from the ICRC, because a CRC is linear: the
 //! contribution of an unknown 16-bit field, divided by x^8 for each byte behind it, equals the
-//! field. Packets with an unexpected identification are protected by only 16 bits of the ICRC.
+//! field. If the identification is unexpected, only 16 bits of the ICRC protect the packet.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -49,18 +49,18 @@ pub enum Route {
     },
 }
 
-/// IPv4 fields that the ICRC covers, but a UDP socket does not report.
+/// IPv4 fields that the ICRC covers but a UDP socket does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Identification of the IPv4 header.
+    /// Identification.
     pub id: u16,
     /// DF: routers must not fragment the packet.
     pub dont_fragment: bool,
 }
 
 impl Identity {
-    /// Returns the fields of segment `index` in a super-packet. The sending socket is unconnected
-    /// and has the option `IP_PMTUDISC_PROBE`.
+    /// Returns the fields that Linux sets in segment `index` of a super-packet, if the socket is
+    /// unconnected and has `IP_PMTUDISC_PROBE`.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {
         Self {
@@ -70,11 +70,11 @@ impl Identity {
     }
 }
 
-/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. IPv6 and RoCE v1 ignore
+/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. Only RoCE v2 on IPv4 uses
 /// `identity`.
 ///
 /// # Panics
-/// The BTH is incomplete, or the addresses are of different families.
+/// The BTH is incomplete, or the address families differ.
 #[must_use]
 pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
     let mut masked = [0xff; MASKED_MAX];
@@ -168,8 +168,8 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factor x^(-8n) for each packet length without ICRC, or 0 if the factor is not yet computed.
-    /// n is the number of bytes from the identification to the ICRC.
+    /// Factor x^(-8n) for each packet length without ICRC, or 0 if not computed yet. n is the
+    /// number of bytes from the identification to the ICRC.
     rewind: Vec<u32>,
 }
 
@@ -184,8 +184,8 @@ impl Checker {
         }
     }
 
-    /// Returns the bytes before the ICRC if the ICRC is correct with `guess` or any other
-    /// identification.
+    /// Returns the bytes before the ICRC if the ICRC is correct with any identification. A correct
+    /// `guess` is faster.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
         let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;

@@ -2,15 +2,15 @@
 
 use super::{Header, field};
 
-/// Immediate data: four bytes in the receiver's completion.
+/// Immediate data for the receiver's completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImmDt {
-    /// Immediate data as a big-endian number.
+    /// Value, big-endian on the wire.
     pub value: u32,
 }
 
 impl ImmDt {
-    /// Creates immediate data from a number.
+    /// Creates immediate data.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self { value }

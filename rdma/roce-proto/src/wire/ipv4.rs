@@ -1,15 +1,15 @@
-//! IPv4 header as used by RoCE v2: no options, no fragments.
+//! IPv4 header of RoCE v2: no options, no fragments.
 
 use core::net::Ipv4Addr;
 
 use super::field;
 
-/// Length of the header, in bytes.
+/// Header length in bytes.
 pub const LEN: usize = 20;
 /// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
-/// IPv4 header without options.
+/// IPv4 header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4 {
     /// Type of service: DSCP and ECN.
@@ -31,10 +31,8 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Parses the header, and returns the rest of the packet.
-    ///
-    /// Returns `None` if the header is not IPv4, has a wrong checksum or options, or belongs to a
-    /// fragment.
+    /// Parses the header, and returns the rest of the packet, or `None` if the header is not IPv4,
+    /// has a wrong checksum or options, or belongs to a fragment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let b = bytes.get(..LEN)?;

@@ -1,21 +1,20 @@
-//! IPv6 header as used by RoCE v2: followed by UDP, no extension headers.
+//! IPv6 header of RoCE v2, without extension headers.
 
 use core::net::Ipv6Addr;
 
 use super::field;
 
-/// Length of the header, in bytes.
+/// Header length in bytes.
 pub const LEN: usize = 40;
 
-/// IPv6 header. With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH), this is the global route
-/// header of RoCE v1.
+/// IPv6 header. With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH), it is the GRH of RoCE v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
     /// Flow label.
     pub flow_label: u32,
-    /// Length of the payload, in bytes.
+    /// Payload length in bytes.
     pub payload_len: u16,
     /// Type of the next header.
     pub next_header: u8,
@@ -28,9 +27,8 @@ pub struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Parses the header, and returns the rest of the packet.
-    ///
-    /// Returns `None` if the version is not 6, or the packet is truncated.
+    /// Parses the header, and returns the rest of the packet, or `None` if the version is not 6 or
+    /// the packet is truncated.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (b, rest) = bytes.split_at_checked(LEN)?;

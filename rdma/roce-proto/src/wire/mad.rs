@@ -4,11 +4,11 @@ use super::{Header, field};
 
 /// Length of a MAD in bytes.
 pub const MAD_LEN: usize = 256;
-/// Length of a MAD without its header in bytes.
+/// Length of a MAD without header, in bytes.
 pub const MAD_BODY_LEN: usize = MAD_LEN - MadHeader::LEN;
 /// Q_Key of QP1 (IBTA 3.5.3).
 pub const GSI_QKEY: u32 = 0x8001_0000;
-/// Queue pair number of the general services interface, QP1.
+/// Queue pair number of QP1, the general services interface.
 pub const GSI_QPN: u32 = 1;
 /// Management class of communication management (IBTA 16.7).
 pub const CLASS_CM: u8 = 0x07;
@@ -26,7 +26,7 @@ pub struct MadHeader {
     pub class: u8,
     /// ClassVersion.
     pub class_version: u8,
-    /// Method, with the response bit (R) as the highest bit.
+    /// Method; the highest bit is the response bit (R).
     pub method: u8,
     /// Status; 0 in connection messages.
     pub status: u16,
@@ -54,7 +54,7 @@ impl MadHeader {
         }
     }
 
-    /// True for a connection message in a supported version.
+    /// True for a connection message of a supported version.
     #[must_use]
     pub const fn is_cm(&self) -> bool {
         self.base_version == BASE_VERSION

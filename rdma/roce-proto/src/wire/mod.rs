@@ -43,7 +43,7 @@ pub trait Header: Sized {
     /// Writes the header to exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 
-    /// Parses the header at the front of `bytes`, and returns the rest; `None` if `bytes` is too
+    /// Parses the header at the start of `bytes`, and returns the rest, or `None` if `bytes` is too
     /// short.
     fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(Self::LEN)?;

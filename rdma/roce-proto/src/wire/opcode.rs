@@ -11,7 +11,7 @@ macro_rules! opcodes {
             /// Supported opcodes.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns the opcode with this code, or `None` if it is not supported.
+            /// Returns the opcode with this code, or `None` if unsupported.
             #[must_use]
             pub fn from_code(code: u8) -> Option<Self> {
                 match code { $($value => Some(Self::$name),)* _ => None }
@@ -55,9 +55,9 @@ opcodes! {
     ReadResponseLast = 0x0f,
     /// READ response, single packet.
     ReadResponseOnly = 0x10,
-    /// Acknowledgement, positive or negative.
+    /// Positive or negative acknowledgement.
     Acknowledge = 0x11,
-    /// Response to an atomic operation.
+    /// Response to an atomic.
     AtomicAcknowledge = 0x12,
     /// Compare and swap of 8 bytes.
     CompareSwap = 0x13,
@@ -100,7 +100,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of a reliable connection's SEND.
+    /// True for SEND packets of a reliable connection.
     #[must_use]
     pub const fn is_send(self) -> bool {
         matches!(
@@ -116,7 +116,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of a WRITE.
+    /// True for WRITE packets.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -130,7 +130,7 @@ impl Opcode {
         )
     }
 
-    /// True for requests of atomic operations.
+    /// True for atomic requests.
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
@@ -160,19 +160,19 @@ impl Opcode {
         )
     }
 
-    /// True for packets of the unreliable datagram service.
+    /// True for unreliable datagrams.
     #[must_use]
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
     }
 
-    /// True if the packet has a [`Deth`](super::Deth).
+    /// True for packets with a [`Deth`](super::Deth).
     #[must_use]
     pub const fn has_deth(self) -> bool {
         self.is_datagram()
     }
 
-    /// True if the packet has a [`Reth`](super::Reth).
+    /// True for packets with a [`Reth`](super::Reth).
     #[must_use]
     pub const fn has_reth(self) -> bool {
         matches!(
@@ -181,25 +181,25 @@ impl Opcode {
         )
     }
 
-    /// True if the packet has an [`Aeth`](super::Aeth).
+    /// True for packets with an [`Aeth`](super::Aeth).
     #[must_use]
     pub const fn has_aeth(self) -> bool {
         self.is_response() && !matches!(self, Self::ReadResponseMiddle)
     }
 
-    /// True if the packet has an [`AtomicEth`](super::AtomicEth).
+    /// True for packets with an [`AtomicEth`](super::AtomicEth).
     #[must_use]
     pub const fn has_atomic_eth(self) -> bool {
         self.is_atomic()
     }
 
-    /// True if the packet has an [`AtomicAckEth`](super::AtomicAckEth).
+    /// True for packets with an [`AtomicAckEth`](super::AtomicAckEth).
     #[must_use]
     pub const fn has_atomic_ack_eth(self) -> bool {
         matches!(self, Self::AtomicAcknowledge)
     }
 
-    /// True if the packet has an [`ImmDt`](super::ImmDt).
+    /// True for packets with an [`ImmDt`](super::ImmDt).
     #[must_use]
     pub const fn has_immdt(self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Opcode {
         )
     }
 
-    /// True if the packet has an [`Ieth`](super::Ieth).
+    /// True for packets with an [`Ieth`](super::Ieth).
     #[must_use]
     pub const fn has_ieth(self) -> bool {
         matches!(self, Self::SendLastInv | Self::SendOnlyInv)

@@ -10,7 +10,7 @@ pub const ICRC_LEN: usize = 4;
 /// Maximum length in bytes of headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 
-/// Parsed bytes from the BTH to the pad.
+/// Packet from the BTH to the pad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Base header; its `opcode` equals [`Packet::opcode`].
@@ -19,7 +19,7 @@ pub struct Packet<'a> {
     pub opcode: Opcode,
     /// Header of datagrams.
     pub deth: Option<Deth>,
-    /// Header of READ requests and a WRITE's first packet.
+    /// Header of READ requests and of a WRITE's first packet.
     pub reth: Option<Reth>,
     /// Header of responses.
     pub aeth: Option<Aeth>,
@@ -35,7 +35,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Error in parsing a packet.
+/// Reason for which a packet cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// The packet is shorter than its headers and pad.
@@ -77,7 +77,7 @@ impl<'a> Packet<'a> {
     /// Parses the bytes before the ICRC.
     ///
     /// # Errors
-    /// [`Malformed`]: drop the packet without an answer.
+    /// [`Malformed`]: the caller drops the packet without an answer.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (bth, mut rest) = Bth::parse(bytes).ok_or(Malformed::Short)?;
         if bth.version != 0 {
@@ -101,7 +101,7 @@ impl<'a> Packet<'a> {
         Ok(Self { payload, ..this })
     }
 
-    /// Writes headers, payload and pad to `out`, and returns their length in bytes.
+    /// Writes headers, payload and pad to `out`, and returns the length in bytes.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let pad = pad_of(self.payload.len());
         let headers = self.emit_headers(self.payload.len(), out);
@@ -111,7 +111,7 @@ impl<'a> Packet<'a> {
         end + pad
     }
 
-    /// Writes the headers for `payload_len` bytes of payload, and returns their length in bytes.
+    /// Writes the headers for `payload_len` payload bytes, and returns the length in bytes.
     pub fn emit_headers(&self, payload_len: usize, out: &mut [u8]) -> usize {
         let room = out.len();
         let bth = Bth {
@@ -129,7 +129,7 @@ impl<'a> Packet<'a> {
         room - rest.len()
     }
 
-    /// Returns the syndrome of the AETH, unless the AETH is absent or the syndrome is reserved.
+    /// Returns the syndrome, or `None` if it is reserved or the packet has no AETH.
     #[must_use]
     pub fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_code(self.aeth?.syndrome)

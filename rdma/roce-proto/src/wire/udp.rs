@@ -1,4 +1,4 @@
-//! UDP header as used by RoCE v2.
+//! UDP header of RoCE v2.
 
 use super::{Header, field};
 
@@ -13,7 +13,7 @@ pub struct Udp {
     pub destination: u16,
     /// Length of header and payload in bytes.
     pub length: u16,
-    /// Checksum; 0 means none, because the ICRC protects the packet.
+    /// Checksum; 0 if absent, because the ICRC protects the packet.
     pub checksum: u16,
 }
 

@@ -7,11 +7,11 @@ use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Time until a fatal NAK counts as confirmed, in acknowledgement timeouts.
+/// Acknowledgement timeouts after which a fatal NAK counts as genuine.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// Returns true if the PSN belongs to an outstanding packet or the last acknowledged one.
+    /// Returns true if the PSN belongs to an outstanding packet or the last acknowledged packet.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,
@@ -30,8 +30,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all packets before its own packet (IBTA 9.7.5.1.4). The NAK is
-            // obsolete if its own packet is acknowledged too.
+            // A NAK acknowledges all packets before its own (IBTA 9.7.5.1.4). The NAK is obsolete
+            // if its own packet is acknowledged too.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -74,8 +74,8 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Sends all unacknowledged packets again, to find out whether a fatal NAK is genuine. Further
-    /// fatal NAKs are ignored until the decision, because forged ones could delay it.
+    /// Sends all unacknowledged packets again, to check a fatal NAK ([`Refusal`]). Until the
+    /// decision, other fatal NAKs are ignored, because forged NAKs could delay it.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -100,7 +100,7 @@ impl Requester {
         if self.broken {
             return;
         }
-        // An earlier READ still lacks data. It fails before the refused work.
+        // An earlier READ lacks data, and therefore fails before the refused work.
         if self.unacked != sequence {
             return self.give_up(cx);
         }

@@ -6,7 +6,7 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Maximum number of packets between two requests for acknowledgements.
+/// Maximum packets between two acknowledgement requests.
 const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
@@ -54,13 +54,13 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request for at most [`READ_PACKETS`] packets of data. Returns the length of
-    /// the request and the length of the data in bytes.
+    /// Writes a READ request for at most [`READ_PACKETS`] packets of data. Returns the lengths of
+    /// the request and of its data in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // The responder recognizes a repeated request only by the same range of packets (IBTA
-        // 9.7.5.1.3).
+        // The responder recognizes a repeated request only if it lies within one original request
+        // (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -140,8 +140,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Returns true if this packet must request an acknowledgement. Packets request
-    /// acknowledgements at regular intervals, and before a pause in sending.
+    /// True if this packet must request an acknowledgement, as at regular intervals and before a
+    /// pause in sending.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

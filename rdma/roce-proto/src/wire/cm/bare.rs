@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 224;
 
-/// Message with only communication ids.
+/// Message that has only communication ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bare<const ATTRIBUTE: u16> {
     /// Communication IDs.
@@ -15,7 +15,7 @@ pub struct Bare<const ATTRIBUTE: u16> {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// The sender of the REQ is ready to use the connection.
+/// Ready to use: the sender of the REQ can use the connection.
 pub type Rtu = Bare<0x14>;
 /// Reply to a DREQ.
 pub type Drep = Bare<0x16>;

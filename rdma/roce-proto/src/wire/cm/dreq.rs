@@ -11,7 +11,7 @@ pub const PRIVATE_LEN: usize = 220;
 pub struct Dreq {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Queue pair number of the receiver.
+    /// Receiver's queue pair number.
     pub remote_qpn: u32,
     /// Private data.
     pub private_data: [u8; PRIVATE_LEN],

@@ -6,9 +6,9 @@ use super::req::PRIVATE_LEN;
 use crate::wire::field;
 use crate::wire::grh::gid_of;
 
-/// Length of the header in bytes.
+/// Header length in bytes.
 pub const LEN: usize = 36;
-/// Bytes of the REQ's private data for the consumer.
+/// Length of the REQ's private data for the consumer, in bytes.
 pub const CONSUMER_LEN: usize = PRIVATE_LEN - LEN;
 
 /// Service ids of TCP ports: prefix 0x0000000001, protocol number 6, port.
@@ -35,7 +35,7 @@ pub const fn port_of(service_id: u64) -> Option<u16> {
 pub struct IpCm {
     /// Source IP address and port.
     pub source: SocketAddr,
-    /// Destination IP address, of the same family; the service id contains the port.
+    /// Destination IP address, of the same family. The service id contains the port.
     pub destination: IpAddr,
 }
 

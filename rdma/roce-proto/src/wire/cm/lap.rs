@@ -1,5 +1,5 @@
-//! LAP and APR (IBTA 12.8.1, 12.8.2). A LAP is parsed only to be refused, because Ethernet has no
-//! alternate paths.
+//! LAP and APR (IBTA 12.8.1, 12.8.2). A LAP is parsed only to be refused: Ethernet has no alternate
+//! paths.
 
 use super::{Body, CommIds};
 use crate::wire::field;

@@ -1,4 +1,4 @@
-//! Connection messages (IBTA 12.6), and the RDMA IP CM header in a REQ's private data (annex A11).
+//! Connection messages (IBTA 12.6), and the RDMA IP CM header of a REQ (annex A11).
 
 pub mod bare;
 pub mod dreq;
@@ -26,7 +26,7 @@ use super::{Header, field};
 /// Body of a message: 232 bytes after the MAD header.
 pub type Body = [u8; MAD_BODY_LEN];
 
-/// Communication ids of both ends; REQ and SIDR messages have none.
+/// Communication ids of both peers; REQ and SIDR messages have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommIds {
     /// Local Communication ID: the sender's, or 0.
@@ -57,7 +57,7 @@ pub enum Answered {
     Req = 0,
     /// REP.
     Rep = 1,
-    /// Another message. In an MRA, it is a LAP.
+    /// Another message; in an MRA, a LAP.
     Other = 2,
 }
 

@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 222;
 
-/// The sender needs more time to answer a message.
+/// Message of a peer that needs more time to answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mra {
     /// Communication IDs.

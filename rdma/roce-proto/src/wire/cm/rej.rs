@@ -41,7 +41,7 @@ pub enum RejReason {
     InvalidTransportType = 9,
     /// The request's queue pair is connected, or was recently.
     StaleConnection = 10,
-    /// The path does not support the requested MTU; the additional information contains an
+    /// The path does not support the requested MTU. The additional information contains an
     /// acceptable MTU code.
     InvalidPathMtu = 26,
     /// The consumer refused the request.

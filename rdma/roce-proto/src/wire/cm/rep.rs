@@ -17,9 +17,9 @@ pub struct Rep {
     pub local_qpn: u32,
     /// First PSN expected by the sender.
     pub starting_psn: u32,
-    /// Maximum number of outstanding READs and atomics that the sender answers.
+    /// Maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum number of outstanding READs and atomics that the sender issues.
+    /// Maximum outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
     /// Target ACK Delay code (4.096 us * 2^code).
     pub target_ack_delay: u8,
@@ -29,7 +29,7 @@ pub struct Rep {
     pub flow_control: bool,
     /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
-    /// SRQ exists: true with a shared receive queue.
+    /// SRQ exists: the sender has a shared receive queue.
     pub srq: bool,
     /// Local CA GUID.
     pub local_ca_guid: u64,

@@ -21,9 +21,9 @@ pub struct Req {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Maximum number of outstanding READs and atomics that the sender answers.
+    /// Maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum number of outstanding READs and atomics that the sender issues.
+    /// Maximum outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
     /// Remote CM Response Timeout code (4.096 us * 2^code).
     pub remote_response_timeout: u8,
@@ -45,7 +45,7 @@ pub struct Req {
     pub rnr_retry_count: u8,
     /// Maximum repetitions of a connection message.
     pub max_cm_retries: u8,
-    /// SRQ exists: true with a shared receive queue.
+    /// SRQ exists: the sender has a shared receive queue.
     pub srq: bool,
     /// Primary path.
     pub primary: Path,
@@ -72,7 +72,7 @@ pub struct Path {
     pub hop_limit: u8,
     /// Service level.
     pub sl: u8,
-    /// True if both ports are in one subnet.
+    /// True if both ports share a subnet.
     pub subnet_local: bool,
     /// Local ACK Timeout code.
     pub local_ack_timeout: u8,

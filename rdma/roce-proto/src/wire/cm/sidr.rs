@@ -9,7 +9,7 @@ pub const REQ_PRIVATE_LEN: usize = 216;
 pub const REP_PRIVATE_LEN: usize = 136;
 /// Length of a SIDR REP's additional information, in bytes.
 pub const INFO_LEN: usize = 72;
-/// Status of a SIDR REP: the service does not exist (IBTA 12.11.2.3).
+/// Status of a SIDR REP: no such service (IBTA 12.11.2.3).
 pub const STATUS_NO_SERVICE: u8 = 1;
 
 /// Request for the queue pair of a service.
