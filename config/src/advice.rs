@@ -1,4 +1,4 @@
-//! Notes about keys, and about controller IDs of disks that several targets share.
+//! Advice about keys, and about controller IDs of disks that several targets share.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use nvme_proto::wire::Nqn;
 use crate::config::{Authentication, Config, KeySource, Keys, Subsystem};
 
 impl Config {
-    /// Returns a sentence for each subsystem that refuses hosts for lack of a key.
+    /// Returns a sentence for each subsystem that refuses listed hosts for lack of a key.
     #[must_use]
     pub fn keyless(&self) -> Vec<String> {
         let sentences = self.subsystems.iter().filter_map(|subsystem| {
@@ -72,7 +72,8 @@ impl Config {
     }
 }
 
-/// Returns a listed host without a key, and the number of others. Each host with a key is listed.
+/// Returns a listed host without a key, and the number of further such hosts. Relies on a check
+/// that every host with a key is listed.
 fn without_key(subsystem: &Subsystem) -> Option<(&Nqn, usize)> {
     let (listed, keys) = (
         &subsystem.allowed_hosts.hosts,

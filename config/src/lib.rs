@@ -106,7 +106,7 @@ impl Config {
         })
     }
 
-    /// Parses `text` and applies `flags`; `name` is the file name in errors.
+    /// Parses `text` and applies `flags`; errors call the file `name`.
     ///
     /// # Errors
     /// All problems of the text and the flags, or only the syntax errors if there are any.
@@ -114,7 +114,7 @@ impl Config {
         Self::parse_text(Some(name), text, flags)
     }
 
-    /// Parses a text that is not in a file, such as a draft. Errors name objects instead of lines.
+    /// Parses text that is in no file, such as a draft. Errors name objects instead of lines.
     pub fn parse_draft(text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         Self::parse_text(None, text, flags)
     }
@@ -146,7 +146,7 @@ impl Config {
         )
     }
 
-    /// Returns the configuration with the namespaces added by `draft`, and their NQNs and NSIDs.
+    /// Returns the configuration plus the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
     /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
     /// only a full check can decide.
@@ -182,16 +182,14 @@ impl Config {
         (memory.count() <= config::MEMORY_NAMESPACES_MAX).then_some((grown, places))
     }
 
-    /// Returns the configuration without the namespaces removed by `draft`, and their NQNs and
-    /// NSIDs.
+    /// Returns the configuration minus the namespaces removed by `draft`, and their NQNs and NSIDs.
     ///
     /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
     /// only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // A pool uses all NSIDs up to the next configured namespace, so a removal can give NSIDs to
-        // a pool.
+        // A pool uses all NSIDs up to the next namespace, so a removal can give NSIDs to a pool.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }
@@ -345,8 +343,8 @@ impl Config {
     }
 }
 
-/// Checks namespaces without the rest of the file. Returns `None` if one is invalid or refers to
-/// other parts of the file.
+/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid, or
+/// refers to other parts of the file.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {
