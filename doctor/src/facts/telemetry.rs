@@ -2,7 +2,7 @@ use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
 use crate::source::{Known, Source, unless_absent};
 
-/// Changing state and counters of a device, cheap enough for periodic reading.
+/// Changing state and counters of a device, cheap to read periodically.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
     /// Driver.
