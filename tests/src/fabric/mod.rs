@@ -1,6 +1,7 @@
 //! Conformance test suite for fabric providers.
 //!
-//! Each case connects a device to itself. Every wait has a timeout, so that a lost completion fails the case.
+//! Each case connects a device to itself. Every wait has a timeout, so that a lost completion fails
+//! the case.
 
 mod connections;
 mod failures;

@@ -1,4 +1,4 @@
-//! Cancel of commands that wait or are at a disk.
+//! Cancel for commands that are queued, or executing at a disk.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Limit of outstanding commands at a disk, and how the target divides it between hosts.
+//! Limit of outstanding commands at a disk, and its division between hosts.
 //!
 //! The simulated disk completes one command in each turn, in order.
 

@@ -1,6 +1,6 @@
 //! Random rounds of faults in target processes and disks, with hosts over user-space RoCE.
 //!
-//! After each round, the use of all resources must be back at its initial level. `cargo xtask soak`
+//! After each round, the use of all resources must return to its initial level. `cargo xtask soak`
 //! runs the test for a long time.
 //!
 //! | variable | meaning and default |

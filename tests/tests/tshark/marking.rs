@@ -1,7 +1,7 @@
-//! Traffic class and hop limit of the target's packets, according to the rules for each host.
+//! Traffic class and hop limit of the target's packets, by the rules for each host.
 //!
-//! Traffic classes are checked in the host's capture. Hop limits are checked in the target's
-//! capture, because the kernel does not report the hop limit of received packets.
+//! The host's capture has the traffic classes, but the kernel does not report the hop limit of
+//! received packets, so the target's capture has the hop limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use register::Register;
 
-/// Contents of a block: zeroes, or bytes generated from the number of the write.
+/// Contents of a block: zeroes, or bytes derived from the number of the write.
 pub(crate) type Value = u64;
 
 pub(crate) const ZEROES: Value = 0;
@@ -50,7 +50,7 @@ impl Kind {
 pub(crate) enum End {
     Done,
     Read(Vec<Value>),
-    /// The write failed. It may have taken effect in part.
+    /// The write failed, but may have taken effect in part.
     Failed,
 }
 
