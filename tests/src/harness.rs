@@ -29,7 +29,7 @@ pub const NQN: &str = "nqn.2026-01.org.example:disks";
 /// TOML that enables the metrics server for [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Running target with one listener.
+/// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
     target: Target,

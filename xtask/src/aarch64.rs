@@ -1,6 +1,6 @@
 //! `cargo xtask aarch64`: compiles the workspace for aarch64, and runs tests of memory, wire
-//! formats and verbs under qemu-user. Tests of the data path do not run, because qemu-user has no
-//! io_uring.
+//! formats and verbs under qemu-user. Tests of the data path do not run there, because qemu-user
+//! has no io_uring.
 
 use std::process::{Command, ExitCode};
 

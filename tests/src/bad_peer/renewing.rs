@@ -139,8 +139,7 @@ impl Renewing {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Starts an authentication, which the target must reject as unsupported. Both queues must stay
-    /// open.
+    /// Starts an authentication. The target must reject it as unsupported, and keep the two queues.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer

@@ -70,7 +70,7 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks this thread's world. Dropped after a failed run, the world would report unanswered
+/// Leaks the world of this thread. Dropped after a failed run, the world would report unanswered
 /// commands as further failures.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
