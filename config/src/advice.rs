@@ -8,7 +8,7 @@ use nvme_proto::wire::Nqn;
 use crate::config::{Authentication, Config, KeySource, Keys, Subsystem};
 
 impl Config {
-    /// Returns a sentence for each subsystem that refuses listed hosts for lack of a key.
+    /// Returns a sentence for each subsystem that refuses hosts for lack of a key.
     #[must_use]
     pub fn keyless(&self) -> Vec<String> {
         let sentences = self.subsystems.iter().filter_map(|subsystem| {

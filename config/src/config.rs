@@ -77,8 +77,8 @@ pub struct Config {
     pub audit: Audit,
     /// Control socket.
     pub control: ControlSettings,
-    /// Rules that set traffic class and hop limit by host. Packets to hosts without a matching rule
-    /// get the listener's values.
+    /// Rules for traffic class and hop limit by host. Packets to hosts without a rule get the
+    /// listener's values.
     pub marking: Arc<Rules>,
     /// Listeners with distinct addresses; empty only if the control socket can add listeners.
     pub listeners: Vec<Listener>,

@@ -148,8 +148,8 @@ impl Config {
 
     /// Returns the configuration plus the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
-    /// only a full check can decide.
+    /// Equals the result of a full check. Returns `None` for drafts with other changes, and if only
+    /// a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -184,8 +184,8 @@ impl Config {
 
     /// Returns the configuration minus the namespaces removed by `draft`, and their NQNs and NSIDs.
     ///
-    /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
-    /// only a full check can decide.
+    /// Equals the result of a full check. Returns `None` for drafts with other changes, and if only
+    /// a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
@@ -423,7 +423,7 @@ fn read(path: &Path) -> Result<String, Problem> {
             "give the path of a regular file: a reload reads it again, which a pipe does not allow",
         ));
     }
-    // The read is limited too, because some files, such as those in /proc, report a length of 0.
+    // The read is limited too: some files, such as those in /proc, report a length of 0.
     let mut text = String::new();
     let mut limited = file.take(FILE_MAX_BYTES + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;

@@ -18,7 +18,7 @@ pub struct Limits {
     pub outstanding: Option<u32>,
     /// Time for which unused rate accumulates in the token bucket; `None` is [`BURST_DEFAULT`].
     pub burst: Option<Duration>,
-    /// Weight of a host in limits shared by hosts; `None` is 1.
+    /// Weight of a host in shared limits; `None` is 1.
     pub weight: Option<u32>,
 }
 

@@ -134,8 +134,7 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Reloads the configuration with more TOML lines for the listener, and returns the target's
-    /// error.
+    /// Reloads the configuration with more TOML lines for the listener; returns the target's error.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
@@ -186,7 +185,7 @@ impl TestTarget {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Returns options for the host `name` to connect to [`NQN`]. The host does not reconnect, so a
+    /// Returns options for the host `name` to connect to [`NQN`], without reconnects, so that a
     /// test notices a lost connection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {

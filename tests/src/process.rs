@@ -188,8 +188,8 @@ impl TargetProcess {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM, and waits for the end of the process. Returns `None` if the process still
-    /// runs after `patience`.
+    /// Sends SIGTERM and waits for the end of the process; returns `None` if it still runs after
+    /// `patience`.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;

@@ -97,7 +97,7 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length in one buffer. The receiver gets them in one buffer too, as
+    /// Sends packets of equal length in one buffer; the receiver gets them in one buffer too, as
     /// with receive offload (GRO).
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();

@@ -14,7 +14,7 @@ pub enum Nguid {
 impl Nguid {
     pub(crate) const FROM_UUID: &str = "from-uuid";
 
-    /// Returns the NGUID of a namespace with this UUID.
+    /// Returns the NGUID for this UUID.
     #[must_use]
     pub fn with(self, uuid: Uuid) -> [u8; 16] {
         match self {

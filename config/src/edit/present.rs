@@ -19,8 +19,7 @@ pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
-/// Values that stand for another value. If the file contains such a value, the value in force is
-/// compared too.
+/// Values in the file that stand for the value in force, which is then compared too.
 const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 
 const SHOWN_MAX: usize = 8;

@@ -18,7 +18,7 @@ pub(super) struct Text {
     whole: String,
     /// End of the last namespace of each subsystem, as a byte offset in `whole`, by NQN.
     ends: HashMap<String, usize>,
-    /// True if the text contains a multi-line string, whose lines could look like a namespace.
+    /// True if the text has a multi-line string, whose lines could look like a namespace.
     has_long_strings: bool,
 }
 

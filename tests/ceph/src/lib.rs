@@ -48,7 +48,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Returns an error message if a program of Ceph is not installed.
+/// Returns an error message if a Ceph program is not installed.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn missing() -> Option<String> {
 }
 
 impl Cluster {
-    /// Creates a cluster with a pool for images in an empty folder, and starts it.
+    /// Starts a new cluster with a pool for images in an empty folder.
     pub fn start(folder: &Path) -> io::Result<Self> {
         if let Some(missing) = missing() {
             return Err(io::Error::other(missing));

@@ -1,4 +1,4 @@
-//! Fuzz target for DH-HMAC-CHAP, which modifies messages between host and controller.
+//! Fuzz target that modifies DH-HMAC-CHAP messages between host and controller.
 
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::Negotiating;

@@ -1,8 +1,8 @@
 //! Fuzz targets for parsers and state machines.
 //!
-//! Programs in `fuzz/` run the fuzz targets with libFuzzer. `tests/targets.rs` runs them with
-//! random bytes and the inputs in `fuzz/corpus`. A fuzz target panics if the tested code panics,
-//! reads beyond its input, completes a command twice, or encodes a parsed value differently.
+//! Programs in `fuzz/` run the fuzz targets with libFuzzer, `tests/targets.rs` with random bytes
+//! and the inputs in `fuzz/corpus`. A fuzz target panics if the tested code panics, reads beyond
+//! its input, completes a command twice, or encodes a parsed value differently.
 
 mod authentication;
 mod controller;

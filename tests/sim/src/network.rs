@@ -14,8 +14,7 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets per thousand in which one bit flips. If a checksum detects the flip, the packet is
-    /// lost.
+    /// Packets per thousand with a flipped bit. If a checksum detects the flip, the packet is lost.
     pub corruption: u64,
     /// Packets per thousand that arrive after later packets.
     pub reordering: u64,
@@ -56,8 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if so many packets are lost that a connection may end, after eight lost packets in
-    /// succession.
+    /// True if a connection may end, which takes eight lost packets in succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30

@@ -27,12 +27,12 @@ fn share(seeds: u64) -> Range<u64> {
 
 /// Runs `case` for each seed.
 ///
-/// `CAIRN_SEED` selects a single seed, and `CAIRN_SEEDS` the number of seeds. Without these
-/// variables, there are `default` seeds, of which `CAIRN_SEEDS_SHARE` selects the first quarter
-/// (`first`) or the others (`rest`).
+/// `CAIRN_SEED` selects a single seed, `CAIRN_SEEDS` the number of seeds. Without these variables,
+/// there are `default` seeds, of which `CAIRN_SEEDS_SHARE` selects the first quarter (`first`) or
+/// the others (`rest`).
 ///
 /// # Panics
-/// If `case` panics. The message contains a command that runs the same seed again.
+/// If `case` panics; the message contains a command that repeats the seed.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

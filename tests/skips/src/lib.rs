@@ -38,8 +38,8 @@ pub fn skip(reason: impl Display) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Runs a command that fails if this machine lacks a requirement, and returns the command's
-/// standard output.
+/// Runs a command that fails if this machine lacks a requirement. Returns the command's standard
+/// output.
 ///
 /// # Errors
 /// The error contains the program's name, and its error message or exit status.

@@ -39,7 +39,7 @@ pub struct Setting {
     pub remote: SocketAddr,
     /// NQN of the subsystem.
     pub subnqn: Nqn,
-    /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
+    /// NSID of an unused, writable namespace: 64 MiB in 512-byte blocks.
     pub nsid: u32,
     /// Timeout of each operation, longer than the target's timeouts.
     pub patience: Duration,

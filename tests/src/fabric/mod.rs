@@ -22,7 +22,7 @@ use crate::case::Case;
 pub struct Setting {
     /// Provider under test.
     pub provider: Arc<dyn Provider>,
-    /// Address of the device used for both ends.
+    /// Address of the device that serves both sides of each connection.
     pub ip: IpAddr,
 }
 

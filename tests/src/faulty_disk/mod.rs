@@ -48,7 +48,6 @@ impl HangingFolder {
     ///
     /// # Panics
     /// If mounting fails for another reason, or [`VARIABLE`] is "required".
-    /// Mounting fails for another reason, or [`VARIABLE`] is "required".
     #[must_use]
     #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
@@ -96,7 +95,7 @@ fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
     None
 }
 
-/// Disk with fault injection. Dropping the disk fails waiting operations, and unmounts it.
+/// Disk with fault injection; dropping it fails waiting operations and unmounts the disk.
 #[derive(Debug)]
 pub struct FaultyDisk {
     place: Scratch,
@@ -106,7 +105,7 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` zero bytes. If mounting is impossible, records a skip and returns
+    /// Mounts a disk of `length` zero bytes; if that is impossible, records a skip and returns
     /// `None`.
     #[must_use]
     #[track_caller]

@@ -1,8 +1,7 @@
-//! Instructions and system calls of the target for each command of a host while another host
-//! attacks.
+//! Instructions and system calls of the target per command of a host while another host attacks.
 //!
 //! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only the target's
-//! turns are counted.
+//! part is counted.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 

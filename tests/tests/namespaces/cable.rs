@@ -72,7 +72,7 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of `end` for the host at `near`. A link-local address includes the
+    /// Returns the address of `end` for the host at `near`; a link-local address includes the
     /// interface at `near`.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];

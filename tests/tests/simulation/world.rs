@@ -71,7 +71,7 @@ pub(crate) fn end() {
 }
 
 /// Leaks the world of this thread. Dropped after a failed run, the world would report unanswered
-/// commands as further failures.
+/// commands too.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }

@@ -1,7 +1,7 @@
 //! Traffic class and hop limit of the target's packets, by the rules for each host.
 //!
-//! The host's capture has the traffic classes, but the kernel does not report the hop limit of
-//! received packets, so the target's capture has the hop limits.
+//! Traffic classes come from the host's capture, hop limits from the target's capture, because the
+//! kernel reports no hop limit of received packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

@@ -22,7 +22,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Stops the other threads when it is dropped, also after a panic.
+/// Stops the other threads on drop, also after a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

@@ -116,8 +116,8 @@ fn a_stranger_resets_nothing() {
     bed.writes(&mut first, 3);
 }
 
-/// Returns a multipath host that lost one of two paths, and the write of this host that the disk
-/// still executes.
+/// Returns a multipath host that lost one of two paths, and the host's write that the disk still
+/// executes.
 fn lost_path(bed: &mut Bed, write_hold: Option<Duration>) -> (Multipath, PathTicket) {
     let locals = [IpAddr::from([192, 0, 2, 2]), IpAddr::from([192, 0, 2, 3])];
     let paths = locals.map(|local| {
