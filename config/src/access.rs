@@ -67,9 +67,8 @@ enum Entry {
 }
 
 impl Config {
-    /// Returns the first access that this configuration grants and `former` refuses.
-    ///
-    /// Compares accepted hosts, authentication, listeners and visible namespaces of each subsystem.
+    /// Returns the first access that this configuration grants and `former` refuses: hosts,
+    /// authentication, listeners or visible namespaces of a subsystem.
     #[must_use]
     pub fn widened_from(&self, former: &Self) -> Option<Widened> {
         let mut compared = Compared::default();

@@ -159,7 +159,7 @@ pub struct Audit {
 pub struct ControlSettings {
     /// Path setting of the socket.
     pub socket: ControlSocket,
-    /// Group that may use the socket besides the target's user; `None` for the target's own group.
+    /// Group that may use the socket besides the target's user; `None` for the target's group.
     pub group: Option<String>,
     /// True if requests for changes are refused.
     pub read_only: bool,
@@ -279,7 +279,7 @@ pub struct Subsystem {
     pub allow_any_host: bool,
     /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have keys.
     pub allowed_hosts: HostList,
-    /// Addresses of the listeners through which hosts reach the subsystem; `None` for all.
+    /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<Trid, AnaOverride>,
@@ -319,9 +319,9 @@ pub struct HostList {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
     /// Keys of all hosts not in `hosts`. With `None`, these hosts connect without authentication,
-    /// or are refused if `is_required` is true.
+    /// or are refused if `is_required`.
     pub others: Option<Keys>,
-    /// Keys of single hosts, at most one entry per host. Each of these hosts may connect.
+    /// Keys of single hosts that may connect, at most one entry per host.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,
@@ -519,7 +519,7 @@ impl Listener {
         Trid::new(self.address, self.port)
     }
 
-    /// True if a host with this address may connect to the listener.
+    /// True if a host with this address may connect.
     #[must_use]
     pub fn allows(&self, host: IpAddr) -> bool {
         let host = host.to_canonical();

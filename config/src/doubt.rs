@@ -21,8 +21,7 @@ pub fn host_doubt(host: &Nqn) -> Option<String> {
 }
 
 /// True if the names differ only by a probable typing error: in letter case, or in at most two
-/// adjacent characters. Names that differ in a counter, such as host1 and host2, are not typing
-/// errors.
+/// adjacent characters. Different counters, as in host1 and host2, are no typing errors.
 #[must_use]
 pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)

@@ -61,8 +61,8 @@ impl Exports {
 
     /// True if a request may export `path`. `location` is `path` with all symbolic links resolved.
     ///
-    /// A pattern must match both `path` and `location`. If both are in /dev, matching `path` is
-    /// enough, because only the system creates links there.
+    /// A pattern must match `path` and `location`. If both are in /dev, matching `path` is enough,
+    /// because only the system creates links there.
     #[must_use]
     pub fn allow_path(&self, path: &Path, location: &Path) -> bool {
         let are_devices = is_device_name(path) && is_device_name(location);

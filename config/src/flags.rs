@@ -203,8 +203,8 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories come last, so that the NSIDs of other exports do not depend on the many NSIDs
-        // that each directory reserves.
+        // Directories come last, so that the NSIDs of other exports do not depend on the NSIDs that
+        // each directory reserves.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -276,7 +276,7 @@ pub fn absolute_path(path: &str) -> String {
 /// Returns an export with its absolute path. May block, because symbolic links are resolved.
 ///
 /// Links in /dev are kept, because device names such as /dev/dm-3 can change. The result is the
-/// same before the file exists, for example while its disk is not mounted.
+/// same before the file exists, as while its disk is unmounted.
 #[must_use]
 pub fn resolved_export(export: &str) -> String {
     let export = absolute_export(export);

@@ -222,7 +222,8 @@ impl Config {
 
     /// Returns warnings about valid settings that are probably mistakes.
     ///
-    /// A malformed NQN is only a warning: other targets use such names, but some hosts refuse them.
+    /// A malformed NQN is only a warning: other targets use such names, though some hosts refuse
+    /// them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {

@@ -1,4 +1,4 @@
-//! Warnings about parts of a configuration that no host can reach. Such parts are accepted: other
+//! Warnings about parts of a configuration that no host can reach. These parts are accepted: other
 //! machines may use the file, and the control socket may add the missing part.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

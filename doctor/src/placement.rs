@@ -7,8 +7,8 @@ use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
 /// Returns the CPUs of each NUMA node that has an adapter with one of these addresses, in node
-/// order. The list is empty on a machine with one node. An unspecified address means all addresses
-/// of its family.
+/// order; empty on a machine with one node. An unspecified address means all addresses of its
+/// family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {
     let nodes = NumaNode::read_all(source).unwrap_or_default();

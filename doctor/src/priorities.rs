@@ -11,7 +11,7 @@ use crate::tos::Tos;
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// PCP equal to the service level, as RDMA adapters and user-space RoCE use.
+    /// PCP equal to the service level, as with RDMA adapters and user-space RoCE.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
     /// Returns the mapping for packets from an address of this machine; `None` without a VLAN

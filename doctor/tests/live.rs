@@ -1,5 +1,5 @@
-//! Kernel answers in a network namespace that the test creates. Without root, the tests print a
-//! message and end.
+//! Kernel answers in a network namespace of the test. Without root, the tests print a message and
+//! end.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -26,7 +26,7 @@ impl Job {
     }
 }
 
-/// Random I/O that records the expected contents of the disk.
+/// Random I/O that records the expected contents.
 #[derive(Debug)]
 pub struct Load {
     /// Multipath disk under load.

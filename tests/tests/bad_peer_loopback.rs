@@ -1,4 +1,4 @@
-//! Misbehaving hosts against an in-process target, one test for each case.
+//! Misbehaving hosts against an in-process target, one test per case.
 
 use std::process::ExitCode;
 use std::sync::Arc;

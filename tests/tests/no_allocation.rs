@@ -1,6 +1,6 @@
 //! Host, target and user-space RoCE must not allocate memory for I/O.
 //!
-//! This test is a separate executable, because it counts the whole process's allocations.
+//! A separate executable, because the test counts all allocations of its process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Cost of a target with many queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! This test is a separate executable, because it counts the whole process's allocations.
+//! A separate executable, because the test counts all allocations of its process.
 //! `cargo xtask bench scale` measures the same costs more precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -100,7 +100,8 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio, which is not sanitized and therefore preloads the sanitizer's library.
+/// Tests the engine in fio, which preloads the sanitizer's library because it is not sanitized
+/// itself.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,

@@ -12,9 +12,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Maximum number of matches of [`SHAPES`] per 10,000 words of the tree.
+/// Maximum matches of [`SHAPES`] per 10,000 words of the tree.
 const TREE_MAX: f64 = 4.0;
-/// Maximum number of matches per 10,000 words of a file; a short file may have one match.
+/// Maximum matches per 10,000 words of a file; a short file may have one match.
 const FILE_MAX: f64 = 30.0;
 const FILES_MAX: usize = 6;
 const WORDS_MAX: usize = 150_000;

@@ -174,8 +174,8 @@ fn listener(
     })
 }
 
-/// Returns the RoCE version of a listener, or `None` for the target's version. `roce` and `vlan`
-/// are errors for the verbs provider, because the RDMA device determines the version.
+/// Returns a listener's RoCE version, or `None` for the target's version. `roce` and `vlan` are
+/// errors for the verbs provider, because the RDMA device determines the version.
 fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

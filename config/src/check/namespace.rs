@@ -86,8 +86,8 @@ pub(super) fn check_limits(
     }
 }
 
-/// Refuses the same pool directory twice, and a disk in two namespaces unless both are read-only,
-/// because hosts would overwrite each other's data.
+/// Refuses a pool directory twice, and a disk in two namespaces unless both are read-only: hosts
+/// would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[SubsystemTable]) {
     let mut firsts: HashMap<PathBuf, (KeyPath, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {

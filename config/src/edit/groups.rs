@@ -9,7 +9,7 @@ use super::{Draft, EditError, Losses, push, remove, tables, text_of};
 const KEY: &str = "host_group";
 
 impl Draft {
-    /// Adds hosts to a group, which is created if missing. Returns the number of added hosts.
+    /// Adds hosts to a group, created if missing. Returns the number of added hosts.
     ///
     /// # Errors
     /// The group's `hosts` value is not a list.

@@ -121,8 +121,7 @@ impl Draft {
         Ok(losses)
     }
 
-    /// Adds a listener to a subsystem's list; returns false if the listener already leads to the
-    /// subsystem.
+    /// Adds a listener to a subsystem's list; returns false if it already leads to the subsystem.
     pub fn add_listener_to(&mut self, nqn: &str, at: Trid) -> Result<bool, EditError> {
         let Some(own) = own_list(self.subsystem(nqn)?) else {
             return Ok(false);

@@ -204,7 +204,7 @@ impl NewNamespace {
     }
 }
 
-/// Warnings about settings that are lost with a removed object, even if it is added again.
+/// Warnings about settings lost with a removed object, even if it is added again.
 pub type Losses = Vec<String>;
 
 /// Editable text of a configuration file.
@@ -294,7 +294,7 @@ impl Draft {
         Ok(nsid)
     }
 
-    /// Shows a namespace to a host, or hides the namespace from the host.
+    /// Shows a namespace to a host, or hides it.
     ///
     /// # Errors
     /// The namespace is not in the file, or is visible to every host or to a group with this host.

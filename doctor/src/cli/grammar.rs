@@ -113,8 +113,8 @@ PROGRAM completions bash
 /// Adds examples to the help of each command. Only the commands in `records`, which print records
 /// (`namespace list`), accept the output formats `wide` and `name`.
 ///
-/// Each line of `examples` is an example of the command that it runs; `PROGRAM` stands for the name
-/// of `command`.
+/// Each line of `examples` belongs to the command that it runs; `PROGRAM` stands for the name of
+/// `command`.
 #[must_use]
 pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Command {
     let program = command.get_name().to_owned();
@@ -129,7 +129,7 @@ pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Comman
 ///
 /// If the program's name contains a hyphen, the script assigns names such as
 /// `cairn__target__subcmd__check`, but its case labels are `cairn__subcmd__target__subcmd__check`.
-/// This function replaces the labels by the assigned names.
+/// The labels are replaced by the assigned names.
 #[must_use]
 pub fn repair_bash(script: &str, program: &str) -> String {
     let labels = program.replace('-', "__subcmd__") + "__subcmd__";

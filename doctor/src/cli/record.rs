@@ -7,9 +7,8 @@ use std::path::Path;
 
 const FIRST_LINE_MAX: usize = 4096;
 
-/// Writes a recording to a file, a pipe or a character device.
-///
-/// Overwrites a regular file with content only if the file is a recording.
+/// Writes a recording to a file, a pipe or a character device. Only a recording or an empty file is
+/// overwritten.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let may_overwrite = |file: &File| match is_recording(file)? {
         true => Ok(()),

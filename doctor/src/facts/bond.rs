@@ -56,7 +56,7 @@ impl Bond {
 }
 
 impl Fabric {
-    /// Returns the state of RoCE LAG; `None` if the netdev is no bond, or no RDMA device uses it.
+    /// Returns the state of RoCE LAG; `None` without a bond, or if no RDMA device uses the bond.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;
@@ -85,9 +85,8 @@ impl Fabric {
     }
 
     /// Returns the netdev, PCI function or RDMA device that shares RoCE traffic with a netdev in
-    /// ECMP mode, without a bond.
-    ///
-    /// Values that name no other port are ignored: they may turn the mode off.
+    /// ECMP mode, without a bond. Values that name no other port are ignored: they may turn the
+    /// mode off.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

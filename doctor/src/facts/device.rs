@@ -125,7 +125,7 @@ impl Device {
         driver.is_some_and(|driver| driver.starts_with("mlx4"))
     }
 
-    /// Returns the PCI address without the function number, which the ports of a card share.
+    /// Returns the PCI address of the card: without the function number.
     #[must_use]
     pub fn card(&self) -> Option<&str> {
         let pci = self.pci.get()?.as_deref()?;
@@ -182,7 +182,6 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number; empty for a device with one port.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

@@ -31,8 +31,8 @@ pub struct Netdev {
     pub bond: Known<Option<Bond>>,
     /// Driver setting that enables RoCE over a bond; `None` if the driver lacks it.
     pub roce_lag_enable: Known<Option<String>>,
-    /// Driver setting that names the partner port in the ECMP mode of RoCE LAG, without a bond;
-    /// `None` if the driver lacks it.
+    /// Driver setting that names the partner port in RoCE LAG's ECMP mode, without a bond; `None`
+    /// if the driver lacks it.
     pub roce_lag_ecmp_dev: Known<Option<String>>,
     /// IP addresses.
     pub addresses: Vec<Address>,
@@ -86,7 +86,7 @@ impl Netdev {
         }
     }
 
-    /// Returns the PCI address without the function number, which the ports of a card share.
+    /// Returns the PCI address of the card: without the function number.
     #[must_use]
     pub fn card(&self) -> Option<String> {
         let pci = self.pci.get()?.as_deref()?;

@@ -13,7 +13,7 @@ pub struct Telemetry {
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
-/// State and counters of a port. The texts are the same as in [`Port`](super::Port).
+/// State and counters of a port, with the texts of [`Port`](super::Port).
 #[derive(Clone, Debug)]
 pub struct PortTelemetry {
     /// Number, from 1.

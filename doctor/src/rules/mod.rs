@@ -48,7 +48,7 @@ pub struct Intent {
     pub caller: Caller,
     /// Local addresses of the program. If empty, rules use each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// ToS values set by the program. If empty, connections have the connection manager's default.
+    /// ToS values set by the program; if empty, the connection manager's default applies.
     pub tos: Vec<Choice>,
     /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,
@@ -200,8 +200,8 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine and the path to the peer. If `interval` is not zero and there are RDMA
-    /// devices, reads the machine again after `interval`.
+    /// Reads the machine and the path to the peer. With RDMA devices and a nonzero `interval`,
+    /// reads the machine again after `interval`.
     #[must_use]
     pub fn of(
         source: &dyn Source,

@@ -101,8 +101,8 @@ pub struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// True for the connection manager's queue pair (GSI) in state ERR; the kernel does not recover
-    /// the queue pair.
+    /// True for the connection manager's queue pair (GSI) in state ERR, which the kernel does not
+    /// recover.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"

@@ -4,9 +4,8 @@
 //! appends it to the file in [`FILE_VARIABLE`]. `cargo xtask test` fails on skips that its list
 //! does not allow.
 //!
-//! A [`probe`] checks whether the machine meets a requirement, and its error is the reason of the
-//! skip. A probe must not use the code under test, because a failure of that code must fail the
-//! test.
+//! A [`probe`] checks whether the machine meets a requirement; its error is the reason of the skip.
+//! A probe must not use the code under test, whose failure must fail the test.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};

@@ -4,8 +4,8 @@
 //! without caching. [`Nature`] selects whether held reads and writes block their callers. Mounting
 //! requires root.
 //!
-//! A stopping target waits for its I/O, so a test must first release or fail held operations. A
-//! test must declare the disk before the target, because Rust drops variables in reverse order.
+//! A stopping target waits for its I/O, so a test must first release or fail held operations, and
+//! declare the disk before the target: Rust drops variables in reverse order.
 
 mod faults;
 mod mounting;

@@ -296,7 +296,7 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Maximum atomic operations of target logic per command. A lock per command would cost at least 1.
+/// Maximum atomic operations of target logic per command; a lock per command costs at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 const FORBIDDEN: [&str; 10] = [

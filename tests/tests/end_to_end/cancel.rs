@@ -1,4 +1,4 @@
-//! Cancel for commands that are queued, or executing at a disk.
+//! Cancel for commands that wait in a queue, or execute at a disk.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ fn in_progress(target: &TargetProcess) -> u64 {
 }
 
 /// Checks that a stopped target does not execute old writes when it continues, because the host may
-/// have sent the writes again on another path.
+/// have resent them on another path.
 fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;

@@ -25,7 +25,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum number of steps at the same simulated time; more indicate an endless loop.
+/// Maximum steps at the same simulated time; more indicate an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]

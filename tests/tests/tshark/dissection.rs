@@ -1,4 +1,4 @@
-//! Captures dissected by tshark, one row for each frame.
+//! Captures dissected by tshark, one row per frame.
 
 use std::path::Path;
 use std::process::Command;

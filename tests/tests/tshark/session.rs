@@ -16,8 +16,7 @@ pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// First block and number of blocks of Read and Write; tshark 4.0 shows them only for these
-    /// commands.
+    /// First block and number of blocks; tshark 4.0 shows them only for Read and Write.
     pub(crate) blocks: Option<(u64, u32)>,
     pub(crate) status: (u8, u8),
 }

@@ -1,5 +1,4 @@
-//! Benchmark of the disk backend without a network, compared with fio's io_uring engine on the same
-//! disk.
+//! Benchmark of the disk backend without a network, compared with fio's io_uring engine.
 
 use std::process::Command;
 

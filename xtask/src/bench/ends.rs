@@ -1,4 +1,4 @@
-//! Target and host processes, pinned to cores and restarted for each sample.
+//! Target and host processes, pinned to cores and restarted per sample.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -34,7 +34,7 @@ pub(super) struct Stage {
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
     pub(super) own_disk: Option<PathBuf>,
-    /// Counters after a memory disk was filled, which are subtracted from each sample's counters.
+    /// Counters after filling a memory disk, which are subtracted from each sample's counters.
     pub(super) filling: Counters,
 }
 

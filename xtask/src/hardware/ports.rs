@@ -1,5 +1,5 @@
-//! Both ports stay in the initial network namespace, which is the only one that nvme-rdma and
-//! nvmet-rdma use. Rules send local traffic over the cable.
+//! Both ports stay in the initial network namespace, as nvme-rdma and nvmet-rdma require. Rules
+//! send local traffic over the cable.
 
 use std::fs;
 use std::path::Path;

@@ -30,8 +30,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs and returns their folder. Links with the old glibc, or with this machine's
-/// glibc if the old glibc cannot be fetched.
+/// Builds the programs and returns their folder. Links with the old glibc if it can be fetched,
+/// else with this machine's.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {

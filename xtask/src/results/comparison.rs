@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
 }
 
 impl Comparison {
-    /// Compares two runs. `noise` is the fraction by which two runs of the same program may differ.
+    /// Compares two runs. `noise` is the fraction by which runs of the same program may differ.
     pub(crate) fn new(before: &Results, after: &Results, all: bool, noise: f64) -> Self {
         let mut changes = Vec::new();
         let mut unmatched = Vec::new();

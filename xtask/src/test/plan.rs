@@ -27,7 +27,6 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Filter for tests that run Ceph.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 

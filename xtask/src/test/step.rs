@@ -1,4 +1,4 @@
-//! Step of a test run: a program whose output is shown and parsed meanwhile.
+//! Step of a test run: a program whose output is shown and parsed live.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, pipe, stdout};

@@ -28,8 +28,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones before the lanes start, because two lanes cannot
-/// install packages at the same time.
+/// Finds required tools and installs missing tools before the lanes start: two lanes cannot install
+/// packages concurrently.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     warn_of_full_disk(extent);
     require_component("fmt", "rustfmt")?;

@@ -1,5 +1,5 @@
-//! Queue pairs, which sysfs lacks, read by netlink like `rdma resource show qp`
-//! (rdma/rdma_netlink.h).
+//! Queue pairs, which sysfs lacks, read by netlink (rdma/rdma_netlink.h) like
+//! `rdma resource show qp`.
 //!
 //! ```text
 //! request   nlmsghdr, DEV_INDEX

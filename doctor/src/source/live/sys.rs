@@ -42,8 +42,7 @@ pub(super) fn set_option(
     Ok(())
 }
 
-/// Executes an ethtool command. `data` begins with the command's number, and has room for the
-/// output.
+/// Executes an ethtool command. `data` begins with the command's number, and has room for output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: `ifreq` consists of integers, arrays and a union of both, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
