@@ -34,9 +34,9 @@ pub use pool::{FileId, LeftOut, Pool, PooledFile};
 pub const PORT_DEFAULT: u16 = 4420;
 /// Default of `poll_idle_us`, in microseconds.
 pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
-/// Maximum listeners of a target.
+/// Maximum listeners.
 pub const LISTENERS_MAX: usize = 64;
-/// Maximum subsystems of a target.
+/// Maximum subsystems.
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// Highest NSID and maximum number of namespaces of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
@@ -45,7 +45,7 @@ pub const NSID_MAX: u32 = NAMESPACES_MAX;
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Maximum hosts in one host list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
-/// Maximum host groups of a target.
+/// Maximum host groups.
 pub const HOST_GROUPS_MAX: usize = 1024;
 /// Maximum keys in the keyring.
 pub const KEYS_MAX: usize = 4096;
@@ -55,11 +55,11 @@ pub const KEY_PREFIX: &str = "key:";
 pub const GROUP_PREFIX: char = '@';
 /// Maximum `allowed_addresses` of a listener.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
-/// Maximum referrals of a target.
+/// Maximum referrals.
 pub const REFERRALS_MAX: usize = 1024;
-/// Maximum marking rules of a target.
+/// Maximum marking rules.
 pub const MARKING_RULES_MAX: usize = 1024;
-/// Maximum reactors of a target.
+/// Maximum reactors.
 pub const REACTORS_MAX: usize = 64;
 /// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;

@@ -63,7 +63,7 @@ impl Problem {
         self.help = Some(help.into());
     }
 
-    /// Returns the description of the problem.
+    /// Returns the description.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -118,7 +118,7 @@ impl Exposition {
             .reduce(|sum, value| sum + value)
     }
 
-    /// Returns [`get`](Self::get) as an integer, or 0 without samples.
+    /// Returns [`get`](Self::get) as an integer; 0 without samples.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);

@@ -74,7 +74,7 @@ impl Network {
     }
 }
 
-/// Returns a loopback address that no other test uses, so that its RoCE port is free.
+/// Returns a loopback address unused by other tests, so that its RoCE port is free.
 #[must_use]
 pub fn own_loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);

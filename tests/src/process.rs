@@ -116,7 +116,7 @@ impl TargetProcess {
         std::fs::write(&self.config, toml).expect("there is a place for temporary files");
     }
 
-    /// Starts the target again, and waits until it accepts hosts.
+    /// Starts the target again, and waits until hosts can connect.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(program("cairn-target-process"))
@@ -188,7 +188,7 @@ impl TargetProcess {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM and waits for the end of the process; returns `None` if it still runs after
+    /// Sends SIGTERM and waits for the end of the process; `None` if it still runs after
     /// `patience`.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);

@@ -1,9 +1,9 @@
 //! `cargo xtask stops`: stops and continues test processes, to find tests that pass only on a fast
 //! machine.
 //!
-//! Until its end, each test process is stopped for 60 ms and continued for 20 ms. cargo and nextest
-//! start this program as runner of their tests ([`run_stopped`]). The soak test passes `--tree`,
-//! which stops random processes.
+//! Each test process is stopped for 60 ms and continued for 20 ms until its end. cargo and nextest
+//! start this program as runner of their tests ([`run_stopped`]). With `--tree`, as the soak test
+//! uses it, random processes are stopped.
 
 use std::ffi::OsString;
 use std::fs;

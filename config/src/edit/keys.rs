@@ -105,7 +105,7 @@ impl Draft {
         Ok(had)
     }
 
-    /// Returns the keys of a host at a subsystem: `dhchap_key` and `dhchap_ctrl_key`.
+    /// Returns a host's `dhchap_key` and `dhchap_ctrl_key` at a subsystem.
     pub fn host_keys(&self, nqn: &str, host: &str) -> Result<[Option<String>; 2], EditError> {
         let (_, subsystem) = self.find_subsystem(nqn)?;
         let hosts = subsystem.get("host").and_then(Item::as_array_of_tables);

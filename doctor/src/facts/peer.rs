@@ -75,8 +75,8 @@ impl Peer {
     }
 }
 
-/// Replaces the netdev of `route` if `address` belongs to this machine: the kernel's route leads to
-/// the loopback device, which RDMA does not use.
+/// Replaces the netdev of `route` if `address` belongs to this machine: the kernel routes it to the
+/// loopback device, which RDMA does not use.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {

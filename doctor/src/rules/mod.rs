@@ -79,7 +79,7 @@ impl Intent {
     }
 }
 
-/// Facts and plans that the rules examine.
+/// Facts and plans that rules examine.
 #[derive(Clone, Debug)]
 pub struct Examination {
     /// State of the machine.

@@ -90,8 +90,8 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit of the packet. Returns false if a checksum detects the flip, so that the packet
-    /// is lost.
+    /// Flips a bit of the packet. Returns false if a checksum detects the flip; the packet is then
+    /// lost.
     fn flip(&mut self, bit: usize) -> bool;
 
     /// Sets the congestion mark, if packets of this type have one.

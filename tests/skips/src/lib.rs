@@ -15,7 +15,7 @@ use std::process::Command;
 /// Environment variable with the path of the skip file.
 pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Records that the calling test, or a part of the test, is skipped.
+/// Records a skip of the calling test, or of a part.
 ///
 /// The record is a line with source file, test name and reason, separated by tabs.
 #[track_caller]

@@ -63,8 +63,7 @@ fn files(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the code in a page: line number, text, and whether the code is in a block (true) or in a
-/// sentence.
+/// Returns the code in a page: line number, text, and true in a code block or false in a sentence.
 fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
     let is_page = path.extension().is_some_and(|extension| extension == "md");
     let mut all: Vec<(usize, String, bool)> = Vec::new();

@@ -1,6 +1,6 @@
 //! Target with two reactors, which panic at reads of [`FATAL_BLOCKS`].
 //!
-//! Hosts that are already connected determine the reactors of a new host's queues.
+//! Hosts already connected determine the reactors of a new host's queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;

@@ -1,4 +1,4 @@
-//! Lost data, deleted files and shut-out hosts. The target must name each loss, and cause none
+//! Lost data, deleted files and shut-out hosts: the target must name each loss, and cause none
 //! without an administrator's decision.
 
 use std::fs::{self, File};

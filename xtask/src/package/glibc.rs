@@ -31,7 +31,7 @@ const LIBRARIES: [(&str, &str); 5] = [
 ];
 
 /// Builds the programs and returns their folder. Links with the old glibc if it can be fetched,
-/// else with this machine's.
+/// else with this machine's glibc.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {

@@ -18,8 +18,8 @@ const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds are divided between two steps. Tests of planted bugs are excluded:
-/// a quarter of the seeds finds each bug.
+/// Filter for tests whose seeds are divided between two steps, without tests of planted bugs: a
+/// quarter of the seeds finds each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 

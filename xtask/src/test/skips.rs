@@ -267,7 +267,7 @@ mod tests {
         assert!(unknown.is_empty(), "not in ALLOWED: {unknown:?}");
     }
 
-    /// The reason of a skip must contain a probe's error; otherwise, it is only a guess.
+    /// A skip's reason must contain a probe's error; otherwise, it is only a guess.
     #[test]
     fn each_reason_has_an_observed_value() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,6 +1,6 @@
 //! Cached layers of the lab.
 //!
-//! A layer is a folder named by the hash of its recipe. A complete layer is renamed into place, so
+//! A layer is a folder named by the hash of its recipe. Complete layers are renamed into place, so
 //! parallel builds do not conflict.
 
 use std::fs;

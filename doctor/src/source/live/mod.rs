@@ -21,7 +21,7 @@ use super::{Defaults, Node, Question, Source, Unknown};
 
 const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
 
-/// Source that reads this machine, or a directory tree instead of this machine's files.
+/// Source that reads this machine, or a directory tree in place of its files.
 #[derive(Debug)]
 pub struct Live {
     root: PathBuf,

@@ -1,7 +1,7 @@
 //! Several hosts use the same blocks while targets, disks and the network fail.
 //!
 //! The results of their commands must be possible with a correct disk ([`crate::history`]).
-//! Finally, the target must have released all resources.
+//! Finally, the target must hold no resources of the hosts.
 
 mod guest;
 mod ledger;
