@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Type of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
-    /// Open connections, send nothing on them, and replace the ones that end
+    /// Open connections, send nothing on them, and replace connections that end
     Silent,
     /// Send packets to guessed queue pair numbers of the target's first reactor
     Garbage,

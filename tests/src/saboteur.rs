@@ -84,7 +84,7 @@ impl Saboteur {
         self.fuse.refusals.store(1, Ordering::Relaxed);
     }
 
-    /// Makes devices that are opened later report no shared receive queues.
+    /// Makes endpoints report that they lack shared receive queues.
     pub fn divide_receives(&self) {
         self.fuse.own_receives.store(true, Ordering::Relaxed);
     }

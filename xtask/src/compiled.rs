@@ -105,8 +105,8 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the compiled dependencies into the cache, unless the cached archive is at least almost as
-/// large. Prints nothing, because CI output must end with the total of the tests.
+/// Copies the compiled dependencies into the cache if they are over 2 % larger than the cached
+/// archive. Prints nothing, because CI output must end with the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;

@@ -28,8 +28,8 @@ fn share(seeds: u64) -> Range<u64> {
 /// Runs `case` for each seed.
 ///
 /// `CAIRN_SEED` selects a single seed, `CAIRN_SEEDS` the number of seeds. Without these variables,
-/// there are `default` seeds, of which `CAIRN_SEEDS_SHARE` selects the first quarter (`first`) or
-/// the others (`rest`).
+/// there are `default` seeds, of which `CAIRN_SEEDS_SHARE` can select the first quarter (`first`)
+/// or the others (`rest`).
 ///
 /// # Panics
 /// If `case` panics; the message contains a command that repeats the seed.

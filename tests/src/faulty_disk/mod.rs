@@ -32,7 +32,7 @@ pub const VARIABLE: &str = "CAIRN_FUSE";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Script that unmounts the disk after 20 s without input. After a killed test, held I/O keeps
-/// /dev/fuse open, so that the mount would remain.
+/// /dev/fuse open, so that the mount would otherwise remain.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
 /// Mounted folder whose operations never complete; dropping the folder fails them.

@@ -27,8 +27,8 @@ impl Patience {
     }
 }
 
-/// Returns the longest wait of a single thread for a processor, among a process and its
-/// descendants.
+/// Returns the longest time that a thread of a process or of its descendants waited for a
+/// processor.
 fn time_without_processor(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let waits = tasks.into_iter().flatten().flatten().map(|task| {
