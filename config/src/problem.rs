@@ -69,7 +69,7 @@ impl Problem {
         &self.message
     }
 
-    /// Returns line and column, both from 1, if the problem is in a file.
+    /// Returns line and column, counted from 1, if the problem is in a file.
     #[must_use]
     pub fn line_column(&self) -> Option<(usize, usize)> {
         let line = self.source.as_ref()?.line.as_ref()?;

@@ -38,7 +38,7 @@ impl fmt::Debug for InlineKey {
 /// Masks each character of a secret with a star; lines and columns stay.
 ///
 /// Accepts a configuration, a line or a message. Strings are parsed as TOML, because escapes and
-/// line breaks could hide a secret; elsewhere the prefix identifies it.
+/// line breaks could hide a secret; elsewhere the prefix identifies secrets.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(START) && !text.contains('\\') {

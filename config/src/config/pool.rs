@@ -29,7 +29,7 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// Identity of a file on this machine, kept by renaming.
+/// Identity of a file on this machine, unchanged by renaming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     /// Device number of the file system.

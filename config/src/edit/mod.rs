@@ -294,7 +294,7 @@ impl Draft {
         Ok(nsid)
     }
 
-    /// Shows a namespace to a host, or hides it.
+    /// Shows a namespace to a host, or hides it from the host.
     ///
     /// # Errors
     /// The namespace is not in the file, or is visible to every host or to a group with this host.

@@ -10,7 +10,7 @@ const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // The JSON form marks unreadable facts in the same way at any depth.
+    // The search uses JSON, which marks unreadable facts in the same way at any depth.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);

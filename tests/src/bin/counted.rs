@@ -1,4 +1,4 @@
-//! Program with target and host in one thread, whose instructions `tests/costs` counts with
+//! Program that runs target and host in one thread. `tests/costs` counts its instructions with
 //! callgrind.
 //!
 //! The clock is simulated, so all runs over the loopback provider execute the same instructions.

@@ -23,7 +23,7 @@ const BESIDE: u32 = 5_499;
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;
-/// Maximum ratio of the times of a change with thousands of namespaces and with a few.
+/// Maximum time of a change with thousands of namespaces, divided by the time with a few.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
