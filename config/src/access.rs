@@ -8,7 +8,7 @@ use nvme_proto::wire::Nqn;
 
 use crate::config::{Access, Config, HostList, Subsystem};
 
-/// Host access granted by a new configuration and refused by the former one.
+/// Host access granted by a new configuration but refused by the former one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Widened {
     /// Host that may now connect without authentication.
@@ -27,7 +27,7 @@ pub enum Widened {
         /// NQN of the host, or "a host that is not listed".
         host: String,
     },
-    /// Subsystem newly reachable through a listener.
+    /// Subsystem that a listener newly leads to.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
         /// SUBNQN.
@@ -46,7 +46,7 @@ pub enum Widened {
 }
 
 impl Widened {
-    /// SUBNQN of the subsystem that grants more.
+    /// Returns the SUBNQN of the subsystem that grants more access.
     #[must_use]
     pub fn nqn(&self) -> &Nqn {
         match self {
@@ -58,7 +58,7 @@ impl Widened {
     }
 }
 
-/// Treatment of a host by a configuration, from the strictest to the most permissive.
+/// Access of a host under one configuration, strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Refused,
@@ -67,9 +67,8 @@ enum Entry {
 }
 
 impl Config {
-    /// Returns the first access that this configuration grants and `former` refuses, or `None`.
-    ///
-    /// Compares accepted hosts, authentication, listeners and visible namespaces of each subsystem.
+    /// Returns the first access that this configuration grants and `former` refuses: hosts,
+    /// authentication, listeners or visible namespaces of a subsystem.
     #[must_use]
     pub fn widened_from(&self, former: &Self) -> Option<Widened> {
         let mut compared = Compared::default();
@@ -120,8 +119,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// Returns the first host that `now` treats less strictly than `before`. `None` stands for all
-/// hosts that neither configuration lists.
+/// Returns the first host that `now` treats less strictly than `before`. All hosts listed in
+/// neither subsystem count as one host.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);
@@ -140,8 +139,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Results of comparisons of two host sets, by the memory addresses of the sets. Thousands of
-/// namespaces share a few sets.
+/// Cached comparisons of host sets by their memory addresses: thousands of namespaces share a few
+/// sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

@@ -1,4 +1,4 @@
-//! Notes about keys, and about controller IDs of disks that several targets share.
+//! Advice about keys, and about controller IDs of disks that several targets share.
 
 use std::collections::{HashMap, HashSet};
 
@@ -72,7 +72,8 @@ impl Config {
     }
 }
 
-/// Returns a listed host without a key, and the number of others. Each host with a key is listed.
+/// Returns a listed host without a key, and the number of further such hosts. Relies on a check
+/// that every host with a key is listed.
 fn without_key(subsystem: &Subsystem) -> Option<(&Nqn, usize)> {
     let (listed, keys) = (
         &subsystem.allowed_hosts.hosts,

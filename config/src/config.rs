@@ -34,18 +34,18 @@ pub use pool::{FileId, LeftOut, Pool, PooledFile};
 pub const PORT_DEFAULT: u16 = 4420;
 /// Default of `poll_idle_us`, in microseconds.
 pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
-/// Maximum listeners of a target.
+/// Maximum listeners.
 pub const LISTENERS_MAX: usize = 64;
-/// Maximum subsystems of a target.
+/// Maximum subsystems.
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// Highest NSID and maximum number of namespaces of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Maximum memory namespaces (`mem:`). Each of them registers one memory region per device, and a
-/// device of the soft provider has 8,192 regions.
+/// Maximum memory namespaces (`mem:`). Each registers one memory region per device, and a device of
+/// the soft provider has 8,192 regions.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Maximum hosts in one host list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
-/// Maximum host groups of a target.
+/// Maximum host groups.
 pub const HOST_GROUPS_MAX: usize = 1024;
 /// Maximum keys in the keyring.
 pub const KEYS_MAX: usize = 4096;
@@ -55,11 +55,11 @@ pub const KEY_PREFIX: &str = "key:";
 pub const GROUP_PREFIX: char = '@';
 /// Maximum `allowed_addresses` of a listener.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
-/// Maximum referrals of a target.
+/// Maximum referrals.
 pub const REFERRALS_MAX: usize = 1024;
-/// Maximum marking rules of a target.
+/// Maximum marking rules.
 pub const MARKING_RULES_MAX: usize = 1024;
-/// Maximum reactors of a target.
+/// Maximum reactors.
 pub const REACTORS_MAX: usize = 64;
 /// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;
@@ -67,7 +67,7 @@ pub const METRICS_PORT_DEFAULT: u16 = 9464;
 /// Complete configuration that has passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// File that the configuration was read from.
+    /// File from which the configuration was read.
     pub file: Option<PathBuf>,
     /// Settings of the process.
     pub target: Target,
@@ -77,8 +77,8 @@ pub struct Config {
     pub audit: Audit,
     /// Control socket.
     pub control: ControlSettings,
-    /// Rules for traffic class and hop limit by host. Packets to other hosts get the values of the
-    /// listener.
+    /// Rules for traffic class and hop limit by host. Packets to hosts without a rule get the
+    /// listener's values.
     pub marking: Arc<Rules>,
     /// Listeners with distinct addresses; empty only if the control socket can add listeners.
     pub listeners: Vec<Listener>,
@@ -99,7 +99,7 @@ pub struct Config {
 pub struct Target {
     /// Number and placement of reactors.
     pub reactors: Reactors,
-    /// Longest busy polling of an idle reactor before it sleeps.
+    /// Time for which an idle reactor polls before it sleeps.
     pub poll_idle: Duration,
     /// True if completions of NVMe drives are polled where the driver supports it.
     pub poll_drives: bool,
@@ -127,9 +127,10 @@ pub struct Target {
     pub congestion_control: bool,
     /// True if the soft provider sends super-packets (segmentation offload).
     pub segmentation_offload: bool,
-    /// True if responses invalidate the host's key where the device supports it.
+    /// True if responses invalidate the host's rkey where the device supports that.
     pub send_with_invalidate: bool,
-    /// Time without an acknowledgement after which an adapter repeats packets.
+    /// Time after which an adapter repeats unacknowledged packets; `None` lets the connection
+    /// manager choose.
     pub ack_timeout: Option<Duration>,
     /// Log filter and format.
     pub log: Log,
@@ -138,11 +139,11 @@ pub struct Target {
 /// Metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Listen address. `None` disables the metrics page. For port 0, the system chooses the port.
+    /// Listen address; `None` disables the metrics page. For port 0, the system chooses the port.
     pub listen: Option<SocketAddr>,
 }
 
-/// Destinations of the audit log; without a destination, no log is written.
+/// Destinations of the audit log; without any, no log is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Absolute path of the file that lines are appended to.
@@ -158,8 +159,7 @@ pub struct Audit {
 pub struct ControlSettings {
     /// Path setting of the socket.
     pub socket: ControlSocket,
-    /// Group that may use the socket besides the target's user. `None` stands for the target's own
-    /// group.
+    /// Group that may use the socket besides the target's user; `None` for the target's group.
     pub group: Option<String>,
     /// True if requests for changes are refused.
     pub read_only: bool,
@@ -219,7 +219,7 @@ pub enum Provider {
     Soft,
 }
 
-/// Address to which hosts connect.
+/// Address at which hosts connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// Address of this machine, or the wildcard of a family.
@@ -230,7 +230,7 @@ pub struct Listener {
     pub provider: Provider,
     /// RoCE version of the soft provider; `None` for the target's default.
     pub roce: Option<Roce>,
-    /// Traffic class of sent packets; `None` copies the traffic class of packets from the host.
+    /// Traffic class of sent packets; `None` copies the class of the host's packets.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the provider's default.
     pub hop_limit: Option<u8>,
@@ -279,7 +279,7 @@ pub struct Subsystem {
     pub allow_any_host: bool,
     /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have keys.
     pub allowed_hosts: HostList,
-    /// Addresses of the listeners through which hosts reach the subsystem; `None` for all.
+    /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<Trid, AnaOverride>,
@@ -289,11 +289,11 @@ pub struct Subsystem {
     pub limits: Limits,
     /// Limits of each host, over all namespaces.
     pub limits_per_host: Limits,
-    /// Limits of single hosts, which replace `limits_per_host`.
+    /// Limits of single hosts, instead of `limits_per_host`.
     pub limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// Namespaces with distinct NSIDs in ascending order.
     pub namespaces: Vec<Namespace>,
-    /// Directories whose files are namespaces. A later scan adds these files to `namespaces`.
+    /// Directories whose files are namespaces. Each scan adds the files to `namespaces`.
     pub pools: Vec<Pool>,
 }
 
@@ -318,10 +318,10 @@ pub struct HostList {
 /// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// Keys of all hosts that are not in `hosts`. With `None`, these hosts connect without
-    /// authentication, or are refused if `is_required` is true.
+    /// Keys of all hosts not in `hosts`. With `None`, these hosts connect without authentication,
+    /// or are refused if `is_required`.
     pub others: Option<Keys>,
-    /// Keys of single hosts, at most one entry per host. Each listed host may connect.
+    /// Keys of single hosts that may connect, at most one entry per host.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,
@@ -345,7 +345,7 @@ pub enum KeySource {
     File(PathBuf),
     /// Name of a systemd credential.
     Credential(String),
-    /// Key in the configuration itself. A program that can read the file can read the key.
+    /// Key in the configuration itself, readable by every program that can read the file.
     Inline(InlineKey),
     /// Keyring entry.
     Named(NamedKey),
@@ -400,7 +400,7 @@ pub struct Namespace {
     pub ana_group: u32,
     /// Hosts that can use the namespace.
     pub hosts: Access,
-    /// Identity of the file, if the namespace is a file of a [`Pool`].
+    /// Identity of the file, for a namespace from a [`Pool`].
     pub pooled: Option<PooledFile>,
     /// Limits of all hosts together on this namespace.
     pub limits: Limits,
@@ -437,8 +437,8 @@ impl fmt::Display for Backing {
 }
 
 impl Config {
-    /// Replaces each host set by the equal set of `former`, if there is one. The two configurations
-    /// then share the memory of these sets.
+    /// Replaces each host set by an equal set of `former`, if any, so that both configurations
+    /// share one copy.
     pub fn share_hosts(&mut self, former: &Self) {
         let mut seen = HashSet::new();
         let sets = former.host_sets();
@@ -471,8 +471,7 @@ impl Config {
         listeners.filter(|listener| subsystem.is_behind(listener))
     }
 
-    /// Returns the RoCE version of a soft listener. This is the version set for the listener, or
-    /// else the target's version.
+    /// Returns the RoCE version of a soft listener: its own, or else the target's.
     #[must_use]
     pub fn roce_at(&self, listener: &Listener) -> Roce {
         listener.roce.unwrap_or(self.target.roce)
@@ -514,13 +513,13 @@ impl Target {
 }
 
 impl Listener {
-    /// Returns the address with the port.
+    /// Returns address and port.
     #[must_use]
     pub fn trid(&self) -> Trid {
         Trid::new(self.address, self.port)
     }
 
-    /// True if a host with this address may connect to the listener.
+    /// True if a host with this address may connect.
     #[must_use]
     pub fn allows(&self, host: IpAddr) -> bool {
         let host = host.to_canonical();

@@ -13,8 +13,7 @@ use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
 pub(crate) struct Document<'t> {
-    /// Name of the file with `text`. If it is `None`, errors name an object, such as a subsystem,
-    /// instead of a line.
+    /// File name for errors. With `None`, errors name an object (a subsystem) instead of a line.
     name: Option<&'t str>,
     text: &'t str,
     shown: Cow<'t, str>,

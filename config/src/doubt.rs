@@ -20,16 +20,14 @@ pub fn host_doubt(host: &Nqn) -> Option<String> {
     is_near.then(|| format!("its prefix is almost \"{USUAL_PREFIX}\""))
 }
 
-/// Returns true if the names differ only by a probable typing error: in letter case, or in at most
-/// two adjacent characters. Names that differ in a counter, such as host1 and host2, are not typing
-/// errors.
+/// True if the names differ only by a probable typing error: in letter case, or in at most two
+/// adjacent characters. Different counters, as in host1 and host2, are no typing errors.
 #[must_use]
 pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
-/// Returns the name that `typed` probably means. The two differ by at most two typing errors next
-/// to each other.
+/// Returns the name that `typed` probably means: both differ by at most two adjacent typing errors.
 #[must_use]
 pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Maximum length in bytes of the differing part, because a comparison takes quadratic time.
@@ -62,8 +60,8 @@ fn common_ends(one: &str, other: &str) -> [usize; 2] {
     [start, end.count()]
 }
 
-/// Returns true if the texts differ in a number, or in one letter at the end of a word. The
-/// difference must be after the first colon, and not in a UUID.
+/// True if the texts differ in a number, or in one letter from a to h at the end of a word. The
+/// difference must follow the first colon, and not be in a UUID.
 fn are_counted(one: &str, other: &str) -> bool {
     let [start, end] = common_ends(one, other);
     if !one[..start].contains(':') || one[..start].contains(":uuid:") {

@@ -7,8 +7,8 @@ const IMAGE: &str = "rbd:";
 
 const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/fd"];
 
-/// Patterns of folders, devices and images that requests may export. A pattern is compared with the
-/// text of a path, so callers must resolve links.
+/// Patterns of folders, devices and images that requests may export. Patterns match the text of a
+/// path, so callers must resolve links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exports {
     patterns: Arc<[String]>,
@@ -45,11 +45,11 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern matches the text of `path`. Only requests are restricted to such paths.
+    /// True if a pattern matches the text of `path`. The configuration file may export other paths
+    /// too.
     #[must_use]
     pub fn name_path(&self, path: &Path) -> bool {
-        // `path` may contain ".." after a symbolic link, and then its text does not show the real
-        // folder.
+        // After a symbolic link, ".." leads to a folder that the text does not show.
         if path.components().any(|part| part == Component::ParentDir) {
             return false;
         }
@@ -61,8 +61,8 @@ impl Exports {
 
     /// True if a request may export `path`. `location` is `path` with all symbolic links resolved.
     ///
-    /// A pattern must match both `path` and `location`. If both are in /dev, matching `path` is
-    /// enough, because only the system creates links there.
+    /// A pattern must match `path` and `location`. If both are in /dev, matching `path` is enough,
+    /// because only the system creates links there.
     #[must_use]
     pub fn allow_path(&self, path: &Path, location: &Path) -> bool {
         let are_devices = is_device_name(path) && is_device_name(location);

@@ -26,13 +26,13 @@ pub struct Flags {
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file lacks it.
     ///
-    /// The default is the same at each start: it is derived from the machine, the first listener
-    /// and the first export.
+    /// The default is equal at each start: it derives from the machine, the first listener and the
+    /// first export.
     pub nqn: Option<String>,
-    /// First export, converted by [`resolved_export`]. The default NQN is then the same for each
-    /// spelling of the path.
+    /// First export, converted by [`resolved_export`], so that the default NQN does not depend on
+    /// the spelling of the path.
     pub first_export: Option<String>,
-    /// `--provider auto|verbs|soft`: provider of every listener, also of the file's listeners.
+    /// `--provider auto|verbs|soft`: provider of every listener, those of the file included.
     pub provider: Option<String>,
     /// `--roce v1|v2`.
     pub roce: Option<String>,
@@ -203,8 +203,8 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories come last, so that the NSIDs of other exports do not depend on the many NSIDs
-        // that each one reserves.
+        // Directories come last, so that the NSIDs of other exports do not depend on the NSIDs that
+        // each directory reserves.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -237,7 +237,7 @@ impl Flags {
     }
 }
 
-/// Returns the first NSID after all used and reserved ones.
+/// Returns the first NSID after all used and reserved NSIDs.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
@@ -254,7 +254,7 @@ fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
 
 /// Makes the path of an export absolute, for a process with another current directory.
 ///
-/// A word before a colon is a kind of disk, perhaps a misspelt one. A file may be `./a:b`.
+/// A word before a colon names a kind of disk, perhaps misspelt. A file may be `./a:b`.
 #[must_use]
 pub fn absolute_export(export: &str) -> String {
     match export.split_once(':') {
@@ -276,7 +276,7 @@ pub fn absolute_path(path: &str) -> String {
 /// Returns an export with its absolute path. May block, because symbolic links are resolved.
 ///
 /// Links in /dev are kept, because device names such as /dev/dm-3 can change. The result is the
-/// same before the file exists, for example while its disk is not mounted.
+/// same before the file exists, as while its disk is unmounted.
 #[must_use]
 pub fn resolved_export(export: &str) -> String {
     let export = absolute_export(export);

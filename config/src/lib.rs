@@ -106,7 +106,7 @@ impl Config {
         })
     }
 
-    /// Parses `text` and applies `flags`; `name` is the file name in errors.
+    /// Parses `text` and applies `flags`; errors call the file `name`.
     ///
     /// # Errors
     /// All problems of the text and the flags, or only the syntax errors if there are any.
@@ -114,7 +114,7 @@ impl Config {
         Self::parse_text(Some(name), text, flags)
     }
 
-    /// Parses a text that is not in a file, such as a draft. Errors name objects instead of lines.
+    /// Parses text that is in no file, such as a draft. Errors name objects instead of lines.
     pub fn parse_draft(text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         Self::parse_text(None, text, flags)
     }
@@ -146,10 +146,10 @@ impl Config {
         )
     }
 
-    /// Returns the configuration with the namespaces added by `draft`, and their NQNs and NSIDs.
+    /// Returns the configuration plus the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
-    /// only a full check can decide.
+    /// Equals the result of a full check. Returns `None` for drafts with other changes, and if only
+    /// a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -182,16 +182,14 @@ impl Config {
         (memory.count() <= config::MEMORY_NAMESPACES_MAX).then_some((grown, places))
     }
 
-    /// Returns the configuration without the namespaces removed by `draft`, and their NQNs and
-    /// NSIDs.
+    /// Returns the configuration minus the namespaces removed by `draft`, and their NQNs and NSIDs.
     ///
-    /// The result equals that of a full check. Returns `None` for drafts with other changes, and if
-    /// only a full check can decide.
+    /// Equals the result of a full check. Returns `None` for drafts with other changes, and if only
+    /// a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // A pool uses all NSIDs up to the next configured namespace, so a removal can give NSIDs to
-        // a pool.
+        // A pool uses all NSIDs up to the next namespace, so a removal can give NSIDs to a pool.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }
@@ -224,7 +222,8 @@ impl Config {
 
     /// Returns warnings about valid settings that are probably mistakes.
     ///
-    /// A malformed NQN is only a warning: other targets use such names, but some hosts refuse them.
+    /// A malformed NQN is only a warning: other targets use such names, though some hosts refuse
+    /// them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {
@@ -345,8 +344,8 @@ impl Config {
     }
 }
 
-/// Checks namespaces without the rest of the file. Returns `None` if one is invalid or refers to
-/// other parts of the file.
+/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid, or
+/// refers to other parts of the file.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {
@@ -425,7 +424,7 @@ fn read(path: &Path) -> Result<String, Problem> {
             "give the path of a regular file: a reload reads it again, which a pipe does not allow",
         ));
     }
-    // The read is limited too, because some files, such as those in /proc, report a length of 0.
+    // The read is limited too: some files, such as those in /proc, report a length of 0.
     let mut text = String::new();
     let mut limited = file.take(FILE_MAX_BYTES + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::size;
 
-/// Limits for hosts. Rates are per second, and `None` is unlimited.
+/// Limits for hosts. Rates are per second; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// I/O commands per second.
@@ -16,9 +16,9 @@ pub struct Limits {
     pub total: Option<u64>,
     /// Maximum outstanding commands of the disk, for a namespace only.
     pub outstanding: Option<u32>,
-    /// Time over which unused rate accumulates in the token bucket; `None` is [`BURST_DEFAULT`].
+    /// Time for which unused rate accumulates in the token bucket; `None` is [`BURST_DEFAULT`].
     pub burst: Option<Duration>,
-    /// Weight of a host in limits that hosts share; `None` is 1.
+    /// Weight of a host in shared limits; `None` is 1.
     pub weight: Option<u32>,
 }
 

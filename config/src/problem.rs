@@ -18,7 +18,7 @@ pub struct Problem {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
-    /// File and line, file, or option: `cairn.toml:7:1`, `cairn.toml`, `--export mem:10X`.
+    /// Position (`cairn.toml:7:1`), file (`cairn.toml`) or option (`--export mem:10X`).
     spot: String,
     line: Option<SourceLine>,
 }
@@ -63,13 +63,13 @@ impl Problem {
         self.help = Some(help.into());
     }
 
-    /// Returns the description of the problem.
+    /// Returns the description.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns line and column from 1, if the problem is in a file.
+    /// Returns line and column, counted from 1, if the problem is in a file.
     #[must_use]
     pub fn line_column(&self) -> Option<(usize, usize)> {
         let line = self.source.as_ref()?.line.as_ref()?;

@@ -1,4 +1,4 @@
-//! Warnings about parts of a configuration that no host can reach. Such parts are accepted: other
+//! Warnings about parts of a configuration that no host can reach. These parts are accepted: other
 //! machines may use the file, and the control socket may add the missing part.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -36,7 +36,8 @@ impl Config {
         })
     }
 
-    /// Returns a warning if two listeners need the same UDP port without an RDMA device.
+    /// Returns a warning if two listeners need the same UDP port, unless an RDMA device serves
+    /// them.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -126,11 +127,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host of the namespace's list that the subsystem refuses, and whether the subsystem
+    /// Returns a host in the namespace's list that the subsystem refuses, and whether the subsystem
     /// refuses the whole list.
     ///
     /// If only a part of the list is refused, members of groups are ignored, because a group may
-    /// also serve other subsystems.
+    /// serve other subsystems too.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

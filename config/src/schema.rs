@@ -110,7 +110,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// Checks `value` against `schema`. For a wrong type, adds a problem and returns false. Wrong
-    /// members of a table are removed, and do not make the table wrong.
+    /// members are removed from a table, which stays valid.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &KeyPath) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 /// Prefix of a secret (NVMe Base 2.0, 8.13.5.8).
 const START: &str = "DHHC-";
 
-/// Key written in the configuration itself. `Debug` output omits the secret.
+/// Key written in the configuration itself; `Debug` omits the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InlineKey(String);
 
@@ -35,10 +35,10 @@ impl fmt::Debug for InlineKey {
     }
 }
 
-/// Replaces each character of a secret by a star; lines and columns stay.
+/// Masks each character of a secret with a star; lines and columns stay.
 ///
 /// Accepts a configuration, a line or a message. Strings are parsed as TOML, because escapes and
-/// line breaks could hide a secret; elsewhere secrets are found by their prefix.
+/// line breaks could hide a secret; elsewhere the prefix identifies secrets.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(START) && !text.contains('\\') {

@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(scale).ok_or(SizeError::TooLarge)
 }
 
-/// Parses a size on the command line, such as `64MiB`, and returns bytes.
+/// Parses a size such as `64MiB` on the command line into bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text).map_err(|error| match error {
         SizeError::Number => "a size is a whole number with a unit, such as 64MiB".to_owned(),
@@ -59,7 +59,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Formats a size in bytes with the largest unit that gives a whole number.
+/// Formats bytes with the largest unit that gives a whole number.
 #[must_use]
 pub fn format(bytes: u64) -> String {
     const LARGEST_FIRST: [(&str, u32); 6] = [

@@ -78,7 +78,7 @@ impl Model {
     }
 
     /// Returns 0 if the host is refused, 1 if it must authenticate, and 2 if it connects without a
-    /// key. `None` stands for a host that no configuration lists.
+    /// key. `None` stands for all hosts that no configuration lists.
     fn entry(&self, host: Option<usize>) -> u8 {
         let is_admitted = self.is_any || host.is_some_and(|host| self.is_listed(host));
         let has_key = self.has_key_of_all || host.is_some_and(|host| self.keyed[host]);
@@ -120,8 +120,8 @@ proptest! {
             if removed.is_ok() {
                 let new = parse(&draft.text());
                 let widened = new.widened_from(&old);
-                // Removing a host can widen access: if every host may connect, the host no longer
-                // needs its key.
+                // Removing a host can widen access: if every host may connect, the removed host no
+                // longer needs its key.
                 let opens = model.is_any && model.keyed[host] && model.entry(None) == 2;
                 let mut after = model.clone();
                 if from_group { after.group[host] = false } else { after.listed[host] = false }

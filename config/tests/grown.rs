@@ -79,8 +79,7 @@ fn namespace() -> impl Strategy<Value = NewNamespace> {
     })
 }
 
-/// Namespaces to add, each with the index of its subsystem. If an NSID is given, it is removed
-/// first.
+/// Namespaces to add, each with its subsystem's index, and an NSID to remove first.
 type Step = (Vec<(usize, NewNamespace)>, Option<u32>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -1,5 +1,5 @@
-//! Demonstration with Ceph: one monitor and one OSD in a temporary folder on loopback, which end
-//! with this process.
+//! Demonstration with Ceph: a monitor and an OSD in a temporary folder on loopback, which end with
+//! this process.
 
 use std::process::Command;
 use std::sync::Arc;

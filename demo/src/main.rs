@@ -99,7 +99,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Creates an unnamed sparse file, which the kernel deletes when this process ends.
+/// Creates an unnamed sparse file, which disappears with this process.
 fn image(bytes: u64) -> Result<File> {
     let make = || {
         let file = tempfile::tempfile()?;

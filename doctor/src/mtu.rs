@@ -13,7 +13,7 @@ pub const ADVISED_NETDEV_MTU: u32 = 4200;
 /// Minimum netdev MTU in bytes: below it, the kernel disables IPv6 on the netdev (RFC 8200, 5).
 pub const NETDEV_MTU_MIN: u32 = 1280;
 
-/// Returns the command that sets a netdev's MTU to `mtu`, but at least to [`NETDEV_MTU_MIN`].
+/// Returns the command that sets a netdev's MTU to `mtu`, at least [`NETDEV_MTU_MIN`].
 #[must_use]
 pub fn set(netdev: &str, mtu: u32) -> String {
     format!("ip link set {netdev} mtu {}", mtu.max(NETDEV_MTU_MIN))
@@ -26,8 +26,8 @@ pub fn fitting(netdev_mtu: u32) -> Option<u32> {
     ROCE_MTUS.into_iter().rev().find(|mtu| *mtu <= room)
 }
 
-/// Bytes on the wire besides the payload, for RoCE v2 over IPv4: Ethernet with preamble, FCS and
-/// gap, IP, UDP, BTH, ICRC.
+/// Bytes on the wire besides the payload in RoCE v2 over IPv4: Ethernet with preamble, FCS and gap,
+/// IP, UDP, BTH, ICRC.
 pub const WIRE_OVERHEAD_BYTES: u32 = 38 + 20 + 8 + 12 + 4;
 
 /// Returns the payload's share of the link rate, in percent.

@@ -7,9 +7,8 @@ use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
 /// Returns the CPUs of each NUMA node that has an adapter with one of these addresses, in node
-/// order. The list is empty on a machine with one node.
-///
-/// An unspecified address means all addresses of its family.
+/// order; empty on a machine with one node. An unspecified address means all addresses of its
+/// family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {
     let nodes = NumaNode::read_all(source).unwrap_or_default();
@@ -45,7 +44,7 @@ fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     while let Some(name) = found.get(at).cloned() {
         at += 1;
         let node: Result<i32, _> = source.number(&format!("{NET}/{name}/device/numa_node"));
-        // Node -1 means that the kernel does not know the node.
+        // The kernel reports node -1 if it does not know the node.
         nodes.extend(node.ok().and_then(|node| u32::try_from(node).ok()));
         let parent = Vlan::read(source, &name).ok().flatten();
         let slaves = Bond::read(source, &name).ok().flatten();

@@ -11,13 +11,13 @@ use crate::tos::Tos;
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// Mapping in which the PCP equals the service level. RDMA adapters and user-space RoCE use it.
+    /// PCP equal to the service level, as with RDMA adapters and user-space RoCE.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
     /// Returns the mapping for packets from an address of this machine; `None` without a VLAN
     /// interface, because packets then have no tag.
     ///
-    /// `is_adapter` is true if an RDMA adapter writes the tags instead of the kernel.
+    /// `is_adapter` is true if an RDMA adapter, not the kernel, writes the tags.
     #[must_use]
     pub fn of(source: &dyn Source, address: IpAddr, is_adapter: bool) -> Option<Self> {
         let vlan = Vlan::of_address(source, address)?;

@@ -1,5 +1,5 @@
-//! Answers of the kernel in a network namespace created by the test. Without root, the tests print
-//! a message and end.
+//! Kernel answers in a network namespace of the test. Without root, the tests print a message and
+//! end.
 
 use std::collections::BTreeMap;
 use std::process::Command;

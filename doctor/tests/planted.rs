@@ -1,7 +1,7 @@
-//! Planted faults with "it does not connect" or "it is slow" as their only symptom.
+//! Planted faults whose only symptom is "it does not connect" or "it is slow".
 //!
-//! `doctor` must name the cause first, with evidence and fix. The page docs/roce/troubleshooting.md
-//! must list the rule below the symptom.
+//! `doctor` must name the cause first, with evidence and fix, and docs/roce/troubleshooting.md must
+//! list the rule below the symptom.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Attackers, which must not affect other hosts.
 //!
-//! [`Attacker::turn`] never blocks, so one thread can run both an attacker and the target.
+//! [`Attacker::turn`] performs one step, so one thread can run both an attacker and the target.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Type of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
-    /// Open connections, send nothing on them, and replace the ones that end
+    /// Open connections, send nothing on them, and replace connections that end
     Silent,
     /// Send packets to guessed queue pair numbers of the target's first reactor
     Garbage,
@@ -59,7 +59,7 @@ pub enum Attack {
 
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
-/// Creates a file with the key for the second subsystem of [`tables`].
+/// Creates a file with the key of the second subsystem in [`tables`].
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -70,8 +70,8 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Returns TOML to append to the table of a subsystem. The TOML limits the attacking host in this
-/// subsystem, and adds a second subsystem that requires a key.
+/// Returns TOML to append to a subsystem's table: limits of the attacking host, and a second
+/// subsystem that requires a key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());
@@ -94,7 +94,7 @@ pub struct Attacker {
     events: Vec<Event>,
     /// Connections, commands or datagrams started so far.
     pub begun: u64,
-    /// Operations that have ended so far, including rejected ones.
+    /// Operations ended so far, including rejected operations.
     pub ended: u64,
 }
 
@@ -135,8 +135,7 @@ impl Attacker {
         }
     }
 
-    /// Returns whether the attack has begun. In most attacks, an operation must have ended. In
-    /// attacks without responses, it is sufficient that an operation has started.
+    /// True if an operation has ended, or, for attacks without responses, has started.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -145,7 +144,7 @@ impl Attacker {
         }
     }
 
-    /// Performs one step of the attack without blocking.
+    /// Performs one step of the attack.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),
@@ -153,8 +152,7 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // The thread sleeps, because a thread of the target must compute the authentication
-                // meanwhile.
+                // A thread of the target must compute the authentication meanwhile.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, None, IDENTIFY_BYTES as u32),
@@ -217,7 +215,7 @@ impl Attacker {
         }
     }
 
-    /// Keeps the given I/O queue of each controller full, or the admin queues if `queue` is `None`.
+    /// Keeps an I/O queue of each controller full, or the admin queues if `queue` is `None`.
     fn fill(&mut self, now: Instant, queue: Option<IoQueue>, bytes: u32) {
         if self.controllers.len() < CONTROLLERS {
             self.begin(now);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Outcome of a successful case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The case has succeeded.
+    /// The case succeeded.
     Passed,
     /// The case was skipped for this reason.
     Skipped(String),
@@ -28,15 +28,14 @@ impl<C> fmt::Debug for Case<C> {
     }
 }
 
-/// Prints names and requirements of the cases.
+/// Prints names and requirements of cases.
 pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     for case in cases {
         println!("{:<40} {}", case.name, case.about);
     }
 }
 
-/// Returns the cases with the given names in the order of the suite. If `wanted` is empty, returns
-/// all cases.
+/// Returns the named cases in the order of the suite, or all cases if `wanted` is empty.
 pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Vec<&'a Case<C>>> {
     for name in wanted {
         anyhow::ensure!(
@@ -50,7 +49,7 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs the cases and prints a line for each. Returns true if no case failed.
+/// Runs the cases and prints a line for each; true if none failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {

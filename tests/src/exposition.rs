@@ -104,7 +104,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// Returns the sum of all samples of a metric that have at least these labels.
+    /// Returns the sum of a metric's samples that have at least these labels.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {
@@ -118,7 +118,7 @@ impl Exposition {
             .reduce(|sum, value| sum + value)
     }
 
-    /// Returns the sum of [`get`](Self::get) as an integer, or 0 if there are no samples.
+    /// Returns [`get`](Self::get) as an integer; 0 without samples.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);
@@ -135,7 +135,7 @@ impl Exposition {
             .collect()
     }
 
-    /// Returns the metric name and labels of each sample.
+    /// Returns metric name and labels of each sample.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &Labels)> {
         let samples = self.samples.iter();
         samples.map(|(name, labels, _)| (name.as_str(), labels))
@@ -183,13 +183,13 @@ fn quoted(text: &str) -> Result<(String, &str)> {
     bail!("no closing quote")
 }
 
-/// Requests a path, and returns head and body of the response.
+/// Requests a path, and returns the response's head and body.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
-/// Sends a raw request, and returns head and body of the response.
+/// Sends a raw request, and returns the response's head and body.
 #[must_use]
 pub fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a listener");

@@ -1,4 +1,4 @@
-//! Fixtures for tests with a target in the same process.
+//! Fixtures for tests with an in-process target.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Environment variable. If it is "soft", targets use user-space RoCE instead of loopback.
+/// Environment variable; if "soft", targets use user-space RoCE instead of loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -26,7 +26,7 @@ const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 /// NQN of the subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
 
-/// TOML that enables the metrics server, which [`TestTarget::scrape`] requires.
+/// TOML that enables the metrics server for [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
 /// Running target with a listener.
@@ -74,7 +74,7 @@ impl Network {
     }
 }
 
-/// Returns a loopback address that no other test uses, so its RoCE port is free.
+/// Returns a loopback address unused by other tests, so that its RoCE port is free.
 #[must_use]
 pub fn own_loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
@@ -89,19 +89,19 @@ impl TestTarget {
         Self::start_as(toml, "")
     }
 
-    /// Starts a target with additional TOML lines for its listener.
+    /// Starts a target with more TOML lines for its listener.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)
     }
 
-    /// Starts a target over user-space RoCE, regardless of [`PROVIDER_VARIABLE`].
+    /// Starts a target over user-space RoCE, whatever [`PROVIDER_VARIABLE`] is.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
         Self::start_on_soft_as(soft, toml, "")
     }
 
-    /// Starts a target over user-space RoCE with additional TOML lines for its listener.
+    /// Starts a target over user-space RoCE with more TOML lines for its listener.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -128,14 +128,13 @@ impl TestTarget {
         self.reload_as(toml, "");
     }
 
-    /// Reloads the configuration with additional TOML lines for the listener.
+    /// Reloads the configuration with more TOML lines for the listener.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Reloads the configuration with additional TOML lines for the listener. Returns the error of
-    /// the target.
+    /// Reloads the configuration with more TOML lines for the listener; returns the target's error.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
@@ -158,7 +157,7 @@ impl TestTarget {
         self.network.provider()
     }
 
-    /// Returns the loopback provider, if selected.
+    /// Returns the loopback provider, unless targets use user-space RoCE.
     #[must_use]
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
@@ -186,8 +185,8 @@ impl TestTarget {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Returns options for the host `name` to connect to [`NQN`]. The host does not reconnect, so
-    /// that a test notices a lost connection.
+    /// Returns options for the host `name` to connect to [`NQN`], without reconnects, so that a
+    /// test notices a lost connection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -219,18 +218,18 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
     }
 
-    /// Stops the target, and returns its error.
+    /// Stops the target and returns its error.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
 }
 
-/// Temporary file filled with zeroes, deleted on drop.
+/// Temporary file, initially zero, deleted on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Creates the file in the temporary folder; `name` is unique within the process.
+    /// Creates the file in the temporary folder; `name` must be unique within the process.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
         Self::in_folder(&std::env::temp_dir(), name, length)
@@ -247,7 +246,7 @@ impl Scratch {
         }
     }
 
-    /// Creates the file and writes all blocks, so that later writes allocate nothing.
+    /// Creates the file and writes all blocks, so that later writes allocate none.
     #[must_use]
     pub fn written(name: &str, length: u64) -> Self {
         let scratch = Self::new(name, length);
@@ -274,7 +273,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Returns the export of this file, as an argument of [`namespace`].
+    /// Returns this file's export for [`namespace`].
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         format!("{} block_size = {block_size}", self.0.display())
@@ -297,9 +296,8 @@ pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     toml
 }
 
-/// Returns the TOML of a namespace for the preceding subsystem.
-///
-/// `export` may contain further keys: `"mem:1MiB block_size = 4096"`.
+/// Returns the TOML of a namespace for the preceding subsystem. `export` may contain further keys:
+/// `"mem:1MiB block_size = 4096"`.
 #[must_use]
 pub fn namespace(nsid: u32, export: &str) -> String {
     let (export, more) = export.split_once(' ').unwrap_or((export, ""));

@@ -1,7 +1,7 @@
 //! Test suites, fixtures and programs.
 //!
-//! Each case of a suite is a test over the loopback provider. Programs run the same cases on machines with RDMA
-//! devices.
+//! Each case of a suite is a test over the loopback provider. Programs run the same cases on
+//! machines with RDMA devices.
 
 pub mod attacker;
 pub mod bad_peer;

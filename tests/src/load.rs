@@ -26,14 +26,14 @@ impl Job {
     }
 }
 
-/// Random I/O with a record of the contents that the disk must have.
+/// Random I/O that records the expected contents.
 #[derive(Debug)]
 pub struct Load {
     /// Multipath disk under load.
     pub disk: Multipath,
     buffers: Vec<Option<Buffer>>,
     random: Random,
-    /// Seed of each area's contents. An area with seed 0 contains zeroes.
+    /// Seed of each area's contents; seed 0 stands for zeroes.
     contents: Vec<u64>,
     jobs: Vec<Option<(PathTicket, Job)>>,
     /// Number of completed commands.
@@ -41,7 +41,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Creates a load for a disk that contains only zeroes.
+    /// Creates a load for a disk of zeroes.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Load {
         self.disk
     }
 
-    /// Waits for all commands, then verifies all contents.
+    /// Waits for the outstanding commands, then verifies all contents.
     pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {

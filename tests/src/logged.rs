@@ -1,4 +1,4 @@
-//! Log of this process, kept in memory for tests.
+//! Log of this process in memory, for tests.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -30,7 +30,7 @@ impl MakeWriter<'_> for Tap {
     }
 }
 
-/// Starts to store log lines; repeated calls have no effect.
+/// Starts to store log lines, once.
 pub fn listen() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {

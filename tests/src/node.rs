@@ -1,4 +1,4 @@
-//! Endpoint with registered memory and queues for completions and events.
+//! Endpoint with registered memory, and queues for completions and events.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -59,10 +59,10 @@ impl Node {
         })
     }
 
-    /// Polls for completions and events. Returns whether there were any.
+    /// Polls for completions and events; true if there were any.
     ///
     /// # Errors
-    /// A completion or event of a queue pair arrived after its `Closed` event.
+    /// A completion or event of a queue pair arrived after the queue pair's `Closed` event.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [Completion::EMPTY; 16];

@@ -17,7 +17,7 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the path of a program of this package.
+/// Returns the path of this package's program `name`.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -47,7 +47,7 @@ pub struct TargetProcess {
 }
 
 impl TargetProcess {
-    /// Starts one of several targets of the subsystem [`NQN`]. Each port ID has its own range of
+    /// Starts one of several targets of the subsystem [`NQN`]. Each port ID has a separate range of
     /// CNTLIDs.
     ///
     /// `namespaces` is TOML from [`namespace`](crate::harness::namespace).
@@ -63,7 +63,7 @@ impl TargetProcess {
         Self::start_with("", namespaces)
     }
 
-    /// Starts a single target. `keys` are additional TOML lines for the table `[target]`.
+    /// Starts a single target; `keys` are more TOML lines for the table `[target]`.
     #[must_use]
     pub fn start_with(keys: &str, namespaces: &str) -> Self {
         Self::start_as(keys, 1, None, namespaces)
@@ -151,12 +151,12 @@ impl TargetProcess {
         self.reload_unchanged();
     }
 
-    /// Sends SIGHUP, so that the target reloads its configuration.
+    /// Sends SIGHUP, which reloads the configuration.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
 
-    /// Kills the process with SIGKILL, and waits until it has ended.
+    /// Kills the process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
@@ -188,7 +188,7 @@ impl TargetProcess {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM, and waits for the end of the process. Returns `None` if it still runs after
+    /// Sends SIGTERM and waits for the end of the process; `None` if it still runs after
     /// `patience`.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
@@ -204,7 +204,7 @@ impl TargetProcess {
         None
     }
 
-    /// Returns true while the process runs.
+    /// True while the process runs.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()

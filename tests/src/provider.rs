@@ -58,11 +58,10 @@ pub fn listen(
     Ok((provider.listen(&options, sink)?, requests))
 }
 
-/// Returns whether this process may open packet sockets, which RoCE v1 needs. If it may not,
-/// records a skip.
+/// True if this process may open packet sockets, which RoCE v1 needs. Otherwise, records a skip.
 ///
 /// # Panics
-/// The socket cannot be opened for another reason than a missing `CAP_NET_RAW`.
+/// If the socket cannot be opened for another reason than a missing `CAP_NET_RAW`.
 #[must_use]
 #[track_caller]
 pub fn can_open_packet_sockets() -> bool {

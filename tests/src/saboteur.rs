@@ -1,4 +1,4 @@
-//! Provider that makes parts of a target panic.
+//! Provider that makes a target panic.
 
 use std::any::Any;
 use std::fmt;
@@ -19,7 +19,7 @@ use cairn_rdma::{
 /// Panic message.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider that causes panics in a target. Hosts use the wrapped provider.
+/// Provider that causes panics in a target; hosts use the wrapped provider.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
@@ -37,7 +37,7 @@ struct Fuse {
     own_receives: AtomicBool,
 }
 
-/// Decrements `times` and panics, unless `times` is 0.
+/// Panics and decrements `times`, unless `times` is 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);
@@ -45,8 +45,7 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// Returns whether the device must refuse the work. Panics if the test requested that reads
-    /// panic.
+    /// True if the device must refuse the work. Panics if the test armed a panic of reads.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
@@ -60,7 +59,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a provider. After [`arm`](Self::arm), reads of `length` bytes panic.
+    /// Wraps a provider. [`arm`](Self::arm) applies to reads of `length` bytes.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {
@@ -75,32 +74,32 @@ impl Saboteur {
         Self { network, fuse }
     }
 
-    /// Makes the next `times` reads panic, which ends their reactors.
+    /// Makes the target panic at the next `times` reads, each of which ends a reactor.
     pub fn arm(&self, times: usize) {
         self.fuse.reads.store(times, Ordering::Relaxed);
     }
 
-    /// Makes the device refuse the response of the next read.
+    /// Makes the device refuse the next read's response.
     pub fn arm_refusal(&self) {
         self.fuse.refusals.store(1, Ordering::Relaxed);
     }
 
-    /// Makes each device that is opened later report that it has no shared receive queues.
+    /// Makes endpoints report that they lack shared receive queues.
     pub fn divide_receives(&self) {
         self.fuse.own_receives.store(true, Ordering::Relaxed);
     }
 
-    /// Makes the next connection request panic.
+    /// Makes the target panic at the next connection request.
     pub fn arm_request(&self) {
         self.fuse.requests.store(1, Ordering::Relaxed);
     }
 
-    /// Makes the next Connect panic, which ends its reactor.
+    /// Makes the target panic at the next Connect, which ends a reactor.
     pub fn arm_connect(&self) {
         self.fuse.connects.store(1, Ordering::Relaxed);
     }
 
-    /// Makes the next request for metrics panic.
+    /// Makes the target panic at the next request for metrics.
     pub fn arm_metrics(&self) {
         self.fuse.pages.store(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Peer without queue pairs, which sends arbitrary RoCE datagrams.
+//! Peer that sends arbitrary RoCE datagrams, without queue pairs.
 
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -19,8 +19,7 @@ use nvme_proto::wire::cm::RequestData;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
 
-/// Value of the socket option `IP_MTU_DISCOVER`. Linux then sends packets with IP identification 0, and without
-/// fragmentation.
+/// Value of `IP_MTU_DISCOVER` with which Linux sends unfragmented packets with IP identification 0.
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
 /// Fields of a received packet.
@@ -74,7 +73,7 @@ impl Stranger {
         }
     }
 
-    /// Changes the source port of sent packets. The socket for received packets remains the same.
+    /// Changes the source port of sent packets; the receiving socket stays the same.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
@@ -98,8 +97,8 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length in one buffer. The receiver also gets them in one buffer, as with receive offload
-    /// (GRO).
+    /// Sends packets of equal length in one buffer; the receiver gets them in one buffer too, as
+    /// with receive offload (GRO).
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -193,7 +192,7 @@ impl Stranger {
         }
     }
 
-    /// Returns the DREQ datagram of a connection without sending it.
+    /// Returns a connection's DREQ datagram without sending it.
     pub fn goodbye(&mut self, id: ConnId) -> [u8; MAD_LEN] {
         self.manager.disconnect(self.now(), id);
         let message = self.manager.poll_transmit();
@@ -207,7 +206,7 @@ impl Stranger {
         while self.manager.poll_transmit().is_some() {}
     }
 
-    /// Sends a management datagram to QP1; `change` modifies the packet first.
+    /// Sends a management datagram to QP1 after `change` modified the packet.
     pub fn send_mad(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
         self.psn += 1;
         let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
@@ -240,8 +239,8 @@ impl Stranger {
 
     /// Waits for a response.
     ///
-    /// Also prepares the reply required by the protocol. [`Self::say`] sends the reply, and [`Self::say_nothing`] drops
-    /// it.
+    /// Also prepares the reply that the protocol requires. [`Self::say`] sends the reply,
+    /// [`Self::say_nothing`] drops it.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

@@ -15,7 +15,7 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Target with its user-space RoCE provider.
+/// Target and its user-space RoCE provider.
 pub struct Victim {
     /// Target under attack.
     pub target: Target,
@@ -50,13 +50,13 @@ impl Victim {
         self.target.addresses()[0]
     }
 
-    /// Returns the counters of the target's endpoint.
+    /// Returns the counters of the target's RoCE endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1
     }
 
-    /// Checks that a host at another address can connect and perform I/O.
+    /// Checks that a host at another address can connect and do I/O.
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,

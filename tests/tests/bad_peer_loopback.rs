@@ -1,4 +1,4 @@
-//! Misbehaving hosts against a target in this process, one test for each case.
+//! Misbehaving hosts against an in-process target, one test per case.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -130,8 +130,8 @@ fn datagrams_of_strangers() {
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
-    // The target processes datagrams in order. Its response to this request therefore proves that
-    // it has counted the earlier datagrams.
+    // The target processes datagrams in order. If it answers this request, it has counted the
+    // earlier datagrams.
     peer.ask(100);
     assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;

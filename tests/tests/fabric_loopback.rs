@@ -1,4 +1,4 @@
-//! Provider conformance suite over the loopback provider, one test for each case.
+//! Provider conformance suite over the loopback provider, one test per case.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
-//! Provider conformance suite over user-space RoCE, one test for each case.
-//!
-//! The cases run with and without network faults, and over RoCE v1 if packet sockets are permitted.
+//! Provider conformance suite over user-space RoCE, one test per case: with and without network
+//! faults, and over RoCE v1 if packet sockets are permitted.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `cairn-initiator` on the command line: examples, commands of the guide, and errors.
 //!
-//! If the environment variable [`PROGRAM`] is set, this executable runs as the initiator or the target.
+//! If the environment variable [`PROGRAM`] is set, this executable runs as initiator or target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

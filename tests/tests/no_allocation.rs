@@ -1,6 +1,6 @@
 //! Host, target and user-space RoCE must not allocate memory for I/O.
 //!
-//! This test is a separate executable, because it counts the allocations of the whole process.
+//! A separate executable, because the test counts all allocations of its process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,7 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let mut buffers = buffer.split(BYTES as usize);
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &mut buffers, &in_capsule, WARM_UP);
-    // A target that starts a thread for a slow disk allocates memory once. The smallest of several
+    // A target that starts a thread for a slow disk allocates memory once; the smallest of several
     // counts excludes such allocations.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);

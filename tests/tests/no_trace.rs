@@ -1,6 +1,5 @@
-//! After many hosts have disconnected, the process must use as many resources as before.
-//!
-//! This test is a separate executable, because it measures the whole process.
+//! After many hosts have disconnected, the process must use as many resources as before. A separate
+//! executable, because the test measures the whole process.
 
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;

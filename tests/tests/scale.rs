@@ -1,6 +1,6 @@
 //! Cost of a target with many queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! This test is a separate executable, because it counts the allocations of the whole process.
+//! A separate executable, because the test counts all allocations of its process.
 //! `cargo xtask bench scale` measures the same costs more precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,8 +19,7 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 struct Counting;
 
 thread_local! {
-    /// True on threads of the test. Allocations of these threads belong to hosts and are not
-    /// counted.
+    /// True on the test's threads, whose allocations belong to hosts and are not counted.
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -1,6 +1,5 @@
 //! `cargo xtask aarch64`: compiles the workspace for aarch64, and runs tests of memory, wire
-//! formats and verbs under qemu-user. Tests of the data path do not run, because qemu-user has no
-//! io_uring.
+//! formats and verbs under qemu-user, which lacks the io_uring of the data path.
 
 use std::process::{Command, ExitCode};
 

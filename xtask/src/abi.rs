@@ -1,4 +1,4 @@
-//! `cargo xtask abi`: compares the bindings with rdma-core's headers of this machine's distribution.
+//! `cargo xtask abi`: compares the bindings with this machine's rdma-core headers.
 //!
 //! Each layout and constant of `bindings.rs` becomes a C assertion, which the C compiler checks.
 
@@ -42,7 +42,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder of rdma-core's headers. If they are not installed, unpacks them into the cache.
+/// Returns the folder of rdma-core's headers: the installed headers, or else a copy unpacked into
+/// the cache.
 fn headers() -> Result<PathBuf> {
     ensure!(
         cfg!(target_arch = "x86_64"),

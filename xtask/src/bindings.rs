@@ -1,6 +1,6 @@
 //! `cargo xtask bindings`: generates `rdma/verbs/src/sys/bindings.rs` from rdma-core's headers.
 //!
-//! The file is checked in, so that a build of Cairn requires neither headers nor libclang.
+//! The file is checked in, so that building Cairn requires neither headers nor libclang.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Cache of tools that xtask builds, shared by all clones.
+//! Cache of tools built by xtask, shared by all clones.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Dependencies that are compiled with optimisation, because the tool spends most of its time
-    /// in them.
+    /// Dependencies to compile with optimisation, because the tool spends most of its time in them.
     pub(crate) busy: &'static [&'static str],
 }
 
@@ -62,8 +61,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // cargo runs outside the workspace, so that the settings of the workspace do not apply to
-        // the tool.
+        // Outside the workspace, its cargo settings do not apply to the tool.
         .current_dir(Path::new("/"));
     let installed = cairn_skips::probe(&mut install);
     let _ = fs::remove_dir_all(&building);
@@ -73,7 +71,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     }
 }
 
-/// Waits for another run that installs the same tool.
+/// Waits until no other run installs the same tool.
 fn lock(root: &Path) -> Result<File> {
     fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
     let path = root.join(".lock");
@@ -83,8 +81,8 @@ fn lock(root: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Downloads a Debian package and unpacks one path of it below `root`. The package is not
-/// installed, because its services might start.
+/// Downloads a Debian package and unpacks one of its paths below `root`. An installed package might
+/// start services.
 pub(crate) fn unpack_package(package: &str, path: &str, root: &Path) -> Result<()> {
     let archives = tempfile::tempdir()?;
     let unpack = "apt-get -o APT::Sandbox::User=root download \"$1\" && mkdir -p \"$0\" \

@@ -1,4 +1,4 @@
-//! Reports in fio's JSON format, written by all load generators.
+//! Reports in fio's JSON format, which all load generators write.
 
 use std::time::Duration;
 

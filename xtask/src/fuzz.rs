@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`. The functions that they call are in `tests/fuzzed`.
+//! The programs are in `fuzz/`, the functions that they call in `tests/fuzzed`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! `cargo xtask loom`: model checking of thread interleavings.
 //!
-//! `--cfg cairn_loom` replaces locks, atomics and wake-ups by those of loom. If a wake-up is lost,
-//! loom reports a deadlock.
+//! `--cfg cairn_loom` replaces locks, atomics and wake-ups with loom's. If a wake-up is lost, loom
+//! reports a deadlock.
 
 use std::process::ExitCode;
 

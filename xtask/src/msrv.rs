@@ -1,5 +1,5 @@
 //! `cargo xtask msrv`: compiles libraries, programs and examples with the minimum Rust version of
-//! Cargo.toml. Tests are not compiled, because developers run them with the newest Rust.
+//! Cargo.toml. Tests are not compiled: developers run them with the newest Rust.
 
 use std::process::{Command, ExitCode};
 

@@ -1,8 +1,8 @@
 //! `cargo xtask package`: .deb, .rpm, tar.gz and OCI image archive from one file tree.
 //!
-//! The same sources and tools produce the same bytes, because the order, owner and time of files
-//! are fixed. An .rpm requires cargo-generate-rpm. If Debian 11's glibc cannot be fetched, the
-//! packages require the glibc of this machine.
+//! The same sources and tools produce the same bytes, because order, owner and time of files are
+//! fixed. An .rpm requires cargo-generate-rpm. If Debian 11's glibc cannot be fetched, the packages
+//! require this machine's glibc.
 
 mod assets;
 mod deb;

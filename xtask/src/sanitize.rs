@@ -1,5 +1,5 @@
 //! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer (accesses
-//! out of bounds). They are skipped without nightly Rust.
+//! out of bounds). Skipped without nightly Rust.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Explicit target platform. Without this option, cargo would also sanitize procedural macros.
+/// Explicit target platform: otherwise, cargo would also sanitize procedural macros.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 const ENGINE: &str = concat!(
@@ -83,8 +83,8 @@ impl Sanitizer {
     }
 }
 
-/// Runs tests with a sanitized standard library. With the precompiled library, ThreadSanitizer
-/// would report false data races.
+/// Runs tests with a sanitized standard library: with the precompiled library, ThreadSanitizer
+/// reports false data races.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
     let quickly =
@@ -100,7 +100,8 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio. Because fio is not sanitized, it preloads the library of the sanitizer.
+/// Tests the engine in fio, which preloads the sanitizer's library because it is not sanitized
+/// itself.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,
@@ -127,8 +128,8 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// Returns the path of gcc's sanitizer library. Rust's own library can only be linked into
-/// programs, not into the engine.
+/// Returns the path of gcc's sanitizer library. Rust's library can only be linked into programs,
+/// not into the engine.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

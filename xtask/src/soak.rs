@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: random faults for a given time. It runs rounds of `tests/tests/soak`, the
-//! test of many connects, and the simulation with more seeds.
+//! `cargo xtask soak`: random faults for a given time. Runs rounds of `tests/tests/soak`, the test
+//! of many connects, and the simulation with more seeds.
 
 use std::process::ExitCode;
 

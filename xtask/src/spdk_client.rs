@@ -1,4 +1,4 @@
-//! SPDK's client (rpc.py and spdkcli) in a fixed version, from the Python package registry.
+//! Fixed version of SPDK's client (rpc.py and spdkcli), from the Python package registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! `cargo xtask stops`: stops and continues test processes, to find tests that pass only on a fast
 //! machine.
 //!
-//! Each test process is stopped for 60 ms and continued for 20 ms until it ends. cargo and nextest
-//! start this program as runner of their tests ([`run_stopped`]). The soak test uses it with
-//! `--tree`, which stops random processes.
+//! Each test process is stopped for 60 ms and continued for 20 ms until its end. cargo and nextest
+//! start this program as runner of their tests ([`run_stopped`]). With `--tree`, as the soak test
+//! uses it, random processes are stopped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::test::step::Step;
 
-/// Time for which a process is stopped. A reactor detects a stop of more than 50 ms.
+/// Time for which a process is stopped; a reactor detects stops of more than 50 ms.
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: checks required for every change. Each step is a program with an exit code;
-//! all steps run, even after a failure.
+//! `cargo xtask test`: checks for every change. Each step is a program with an exit code. All steps
+//! run, even after a failure.
 
 mod failures;
 mod lane;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for skip in &skipped.untested {
         println!("not tested here: {skip}");
     }
-    // The end of the output names the failures, because long logs are often cut in the middle.
+    // Long logs are often cut in the middle, so the output ends with the failures.
     for step in done.iter().filter(|step| !step.outcome.success) {
         step.outcome.failures.print(step.name);
     }
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Prints the table of steps. Tests with a recorded skip do not count as passed.
+/// Prints the table of steps; tests with a recorded skip do not count as passed.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

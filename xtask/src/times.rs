@@ -1,4 +1,4 @@
-//! Durations of earlier steps and scenarios. They are used to estimate the remaining time.
+//! Durations of earlier steps and scenarios, from which the remaining time is estimated.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const UNKNOWN_S: f32 = 60.0;
 
-/// Seconds assumed for long steps that never ran. They were measured in a fresh clone on two cores.
+/// Seconds assumed for long steps that never ran, measured in a fresh clone on two cores.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
 pub(crate) struct Times {
@@ -40,8 +40,7 @@ impl Times {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }
 
-    /// Merges the durations into the file, because another process may have changed the file.
-    /// Ignores errors.
+    /// Merges the durations into the file, which another process may have changed. Ignores errors.
     pub(crate) fn save(&self) {
         let mut kept = read(&self.path);
         kept.extend(self.measured.clone());

@@ -1,4 +1,4 @@
-//! Alerts for Prometheus. Each rule must use existing metrics, and must fire only for its problem.
+//! Prometheus alerts: each rule must use existing metrics, and fire only for its problem.
 
 use std::fs;
 use std::path::Path;

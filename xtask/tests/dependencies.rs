@@ -1,4 +1,4 @@
-//! Crates on which users of the libraries depend.
+//! Crates that users of the libraries depend on.
 
 use std::process::Command;
 

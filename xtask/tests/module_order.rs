@@ -1,7 +1,6 @@
 //! Module dependencies of each crate must be acyclic.
 //!
-//! docs/architecture.md lists the modules of each crate. A module may use only modules that are
-//! listed before it.
+//! docs/architecture.md lists each crate's modules. A module may use only modules listed earlier.
 
 mod common;
 

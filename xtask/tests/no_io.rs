@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Symbols that `core` and `alloc` always require: memory functions and the unwinder. The unwinder
-/// is never called, because panics abort.
+/// Symbols that `core` and `alloc` always require: memory functions and the unwinder, which is
+/// never called, because panics abort.
 const ALLOWED: [&str; 8] = [
     "memcpy",
     "memmove",

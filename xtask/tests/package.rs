@@ -108,7 +108,7 @@ fn installs(deb: &Path, root: &Path) {
     fs::copy(deb, root.join("cairn.deb")).unwrap();
     let chroot = |args: &[&str]| run(Command::new("chroot").arg(root).args(args));
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes"];
-    // apt downloads nothing, because the root already contains all required packages.
+    // apt downloads nothing: the root already contains all required packages.
     chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
     fs::remove_file(root.join("cairn.deb")).unwrap();
     for program in ["cairn-target", "cairn-initiator"] {
@@ -212,7 +212,7 @@ fn a_purge_removes_each_folder_that_the_unit_has_systemd_make_but_keeps_its_data
         for name in values.flat_map(str::split_whitespace) {
             let folder = format!("{above}/{name}");
             let is_removed = removed.split_whitespace().any(|word| word == folder);
-            // State folders must remain if they contain data of the administrator.
+            // State folders with data must remain.
             let is_state = key == "StateDirectory=";
             assert_eq!(is_removed, !is_state, "{key}{name}: {folder}");
             let is_emptied = script.contains(&format!("rmdir {folder}"));
@@ -233,7 +233,7 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // The unit must permit these calls by name, because it forbids the groups that contain them.
+    // The unit forbids groups of calls, so it must permit these calls by name.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }
@@ -256,8 +256,8 @@ struct Release {
 }
 
 impl Release {
-    /// Returns the first release whose packages mmdebstrap can fetch. Debian stable is tried before
-    /// the release of this machine.
+    /// Returns the first release whose packages mmdebstrap can fetch: Debian stable, else this
+    /// machine's release.
     fn choose() -> Result<Self, String> {
         let stable = Self {
             name: "stable".to_owned(),

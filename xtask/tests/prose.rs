@@ -1,7 +1,7 @@
-//! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
+//! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words. Well-written
+//! Rust projects have 6 to 11.
 //!
-//! Well-written Rust projects have 6 to 11. `cargo nextest run -p xtask --test prose --no-capture`
-//! prints the counts and the worst files.
+//! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
 
 mod common;
 
@@ -12,9 +12,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Maximum number of matches of [`SHAPES`] per 10,000 words of the tree.
+/// Maximum matches of [`SHAPES`] per 10,000 words of the tree.
 const TREE_MAX: f64 = 4.0;
-/// Maximum number of matches per 10,000 words of a file. A short file may have one match.
+/// Maximum matches per 10,000 words of a file; a short file may have one match.
 const FILE_MAX: f64 = 30.0;
 const FILES_MAX: usize = 6;
 const WORDS_MAX: usize = 150_000;

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Minimum number of references in the pages.
+/// Minimum references in the pages.
 const SEEN_MIN: usize = 200;
 
 const QUESTIONS: usize = 40;

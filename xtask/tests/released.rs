@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
-/// Latest glibc version that programs may require, which is the version of Debian 11.
+/// Latest glibc version that programs may require: the version of Debian 11.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
 
 #[test]
@@ -134,7 +134,7 @@ fn configure(bundle: &Path, arguments: &[&str]) {
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config["process"]["args"] = arguments.into();
     config["process"]["terminal"] = false.into();
-    // The container uses the network of the machine, because hosts must reach the target.
+    // The container uses the machine's network, because hosts must reach the target.
     let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
     namespaces.retain(|namespace| namespace["type"] != "network");
     fs::write(&path, config.to_string()).unwrap();

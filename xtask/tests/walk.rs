@@ -1,6 +1,6 @@
 //! Files and functions in docs/walk.md and docs/roce/walk.md must exist.
 //!
-//! Each walk follows the I/O path and never returns to an earlier file.
+//! Each walk follows the I/O path, and never returns to an earlier file.
 
 mod common;
 

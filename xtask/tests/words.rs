@@ -70,8 +70,8 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Returns the text that programs print, with line numbers. It consists of string literals, and of
-/// doc comments that clap prints as help.
+/// Returns the text that programs print, with line numbers: string literals, and doc comments that
+/// clap prints as help.
 fn printed(source: &str) -> Vec<(usize, String)> {
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let has_help = source.contains("clap::");

@@ -1,5 +1,5 @@
-//! Benchmark of target and host in one process over the loopback provider. Its output has the
-//! format of `cairn-initiator bench --output-format=json`.
+//! Benchmark of target and host in one process over the loopback provider. The output format is
+//! that of `cairn-initiator bench --output-format=json`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

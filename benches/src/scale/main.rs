@@ -1,6 +1,6 @@
 //! Cost of queue pairs and hosts at a target, also while they are idle (`cargo xtask bench scale`).
 //!
-//! `cairn-target` is a child process. All hosts are in this process, and use user-space RoCE over
+//! `cairn-target` is a child process. All hosts are in this process, over user-space RoCE on
 //! loopback addresses.
 
 mod depth;

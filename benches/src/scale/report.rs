@@ -29,7 +29,7 @@ pub(crate) struct DepthRow {
     pub(crate) depth: u16,
     pub(crate) iops: f64,
     pub(crate) packets: f64,
-    /// Processor time of the target for each command in microseconds, including polling.
+    /// Processor time of the target per command in microseconds, polling included.
     pub(crate) target_cpu_us: f64,
     pub(crate) host_cpu_us: f64,
 }

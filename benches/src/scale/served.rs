@@ -148,7 +148,7 @@ pub(crate) enum Core {
     Last,
 }
 
-/// Runs `work` on one core of the machine. New threads and child processes use the same core.
+/// Runs `work`, with its new threads and child processes, on one core.
 pub(crate) fn on_core<T, E>(core: Core, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<anyhow::Error>,

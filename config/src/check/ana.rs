@@ -78,8 +78,7 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // The invalid group has been reported. Without this check, the state would apply to all
-        // groups.
+        // An invalid group, reported above, is `None` too, and would mean all groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }

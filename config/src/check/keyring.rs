@@ -66,7 +66,7 @@ fn path(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<Pa
     if Path::new(text).is_absolute() && !text.contains('\0') {
         return Some(PathBuf::from(text));
     }
-    // The problem has no location, because an excerpt of the file could print a secret.
+    // The problem has no location, because its excerpt of the file could print a secret.
     let mut problem = crate::problem::Problem::new("the path of the key is not absolute");
     problem.help(HELP);
     check.problems.push(problem);

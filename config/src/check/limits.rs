@@ -6,8 +6,8 @@ use crate::file::LimitsTable;
 use crate::key_path::KeyPath;
 use crate::limits::Limits;
 
-/// Bandwidth limits in bytes per second. At the minimum rate, a command of 1 MiB takes 16 s, which
-/// is less than the 30 s after which Linux hosts abort it.
+/// Permitted rates in bytes per second. At the lowest rate, a command of 1 MiB takes 16 s; Linux
+/// hosts abort it after 30 s.
 const BANDWIDTH: RangeInclusive<u64> = 64 << 10..=1 << 40;
 const IOPS_MAX: i64 = 1_000_000_000;
 const BURST_MAX_MS: i64 = 60_000;

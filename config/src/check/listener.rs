@@ -76,8 +76,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Refuses RoCE v1 listeners with different VLAN tags at one address, because one socket receives
-/// the frames of all tags at that address.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address: one socket receives frames
+/// with any tag there.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -174,8 +174,8 @@ fn listener(
     })
 }
 
-/// Returns the RoCE version of a listener, or `None` for the target's version. `roce` and `vlan`
-/// are errors for the verbs provider, because an RDMA device determines the version.
+/// Returns a listener's RoCE version, or `None` for the target's version. `roce` and `vlan` are
+/// errors for the verbs provider, because the RDMA device determines the version.
 fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -1,6 +1,6 @@
 //! Conversion of a configuration file to a [`Config`], with all checks.
 //!
-//! After a problem the check continues with the default, so that one run reports all problems.
+//! After a problem, the check continues with the default, so that one run reports all problems.
 
 mod ana;
 mod audit;
@@ -40,7 +40,7 @@ pub use subsystem::MODEL_DEFAULT;
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// Keys that the file sets to unusable values. Checks do not report them as missing.
+    /// Keys that the file sets to unusable values; checks do not report them as missing.
     pub(crate) dropped: &'a HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }

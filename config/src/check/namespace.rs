@@ -17,7 +17,7 @@ use crate::size;
 const MEMORY_PREFIX: &str = "mem:";
 const NULL_PREFIX: &str = "null:";
 const FORMS: &str = "write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \"mem:SIZE\" or \"null:SIZE\"";
-/// Maximum size in bytes: byte offsets and block addresses fit in signed 64-bit numbers.
+/// Maximum size in bytes. Byte offsets and block addresses then fit in signed 64-bit numbers.
 const BYTES_MAX: u64 = 1 << 62;
 
 /// Returns a subsystem's namespaces sorted by NSID; the flag is true for a pool directory.
@@ -86,7 +86,8 @@ pub(super) fn check_limits(
     }
 }
 
-/// Refuses two writable namespaces on one disk: they would overwrite each other's data.
+/// Refuses a pool directory twice, and a disk in two namespaces unless both are read-only: hosts
+/// would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[SubsystemTable]) {
     let mut firsts: HashMap<PathBuf, (KeyPath, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {

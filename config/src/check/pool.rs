@@ -46,8 +46,8 @@ pub(super) fn directory(
     None
 }
 
-/// Separates pools from other namespaces; `all` is sorted by NSID. A pool gets the NSIDs up to the
-/// next entry of `all`, or up to `last`.
+/// Splits pools from other namespaces; `all` is sorted by NSID. A pool gets the NSIDs up to the
+/// next entry, or up to `last`.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
     let (mut namespaces, mut pools) = (Vec::new(), Vec::new());

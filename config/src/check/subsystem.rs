@@ -111,8 +111,8 @@ fn subsystem(
 
 const WEIGHT_MAX: i64 = 100;
 
-/// Returns the limits of single hosts. Hosts outside `allowed_hosts` are accepted, because a reload
-/// may add them.
+/// Returns limits by host. Hosts outside `allowed_hosts` are accepted, because a reload may add
+/// them.
 fn limited_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -224,8 +224,8 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> O
     }
 }
 
-/// Returns the host list. A missing list is an error, because otherwise a forgotten list would open
-/// the disks to all hosts.
+/// Returns the host list. A missing list is an error: a forgotten list must not open the disks to
+/// all hosts.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,

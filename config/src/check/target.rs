@@ -31,15 +31,15 @@ const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
 const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
-/// Unit of in-capsule data. The data goes to the disk directly from the receive buffer, so it must
-/// consist of whole logical blocks.
+/// Unit of in-capsule data. The disk gets the data directly from the receive buffer, so the data
+/// must be whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
 /// Minimum transfer: two pages of 4 KiB, because an MDTS of 0 (one page) means no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
-/// Minimum size of the data buffers, in maximum transfers. Compare needs two buffers: for the
-/// host's data and the disk's.
+/// Minimum size of the data buffers, in maximum transfers: a Compare holds the host's data and the
+/// disk's data.
 const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;

@@ -4,17 +4,17 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// ANA states of a subsystem at one listener, instead of the listener's states.
+/// ANA states that replace a listener's states for one subsystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnaOverride {
-    /// State of all groups not in `groups`; `None` for the listener's states.
+    /// State of all groups not in `groups`; `None` keeps the listener's states.
     pub all: Option<AnaState>,
     /// States of single groups.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
 impl AnaOverride {
-    /// Returns the listener's states with this override.
+    /// Applies the override to the listener's states.
     #[must_use]
     pub fn over(&self, listener: &AnaStates) -> AnaStates {
         let mut states = self.all.map_or(*listener, AnaStates::all);
@@ -24,7 +24,7 @@ impl AnaOverride {
         states
     }
 
-    /// Returns the states by group. The state of all groups (`None`) comes first.
+    /// Returns the states by group, first the state of all groups (`None`).
     pub fn entries(&self) -> impl Iterator<Item = (Option<u32>, AnaState)> {
         let groups = self.groups.iter();
         let of_groups = groups.map(|(group, state)| (Some(*group), *state));
@@ -41,8 +41,7 @@ pub fn summary(states: &AnaStates) -> (AnaState, Vec<(u32, AnaState)>) {
     let all = || (1..=ANA_GROUPS_MAX).map(|group| (group, states.get(group)));
     let count = |state: AnaState| all().filter(|(_, other)| *other == state).count();
     let most = ANA_STATES.map(|(_, state)| state).into_iter();
-    // `max_by_key` returns the last of equal counts, so the order is reversed to prefer the best
-    // state.
+    // `max_by_key` returns the last of equal counts, so the reversed order prefers the best state.
     let most = most.rev().max_by_key(|state| count(*state));
     let most = most.unwrap_or(AnaState::OPTIMIZED);
     let others = all().filter(|(_, state)| *state != most);

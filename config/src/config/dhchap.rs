@@ -1,9 +1,9 @@
 use super::{Authentication, KeySource};
 use nvme_proto::wire::Nqn;
 
-/// Hash functions, best first.
+/// Hash functions, strongest first.
 pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
-/// Diffie-Hellman groups, best first.
+/// Diffie-Hellman groups, strongest first.
 pub const DHCHAP_GROUPS: [&str; 6] = [
     "ffdhe8192",
     "ffdhe6144",
@@ -39,7 +39,7 @@ impl Authentication {
         self.is_required || self.others.is_some() || has_own()
     }
 
-    /// True if this host must authenticate and cannot, because it has no key.
+    /// True if this host must authenticate and cannot, because its key is missing or removed.
     #[must_use]
     pub fn lacks_key_of(&self, host: &Nqn) -> bool {
         let own = self.hosts.iter().find(|(other, _)| other == host);
@@ -49,7 +49,7 @@ impl Authentication {
 }
 
 impl KeySource {
-    /// True if the key was removed from the keyring, so that its hosts cannot authenticate.
+    /// True if the key was removed from the keyring; its hosts cannot authenticate.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         matches!(self, Self::Named(key) if key.is_removed)

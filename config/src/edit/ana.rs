@@ -8,8 +8,7 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener. With `None`, sets the state of all groups that
-    /// have no entry.
+    /// Sets the ANA state of `group` at a listener, or of all groups without an entry for `None`.
     pub fn set_ana(
         &mut self,
         address: Traddr,
@@ -35,8 +34,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of a subsystem's `group` at a listener. With `None`, sets the state of
-    /// all groups.
+    /// Sets the ANA state of a subsystem's `group` at a listener, or of all groups for `None`.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
@@ -61,8 +59,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
-    /// applies. With `None`, removes the states of all groups.
+    /// Removes a subsystem's ANA state of `group` at a listener, or of all groups for `None`. The
+    /// listener's state then applies.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -9,10 +9,10 @@ use super::{Draft, EditError, Losses, push, remove, tables, text_of};
 const KEY: &str = "host_group";
 
 impl Draft {
-    /// Adds hosts to a group, which is created if missing. Returns the number of added hosts.
+    /// Adds hosts to a group, created if missing. Returns the number of added hosts.
     ///
     /// # Errors
-    /// The group's `hosts` value is no list.
+    /// The group's `hosts` value is not a list.
     pub fn add_to_host_group(&mut self, name: &str, hosts: &[String]) -> Result<usize, EditError> {
         let root = self.document.as_table_mut();
         if !tables(root, KEY).any(|table| is_it(table, name)) {
@@ -83,7 +83,7 @@ impl Draft {
     /// Removes a host group.
     ///
     /// # Errors
-    /// A list names the group.
+    /// A host list names the group.
     pub fn remove_host_group(&mut self, name: &str) -> Result<(), EditError> {
         if let Some(message) = self.first_use(name) {
             return Err(EditError::InUse(message));

@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Draft {
-    /// Adds a host to `allowed_hosts`; returns false if the host is listed already.
+    /// Adds a host to `allowed_hosts`; returns false if the list contains the host.
     pub fn add_host(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
         let subsystem = self.subsystem(nqn)?;
         if let Some(Item::Value(Value::Array(hosts))) = subsystem.get_mut("allowed_hosts") {
@@ -59,8 +59,8 @@ impl Draft {
         Ok(self.drop_keys_of_unlisted())
     }
 
-    /// Sets `allow_any_host`. The host list and its keys stay, and apply when the setting is false
-    /// again.
+    /// Sets `allow_any_host`. The host list and the keys stay, and apply again when the setting is
+    /// false.
     pub fn allow_any_host(&mut self, nqn: &str, allow: bool) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
         if allows_any(subsystem) == allow {
@@ -75,8 +75,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes the keys of hosts that are no longer in `allowed_hosts`, because such keys make the
-    /// configuration invalid.
+    /// Removes the keys of hosts outside `allowed_hosts`, because such keys make the configuration
+    /// invalid.
     pub(super) fn drop_keys_of_unlisted(&mut self) -> Losses {
         let groups = self.host_groups();
         let (mut apart, mut losses) = (String::new(), Losses::new());

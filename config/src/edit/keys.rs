@@ -11,7 +11,7 @@ use crate::secret::InlineKey;
 const KEY: &str = "key";
 
 impl Draft {
-    /// Adds a key to the keyring, or restores a key marked as removed.
+    /// Adds a key to the keyring, or restores a removed key.
     pub fn add_key(&mut self, name: &str, path: &Path) -> Result<(), EditError> {
         let root = self.document.as_table_mut();
         let path = value(path.display().to_string());
@@ -32,7 +32,7 @@ impl Draft {
 
     /// Removes a key from the keyring.
     ///
-    /// A key in use is only marked as removed: without it, its hosts would connect without
+    /// A key in use is only marked as removed. If it were missing, its hosts would connect without
     /// authentication.
     pub fn remove_key(&mut self, name: &str) -> Result<(), EditError> {
         let missing = || EditError::Missing(format!("the configuration has no key \"{name}\""));
@@ -50,7 +50,6 @@ impl Draft {
     }
 
     /// Replaces the keys of a host, or removes them for `None`. Returns whether the host had keys.
-    ///
     /// `keys` are the values of `dhchap_key` and `dhchap_ctrl_key`.
     ///
     /// # Errors
@@ -106,7 +105,7 @@ impl Draft {
         Ok(had)
     }
 
-    /// Returns the keys of a host at a subsystem: `dhchap_key` and `dhchap_ctrl_key`.
+    /// Returns a host's `dhchap_key` and `dhchap_ctrl_key` at a subsystem.
     pub fn host_keys(&self, nqn: &str, host: &str) -> Result<[Option<String>; 2], EditError> {
         let (_, subsystem) = self.find_subsystem(nqn)?;
         let hosts = subsystem.get("host").and_then(Item::as_array_of_tables);
@@ -116,7 +115,7 @@ impl Draft {
         Ok(keys.map(|key| text_of(host?, key).map(str::to_owned)))
     }
 
-    /// True if the keyring has this key, and the key is not marked as removed.
+    /// True if the keyring has this key, not marked as removed.
     pub fn has_key(&mut self, name: &str) -> bool {
         let mut keys = tables(self.document.as_table_mut(), KEY);
         keys.any(|table| is_it(table, name) && !is_removed(table))
@@ -153,8 +152,8 @@ impl Draft {
     }
 }
 
-/// Returns a warning about a removed table of keys, with the command that sets the keys again.
-/// Inline keys are not shown.
+/// Returns a warning about removed keys of a host, with the command that sets the keys again.
+/// Inline keys are omitted.
 pub(super) fn loss(nqn: &str, table: &Table) -> String {
     let file = |key| {
         let text = text_of(table, key)?;

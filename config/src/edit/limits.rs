@@ -9,7 +9,7 @@ const LIMITED_HOST: &str = "limited_host";
 pub enum LimitsOf {
     /// Limits of all hosts together, on the namespace with this NSID.
     Namespace(u32),
-    /// Limits of all hosts together, on all namespaces of the subsystem.
+    /// Limits of all hosts together, on all namespaces.
     Subsystem,
     /// Limits of each host of the subsystem.
     EachHost,

@@ -83,7 +83,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a listener from the file and from the subsystems' lists.
+    /// Removes a listener from the file and from all subsystems' lists.
     pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<Losses, EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
@@ -121,8 +121,7 @@ impl Draft {
         Ok(losses)
     }
 
-    /// Adds a listener to the list of a subsystem; returns false if the listener already leads to
-    /// the subsystem.
+    /// Adds a listener to a subsystem's list; returns false if it already leads to the subsystem.
     pub fn add_listener_to(&mut self, nqn: &str, at: Trid) -> Result<bool, EditError> {
         let Some(own) = own_list(self.subsystem(nqn)?) else {
             return Ok(false);
@@ -136,8 +135,8 @@ impl Draft {
 
     /// Removes a listener from a subsystem, and from the file if no other subsystem uses it.
     ///
-    /// `all` are the file's listeners. A subsystem without a list gets a list of all other
-    /// listeners.
+    /// `all` contains the file's listeners. A subsystem without a list gets a list of all listeners
+    /// except `at`.
     ///
     /// # Errors
     /// The subsystem is not in the file, or the listener does not lead to it.

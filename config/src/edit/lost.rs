@@ -1,4 +1,4 @@
-//! Settings that are lost with a removed namespace.
+//! Settings lost with a removed namespace.
 
 use toml_edit::Table;
 

@@ -34,7 +34,7 @@ pub use listeners::NewListener;
 pub use present::InForce;
 pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 
-/// Reason why an edit failed. The draft is unchanged.
+/// Reason why an edit failed. The draft stays unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The file lacks the object to edit.
@@ -69,7 +69,7 @@ pub struct NewSubsystem {
     pub allow_any_host: bool,
     /// Entries of `allowed_hosts`.
     pub hosts: Vec<String>,
-    /// Addresses of the listeners that lead to the subsystem; `None` for all.
+    /// Addresses of the subsystem's listeners; `None` for all.
     pub listeners: Option<Vec<Trid>>,
 }
 
@@ -104,7 +104,7 @@ pub struct NewNamespace {
     pub ceph: NewCeph,
 }
 
-/// Ceph client settings; Ceph's defaults apply to absent ones.
+/// Ceph client settings; absent settings have Ceph's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewCeph {
     /// Absolute path of the cluster configuration.
@@ -204,8 +204,7 @@ impl NewNamespace {
     }
 }
 
-/// Warnings about settings that are removed with an object. The object lacks these settings if it
-/// is added again.
+/// Warnings about settings lost with a removed object, even if it is added again.
 pub type Losses = Vec<String>;
 
 /// Editable text of a configuration file.
@@ -295,7 +294,7 @@ impl Draft {
         Ok(nsid)
     }
 
-    /// Makes a namespace visible to a host, or hides it.
+    /// Shows a namespace to a host, or hides it from the host.
     ///
     /// # Errors
     /// The namespace is not in the file, or is visible to every host or to a group with this host.
@@ -486,8 +485,8 @@ fn push(table: &mut Table, key: &str, new: Table) {
 
 /// Removes the first table that `is_it` matches; `None` without a match.
 ///
-/// A comment that a blank line separates from the table moves to the next table. If no table
-/// follows, the comment is returned.
+/// A comment that a blank line separates from the table moves to the next table, or is returned if
+/// no table follows.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
@@ -497,7 +496,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // `toml_edit` writes a newline before a table without decoration, such as a new one.
+        // `toml_edit` writes a newline before a table without decoration, such as a new table.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);

@@ -1,7 +1,7 @@
 //! Comparison of an object that a command adds with the object in the file.
 //!
-//! Only settings of the command are compared. If a setting is a list, the file's list must contain
-//! all entries of the command's list.
+//! Only the command's settings are compared. The file's lists must contain all entries of the
+//! command's lists.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,18 @@ use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid, text_of};
 use crate::size;
 
-/// Settings in force of an object, by key, including defaults that the file does not contain.
+/// Settings in force of an object by key, defaults included.
 pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
-/// Values that stand for another value. If the file contains one of them, the value in force is
-/// compared too.
+/// Values in the file that stand for the value in force, which is then compared too.
 const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 
 const SHOWN_MAX: usize = 8;
 
 impl Draft {
-    /// Returns true if the file has this subsystem.
+    /// True if the file has this subsystem.
     ///
     /// # Errors
     /// The file's subsystem differs in a given setting.
@@ -44,15 +43,16 @@ impl Draft {
         compare(&Object::Subsystem(&new.nqn), known, &given, in_force)
     }
 
-    /// Returns the NSID of this namespace if the file has it.
+    /// Returns the NSID if the file has this namespace.
     ///
-    /// If `new` has no NSID, returns a namespace with the same export and all given settings.
-    /// Memory and null disks are then never returned, because each is a new disk. `in_force`
-    /// contains the settings in force by NSID; `None` if they are unknown.
+    /// If `new` has no NSID, finds a namespace with the same export and all given settings. Memory
+    /// and null disks then never match, because each is a new disk. `in_force` contains the
+    /// settings in force by NSID; `None` if unknown.
     ///
     /// # Errors
-    /// The namespace with this NSID has another value of a given setting. If `new` has no NSID and
-    /// `in_force` is `None`, a namespace with the same export cannot be compared.
+    /// The namespace with this NSID has another value of a given setting. Or `new` has no NSID,
+    /// `in_force` is `None`, and the namespace with the same export does not contain all given
+    /// settings.
     pub fn has_namespace(
         &self,
         nqn: &str,
@@ -97,7 +97,7 @@ impl Draft {
         refused.filter(|_| in_force.is_none()).map_or(Ok(None), Err)
     }
 
-    /// Returns true if the file has this listener.
+    /// True if the file has this listener.
     ///
     /// # Errors
     /// The file's listener differs in a given setting.
@@ -130,8 +130,8 @@ impl std::fmt::Display for Object<'_> {
 }
 
 impl Object<'_> {
-    /// Returns the command that sets `key` to the values `new`. `all` contains `new` and the values
-    /// in the file.
+    /// Returns the command that sets `key`. For a list, `new` has the values to add, and `all` the
+    /// final list.
     fn remedy(&self, key: &str, new: &[String], all: &[String]) -> String {
         let option = format!("--{}", key.replace('_', "-"));
         let word = |text: &String| shell_word(text, "VALUE");

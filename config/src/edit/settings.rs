@@ -55,7 +55,7 @@ pub struct NamespaceSettings {
 }
 
 impl Draft {
-    /// Changes a subsystem. Removes its ANA overrides at listeners that no longer lead to it.
+    /// Changes a subsystem, and removes its ANA overrides at listeners that no longer lead to it.
     pub fn set_subsystem(&mut self, nqn: &str, new: &SubsystemSettings) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
         for (key, text) in [

@@ -1,4 +1,4 @@
-//! Text of a document, kept up to date while namespaces are added and removed.
+//! Text of a document, updated while namespaces are added and removed.
 //!
 //! With ten thousand namespaces, rendering by `toml_edit` takes most of the time of an edit. The
 //! text is therefore rendered again only after other changes, or if the changed range is uncertain.
@@ -10,7 +10,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::{comments_apart, has_nsid};
 
-/// Mark at the start of a namespace in a rendered text. TOML does not permit this character.
+/// Marks the start of a namespace in a rendered text; not permitted in TOML.
 const MARK: char = '\0';
 
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub(super) struct Text {
     whole: String,
     /// End of the last namespace of each subsystem, as a byte offset in `whole`, by NQN.
     ends: HashMap<String, usize>,
-    /// True if the text contains a multi-line string, whose lines could look like a namespace.
+    /// True if the text has a multi-line string, whose lines could look like a namespace.
     has_long_strings: bool,
 }
 
@@ -54,8 +54,8 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last table that has one. If that
-        // table is removed, the others move.
+        // `toml_edit` writes tables without a position after the last positioned table. Removing
+        // that table would move the tables without a position.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -64,7 +64,7 @@ impl Text {
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
         // `before_end` ends with the subsystem's last namespace. NSIDs are unique in a subsystem,
-        // so the last match is the right one.
+        // so the last match is this namespace.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {

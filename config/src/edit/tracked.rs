@@ -8,8 +8,8 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// Document of a [`Draft`] that records whether edits only added or only removed namespaces. A
-/// change through [`Self::as_table_mut`] counts as a change of other parts.
+/// Document of a [`Draft`] that records whether edits only added or only removed namespaces. Any
+/// access through [`Self::as_table_mut`] counts as another change.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
@@ -157,13 +157,13 @@ impl Draft {
         self.document.removed()
     }
 
-    /// True if the changes only add namespaces or only remove namespaces.
+    /// True if the changes only add, or only remove, namespaces.
     #[must_use]
     pub fn changes_namespaces_alone(&self) -> bool {
         self.added().is_some() || self.removed().is_some()
     }
 
-    /// True if nothing changed since the draft was made or settled.
+    /// True if nothing changed since the draft was created or settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.added().is_some_and(<[_]>::is_empty) && self.removed().is_some_and(<[_]>::is_empty)

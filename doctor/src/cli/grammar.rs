@@ -31,13 +31,13 @@ impl Common {
     }
 }
 
-/// Returns true with `--quiet`.
+/// True with `--quiet`.
 #[must_use]
 pub fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
-/// Returns true if tables have a row of headings.
+/// True if tables have a row of headings.
 #[must_use]
 pub fn has_headers() -> bool {
     !HAS_NO_HEADERS.load(Ordering::Relaxed)
@@ -98,7 +98,7 @@ pub struct OutputArgs {
     pub format: Format,
 }
 
-/// Examples of commands that target and host share: `fabric` and `completions`.
+/// Examples of the commands `fabric` and `completions` of target and host.
 pub const EXAMPLES: &str = "\
 PROGRAM fabric --all
 PROGRAM fabric -o json
@@ -110,11 +110,11 @@ PROGRAM fabric set-tos mlx5_0 96
 PROGRAM completions bash
 ";
 
-/// Adds examples to the help of each command. Only the commands in `records` accept the output
-/// formats `wide` and `name`.
+/// Adds examples to the help of each command. Only the commands in `records`, which print records
+/// (`namespace list`), accept the output formats `wide` and `name`.
 ///
-/// Each line of `examples` is an example of the command that it runs; `PROGRAM` stands for the name
-/// of `command`. `records` lists the commands that print records, such as `namespace list`.
+/// Each line of `examples` belongs to the command that it runs; `PROGRAM` stands for the name of
+/// `command`.
 #[must_use]
 pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Command {
     let program = command.get_name().to_owned();
@@ -128,8 +128,8 @@ pub fn complete(command: Command, examples: &[&str], records: &[&str]) -> Comman
 /// Corrects a mistake of `clap_complete` in a completion script for bash.
 ///
 /// If the program's name contains a hyphen, the script assigns names such as
-/// `cairn__target__subcmd__check`, but its case labels are different:
-/// `cairn__subcmd__target__subcmd__check`. This function replaces the labels by the assigned names.
+/// `cairn__target__subcmd__check`, but its case labels are `cairn__subcmd__target__subcmd__check`.
+/// The labels are replaced by the assigned names.
 #[must_use]
 pub fn repair_bash(script: &str, program: &str) -> String {
     let labels = program.replace('-', "__subcmd__") + "__subcmd__";

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::{Failure, error_line, print_error};
 
-/// First error of stdout. At exit, the program fails with this error.
+/// First error of stdout, with which the program fails at exit.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Prints a line to stdout. [`check_stdout`] returns an error.
+/// Prints a line to stdout; [`check_stdout`] returns an error.
 pub fn print_line(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
@@ -22,7 +22,7 @@ pub fn print_line(text: &str) {
     }
 }
 
-/// Returns the first error of [`print_line`], except that of a closed pipe.
+/// Returns the first error of [`print_line`], except a closed pipe.
 ///
 /// # Errors
 /// A line was not written.
@@ -31,7 +31,7 @@ pub fn check_stdout() -> Result<(), String> {
     first.clone().map_or(Ok(()), Err)
 }
 
-/// Returns the text of an error of stdout.
+/// Returns the message for an error of stdout.
 #[must_use]
 pub fn stdout_failure(error: &Error) -> String {
     format!("writing to stdout: {error}")

@@ -7,9 +7,8 @@ use std::path::Path;
 
 const FIRST_LINE_MAX: usize = 4096;
 
-/// Writes a recording to a file, a pipe or a character device.
-///
-/// A regular file with content is overwritten only if it is a recording.
+/// Writes a recording to a file, a pipe or a character device. Only a recording or an empty file is
+/// overwritten.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let may_overwrite = |file: &File| match is_recording(file)? {
         true => Ok(()),
@@ -28,7 +27,7 @@ pub fn create(
     path: &Path,
     may_overwrite: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<File> {
-    // A pipe is opened for writing only, because this process would otherwise count as its reader.
+    // A pipe is opened only for writing: otherwise this process would count as its reader.
     let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
     let mut options = OpenOptions::new();
     options.read(!is_special).write(true);
@@ -44,7 +43,7 @@ pub fn create(
     Ok(file)
 }
 
-/// True if the file begins like the text of a [`Recorder`](crate::source::Recorder): with a path in
+/// True if the file begins like a [`Recorder`](crate::source::Recorder) text: with a path in
 /// brackets, or with `[?]`.
 fn is_recording(file: &File) -> io::Result<bool> {
     let mut bytes = [0; FIRST_LINE_MAX];

@@ -217,8 +217,8 @@ fn remedy(error: &std::io::Error) -> String {
     }
 }
 
-/// Directory of a device in configfs. On drop, removes the directory if this program has created
-/// it. The kernel keeps the settings.
+/// Directory of a device in configfs, removed on drop if this program created it. The kernel keeps
+/// the settings.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

@@ -1,4 +1,4 @@
-/// Text table; columns are as wide as their widest cell.
+/// Text table; each column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -18,7 +18,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns the text, with each line indented.
+    /// Returns the text, each line indented.
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -41,7 +41,7 @@ pub(super) fn run(
     while count.is_none_or(|count| readings < count) {
         source.wait(interval);
         let after = Fabric::read(source);
-        // Readings of a recording take no time, so at least the requested interval counts.
+        // Readings of a recording take no time, so the divisor is at least the requested interval.
         let seconds = since.elapsed().max(interval).as_secs_f64();
         since = Instant::now();
         for rates in rates(&before, &after, seconds) {

@@ -10,7 +10,7 @@ pub struct Bond {
     pub mode: String,
     /// Number of the mode, such as 4.
     pub mode_number: u32,
-    /// Names of the netdevs in the bond.
+    /// Names of the bonded netdevs.
     pub slaves: Vec<String>,
     /// Netdev that carries the traffic in active-backup mode.
     pub active: Option<String>,
@@ -34,7 +34,7 @@ pub struct Obstacle {
 
 /// Bonding modes that RoCE LAG supports: active-backup, balance-xor, 802.3ad.
 const LAG_MODES: [u32; 3] = [1, 2, 4];
-/// A ConnectX-3 with this number of virtual functions or more does not support RoCE LAG.
+/// Number of virtual functions at which a ConnectX-3 no longer supports RoCE LAG.
 const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
@@ -56,7 +56,7 @@ impl Bond {
 }
 
 impl Fabric {
-    /// Returns the state of RoCE LAG; `None` if the netdev is no bond, or no RDMA device uses it.
+    /// Returns the state of RoCE LAG; `None` without a bond, or if no RDMA device uses the bond.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;
@@ -67,7 +67,7 @@ impl Fabric {
             .collect();
         let spanning = self.devices.each().find(|device| {
             // In mlx5, the name of a bond's device contains "_bond_". In mlx4, one device has both
-            // ports, and the netdev of its GIDs is the bond.
+            // ports, and its GIDs belong to the bond.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids
@@ -84,10 +84,9 @@ impl Fabric {
         })
     }
 
-    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in
-    /// ECMP mode, which needs no bond.
-    ///
-    /// Values that name no other port are ignored, because they may turn the mode off.
+    /// Returns the netdev, PCI function or RDMA device that shares RoCE traffic with a netdev in
+    /// ECMP mode, without a bond. Values that name no other port are ignored: they may turn the
+    /// mode off.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

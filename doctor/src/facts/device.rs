@@ -22,7 +22,7 @@ pub struct Device {
     pub board: Known<Option<String>>,
     /// GUID of the device.
     pub node_guid: Known<String>,
-    /// GUID shared by the devices of one card or system.
+    /// GUID shared by all devices of a card or system.
     pub sys_image_guid: Known<String>,
     /// PCI function; `None` for a software device.
     pub pci: Known<Option<String>>,
@@ -30,11 +30,11 @@ pub struct Device {
     pub function: Function,
     /// NUMA node; `None` if the kernel reports none.
     pub numa_node: Known<Option<u32>>,
-    /// Numbers of the device's interrupts.
+    /// Interrupt numbers of the device.
     pub irqs: Vec<u32>,
     /// Netdevs of the PCI function, or the netdev below a software device.
     pub netdevs: Known<Vec<String>>,
-    /// Netdevs by port number. Empty for a device with one port.
+    /// Netdevs by port number; empty for a device with one port.
     pub port_netdevs: BTreeMap<u32, String>,
     /// Name of the device node, such as uverbs0.
     pub uverbs: Known<Option<String>>,
@@ -61,7 +61,7 @@ pub enum Function {
     Software,
 }
 
-/// Kernel module for RoCE in software. Its devices have no PCI function in sysfs.
+/// Kernel module for RoCE in software; its devices have no PCI function in sysfs.
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {
@@ -125,7 +125,7 @@ impl Device {
         driver.is_some_and(|driver| driver.starts_with("mlx4"))
     }
 
-    /// Returns the PCI address without the function number, shared by the ports of a card.
+    /// Returns the PCI address of the card: without the function number.
     #[must_use]
     pub fn card(&self) -> Option<&str> {
         let pci = self.pci.get()?.as_deref()?;
@@ -182,7 +182,6 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number. The result is empty for a device with one port.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

@@ -20,7 +20,7 @@ pub enum RoceVersion {
 }
 
 impl RoceVersion {
-    /// Parses the text in sysfs or configfs.
+    /// Parses the version in sysfs or configfs.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -30,7 +30,7 @@ impl RoceVersion {
         }
     }
 
-    /// Returns the text of this version in configfs.
+    /// Returns the name of this version in configfs.
     #[must_use]
     pub fn configfs(self) -> &'static str {
         match self {
@@ -62,8 +62,7 @@ pub struct Gid {
     pub version: Known<RoceVersion>,
     /// Netdev of the entry.
     pub netdev: Known<String>,
-    /// True if connections from the address use this entry, because it has the default RoCE
-    /// version.
+    /// True if connections from the address use this entry, which has the default RoCE version.
     pub in_use: bool,
 }
 
@@ -88,13 +87,13 @@ impl Gid {
         Ok((entries.collect(), size))
     }
 
-    /// True if the entry has this version; false if the version is unknown.
+    /// True if the entry has this version; false if unknown.
     #[must_use]
     pub fn is(&self, version: RoceVersion) -> bool {
         self.version.get() == Some(&version)
     }
 
-    /// True for a GID derived from a MAC address, as at indices 0 and 1.
+    /// True for a GID derived from a MAC address (usually index 0 or 1).
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         self.gid.is_unicast_link_local()

@@ -29,7 +29,7 @@ pub(crate) const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_IPC_LOCK: u32 = 14;
 
-/// State of the machine apart from its adapters.
+/// State of the machine except its adapters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
     /// Kernel release.
@@ -38,7 +38,7 @@ pub struct Host {
     pub modules: Known<Vec<String>>,
     /// Limit on locked memory.
     pub memlock: Known<Memlock>,
-    /// Limit on receive buffers of sockets; `None` if it cannot be read.
+    /// Limit on receive buffers of sockets; `None` if unreadable.
     pub receive_buffer: Option<ReceiveBuffer>,
     /// User ID and groups of this process.
     pub user: Known<User>,
@@ -50,7 +50,7 @@ pub struct Host {
     pub has_configfs: bool,
     /// NUMA nodes.
     pub numa_nodes: Known<Vec<NumaNode>>,
-    /// CPU lists of the RDMA devices' interrupts, by interrupt number.
+    /// CPU list of each interrupt of the RDMA devices, by interrupt number.
     pub irq_cpus: BTreeMap<u32, String>,
 }
 
@@ -59,7 +59,7 @@ pub struct Host {
 pub struct Memlock {
     /// Soft limit in bytes; `None` if unlimited.
     pub soft_bytes: Option<u64>,
-    /// Hard limit in bytes, up to which a user can raise the soft limit; `None` if unlimited.
+    /// Hard limit in bytes, up to which users can raise the soft limit; `None` if unlimited.
     pub hard_bytes: Option<u64>,
     /// True if this process has CAP_IPC_LOCK, which lifts the limit.
     pub has_cap_ipc_lock: bool,
@@ -84,7 +84,7 @@ pub struct User {
     pub gids: Vec<u32>,
 }
 
-/// Device node with its owner and mode.
+/// Device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
     /// Path of the device node.
@@ -119,7 +119,7 @@ impl Host {
         }
     }
 
-    /// Returns whether a module is loaded, if known.
+    /// Whether a module is loaded; `None` if unknown.
     #[must_use]
     pub fn has_module(&self, name: &str) -> Option<bool> {
         Some(self.modules.get()?.iter().any(|module| module == name))
@@ -193,7 +193,7 @@ fn user(source: &dyn Source) -> Result<User, Unknown> {
         let words = value.split_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()
     };
-    // The IDs are in the order real, effective, saved, file system.
+    // The order of the IDs is real, effective, saved, file system.
     let effective = |name: &str| {
         let found = numbers(name).get(1).copied();
         found.ok_or_else(|| Unknown::other(path, format!("no {name} in it")))
@@ -236,7 +236,7 @@ impl NumaNode {
         Ok(nodes)
     }
 
-    /// Returns the numbers of the CPUs.
+    /// Returns the CPU numbers.
     #[must_use]
     pub fn cpu_set(&self) -> BTreeSet<u32> {
         cpu_set(&self.cpus)

@@ -37,10 +37,10 @@ use crate::source::{Address, Known, Question, Source};
 pub const INFINIBAND: &str = "/sys/class/infiniband";
 /// Directory of the netdevs.
 pub const NET: &str = "/sys/class/net";
-/// Directory of the connection manager's defaults; needs configfs.
+/// Directory of the connection manager's defaults, in configfs.
 pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 
-/// All facts about RoCE on one machine.
+/// All facts about RoCE on a machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fabric {
     /// RDMA devices.
@@ -91,7 +91,7 @@ impl Fabric {
         self.netdevs.each().find(|netdev| netdev.name == name)
     }
 
-    /// Returns the ports below a netdev; a VLAN or bond uses the ports of the netdevs below it.
+    /// Returns the ports of a netdev, or of the netdevs below a VLAN or bond.
     pub fn ports_of<'a>(&'a self, netdev: &str) -> impl Iterator<Item = (&'a Device, &'a Port)> {
         let below = self.below(netdev);
         self.ports().filter(move |(device, port)| {

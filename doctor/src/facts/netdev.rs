@@ -17,13 +17,13 @@ pub struct Netdev {
     pub mtu: Known<u32>,
     /// Operational state, such as up or down.
     pub state: Known<String>,
-    /// Speed in Mbit/s; `None` if the link is down.
+    /// Speed in Mbit/s; `None` without a link.
     pub speed: Known<Option<i64>>,
     /// Driver and firmware.
     pub driver: Known<Driver>,
     /// PCI function; `None` for a virtual interface.
     pub pci: Known<Option<String>>,
-    /// Bond or bridge above the interface.
+    /// Bond or bridge that the interface belongs to.
     pub master: Known<Option<String>>,
     /// VLAN configuration; `None` if not a VLAN.
     pub vlan: Known<Option<Vlan>>,
@@ -31,8 +31,8 @@ pub struct Netdev {
     pub bond: Known<Option<Bond>>,
     /// Driver setting that enables RoCE over a bond; `None` if the driver lacks it.
     pub roce_lag_enable: Known<Option<String>>,
-    /// Driver setting that names the partner port in the ECMP mode of RoCE LAG, which needs no
-    /// bond; `None` if the driver lacks it.
+    /// Driver setting that names the partner port in RoCE LAG's ECMP mode, without a bond; `None`
+    /// if the driver lacks it.
     pub roce_lag_ecmp_dev: Known<Option<String>>,
     /// IP addresses.
     pub addresses: Vec<Address>,
@@ -42,7 +42,7 @@ pub struct Netdev {
     pub dcb: Known<Dcb>,
     /// Ring sizes.
     pub rings: Known<Rings>,
-    /// ethtool's counters per priority, such as rx_prio3_pause.
+    /// ethtool's counters by priority, such as rx_prio3_pause.
     pub priority_counters: Known<Counters>,
     /// ECN settings; `None` if the driver shows none.
     pub ecn: Known<Option<CnpState>>,
@@ -86,7 +86,7 @@ impl Netdev {
         }
     }
 
-    /// Returns the PCI address without the function number, shared by the ports of a card.
+    /// Returns the PCI address of the card: without the function number.
     #[must_use]
     pub fn card(&self) -> Option<String> {
         let pci = self.pci.get()?.as_deref()?;
@@ -97,8 +97,7 @@ impl Netdev {
         )
     }
 
-    /// Returns the priority of packets with `tos`, and a text that names the source of the
-    /// priority.
+    /// Returns the priority of packets with `tos`, and the origin of this priority as text.
     #[must_use]
     pub fn priority_of(&self, tos: Tos, vlan: Option<&Vlan>) -> (u8, String) {
         let map = self.dcb.get().map(|dcb| &dcb.dscp);

@@ -9,7 +9,7 @@ use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
 const HEADER_BYTES: u32 = 96;
 
-/// Path to a peer, as observed from this machine.
+/// Path to a peer, as seen from this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peer {
     /// Address of the peer.
@@ -20,7 +20,7 @@ pub struct Peer {
     pub neighbour: Known<Neighbour>,
     /// Results of test packets by size in bytes, ascending.
     pub echoes: Vec<(u32, Known<Echo>)>,
-    /// Result of a datagram to UDP port 4791.
+    /// Result of a datagram to the peer's UDP port 4791.
     pub roce_port: Known<Reached>,
 }
 
@@ -34,8 +34,7 @@ impl Peer {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
         });
-        // The test packets are sent before the neighbour is read, because they make the kernel
-        // resolve it.
+        // Test packets first: they make the kernel resolve the neighbour, which is read next.
         let echoes: Vec<_> = sizes(mtu)
             .into_iter()
             .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))
@@ -56,7 +55,7 @@ impl Peer {
         }
     }
 
-    /// Returns the size in bytes of the largest answered packet.
+    /// Returns the size of the largest answered packet in bytes.
     #[must_use]
     pub fn largest_echo(&self) -> Option<u32> {
         let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);
@@ -67,7 +66,7 @@ impl Peer {
             .map(|(bytes, _)| *bytes)
     }
 
-    /// Returns the size in bytes of the largest packet with a known result.
+    /// Returns the size of the largest packet with a known result in bytes.
     #[must_use]
     pub fn largest_tried(&self) -> Option<u32> {
         let known = |(_, echo): &&(u32, Known<Echo>)| echo.get().is_some();
@@ -76,8 +75,8 @@ impl Peer {
     }
 }
 
-/// Replaces the netdev of `route` if `address` belongs to this machine. The kernel's route then has
-/// the loopback device, which RDMA does not use.
+/// Replaces the netdev of `route` if `address` belongs to this machine: the kernel routes it to the
+/// loopback device, which RDMA does not use.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {

@@ -35,8 +35,8 @@ pub struct Port {
     pub defaults: Known<Defaults>,
     /// Traffic classes forced on queue pairs by the driver; `None` if the driver lacks the setting.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit forced on queue pairs by the driver; -1 if no hop limit is forced, and `None` if
-    /// the driver lacks the setting.
+    /// Hop limit forced on queue pairs by the driver; -1 for none, `None` if the driver lacks the
+    /// setting.
     pub forced_ttl: Known<Option<String>>,
     /// Packet, byte and error counters.
     pub counters: Known<Counters>,
@@ -47,9 +47,9 @@ pub struct Port {
 /// Reaction of an adapter to congestion, by priority.
 #[derive(Clone, Debug, Serialize)]
 pub struct CnpState {
-    /// True for priorities whose marked packets cause CNPs.
+    /// True for each priority whose congestion-marked packets cause CNPs.
     pub notifies: BTreeMap<u32, bool>,
-    /// True for priorities whose sending rate CNPs reduce.
+    /// True for each priority that CNPs slow down.
     pub reacts: BTreeMap<u32, bool>,
 }
 
@@ -112,7 +112,7 @@ impl Port {
             .is_none_or(|layer| layer == "Ethernet")
     }
 
-    /// True if the port is in the state ACTIVE.
+    /// True in the state ACTIVE.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.get().is_some_and(|state| state == "ACTIVE")
@@ -140,8 +140,8 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port's GIDs, and the netdev with the port's number. If the device
-    /// has only one port, also returns all netdevs of the device.
+    /// Returns the netdevs of the port's GIDs, the netdev with the port's number, and for a device
+    /// with one port all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);
@@ -153,7 +153,7 @@ impl Port {
         all.into_iter()
     }
 
-    /// Returns `counters` and `hw_counters`, each value with its path.
+    /// Returns `counters` and `hw_counters`, each value with its path in sysfs.
     pub fn all_counters(&self) -> impl Iterator<Item = (String, u64)> {
         let of = |directory: &'static str, counters: &Known<Counters>| {
             let path = &self.path;

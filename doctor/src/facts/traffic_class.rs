@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::tos::Tos;
 
-/// Traffic classes that a driver forces on queue pairs, as in
-/// `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
+/// Traffic classes that a driver forces on queue pairs
+/// (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForcedClass {
-    /// Class of all queue pairs, overriding the rules.
+    /// Class of all queue pairs; overrides the rules.
     pub global: Option<Tos>,
     /// Classes by address.
     pub rules: Vec<ForcedRule>,
@@ -24,7 +24,7 @@ pub struct ForcedRule {
     pub class: Tos,
     /// Source address; `None` for any.
     pub source: Option<IpAddr>,
-    /// Prefix of the destination address and its length in bits; `None` for any.
+    /// Destination prefix and its length in bits; `None` for any destination.
     pub destination: Option<(IpAddr, u8)>,
 }
 

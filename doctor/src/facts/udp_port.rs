@@ -29,7 +29,7 @@ impl UdpHolder {
             };
             for line in table.lines() {
                 let holder = Self::parse(source, path, line);
-                // rdma_rxe has two sockets, for IPv4 and IPv6. Only the first is reported.
+                // rdma_rxe has one socket for IPv4 and one for IPv6. Only the first is reported.
                 let place = |one: &Self| Some(one.address).filter(|at| !at.is_unspecified());
                 let is_known = |holder: &Self| {
                     let mut known = holders.iter();
@@ -66,8 +66,7 @@ impl UdpHolder {
     }
 }
 
-/// Parses an address in /proc/net, which consists of hexadecimal words of 32 bits in the byte order
-/// of this machine.
+/// Parses an address in /proc/net: hexadecimal words of 32 bits in the byte order of this machine.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let words = (0..text.len()).step_by(8);
     let words = words.map(|at| u32::from_str_radix(text.get(at..at + 8)?, 16).ok());

@@ -1,4 +1,4 @@
-//! Rule: limits and capabilities of an adapter that change how Cairn works on it.
+//! Rule: adapter limits and capabilities that change how Cairn works.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Device;
@@ -6,7 +6,7 @@ use crate::source::{Attributes, Known};
 
 pub(super) const NAME: &str = "attributes";
 
-/// Number of RDMA READs in flight per queue pair that is enough for a fast link.
+/// RDMA READs in flight per queue pair that suffice for a fast link.
 const READS: u32 = 16;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Severity {
     /// Information; nothing is wrong.
     Note,
-    /// RoCE works, but slower or less reliably than possible.
+    /// RoCE works, but is slower or less reliable than possible.
     Warning,
     /// RoCE does not work for some purpose.
     Error,
@@ -50,7 +50,7 @@ pub struct Evidence {
 pub struct Fix {
     /// Command to run, or text to add to a file.
     pub command: String,
-    /// Words of the command if `doctor --fix` may run it. Such commands do not interrupt traffic.
+    /// Words of the command, if `doctor --fix` may run it because it does not interrupt traffic.
     pub safe: Option<Vec<String>>,
 }
 
@@ -69,7 +69,7 @@ pub struct Finding {
     pub why: String,
     /// Evidence.
     pub evidence: Vec<Evidence>,
-    /// Remedies, the best first.
+    /// Remedies, best first.
     pub fix: Vec<Fix>,
 }
 

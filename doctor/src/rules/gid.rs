@@ -1,4 +1,4 @@
-//! Rule: each address needs a GID of the RoCE version that connections use.
+//! Rule: each address needs a GID with the RoCE version that connections use.
 
 use std::net::IpAddr;
 
@@ -130,7 +130,7 @@ fn netdev_without_address(
 ) -> Option<Finding> {
     let fabric = &examination.fabric;
     fabric.addresses.get()?;
-    // If a bond or VLAN uses this netdev, the addresses belong to the bond or VLAN.
+    // If a bond or VLAN uses this netdev, the bond or VLAN has the addresses.
     let above = fabric.netdevs.each();
     let has_above = above
         .filter(|other| other.name != netdev.name)

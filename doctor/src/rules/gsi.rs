@@ -1,8 +1,7 @@
-//! Rule: the connection manager's queue pair (GSI) must not be in state ERR, in which no host can
-//! connect.
+//! Rule: the connection manager's queue pair (GSI) must not be in state ERR: no host could connect.
 //!
-//! rdma_rxe breaks the queue pair when the kernel refuses a packet. The kernel recovers the state
-//! SQE, but not ERR.
+//! rdma_rxe breaks the queue pair when the kernel refuses a packet. The kernel recovers a queue
+//! pair from state SQE, but not from ERR.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Device;

@@ -14,7 +14,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     if memlock.has_cap_ipc_lock || limit >= needed {
         return;
     }
-    // User-space RoCE works without locked memory.
+    // User-space RoCE also works without locked memory.
     let severity = if examination.is_soft() {
         Severity::Warning
     } else {

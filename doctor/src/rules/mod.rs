@@ -1,7 +1,7 @@
 //! Rules for the RoCE set-up.
 //!
-//! A rule is a module with a `check` function, which adds findings about an [`Examination`] and
-//! reads nothing from the machine. `docs/roce/rules.md` lists rules and tests.
+//! A rule is a module whose `check` function adds findings about an [`Examination`] and reads
+//! nothing from the machine. `docs/roce/rules.md` lists rules and tests.
 
 mod attributes;
 mod buffers;
@@ -46,15 +46,15 @@ use crate::tos::Tos;
 pub struct Intent {
     /// Calling program.
     pub caller: Caller,
-    /// Local addresses of the program. If empty, the rules use each address of an RDMA netdev.
+    /// Local addresses of the program. If empty, rules use each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// ToS values set by the program. If empty, the connection manager's default applies.
+    /// ToS values set by the program; if empty, the connection manager's default applies.
     pub tos: Vec<Choice>,
     /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,
-    /// Locked memory of the program: purposes and bytes.
+    /// Memory that the program locks: purposes and bytes.
     pub memory: Vec<(String, u64)>,
-    /// True if the program uses user-space RoCE even if there are RDMA devices.
+    /// True if the program uses user-space RoCE even with RDMA devices.
     pub is_soft: bool,
 }
 
@@ -79,16 +79,16 @@ impl Intent {
     }
 }
 
-/// Facts and plans examined by the rules.
+/// Facts and plans that rules examine.
 #[derive(Clone, Debug)]
 pub struct Examination {
     /// State of the machine.
     pub fabric: Fabric,
-    /// Second reading of the machine after `interval`, for comparing counters.
+    /// Second reading of the machine, after `interval`, to compare counters.
     pub later: Option<Fabric>,
     /// Time between the two readings.
     pub interval: Duration,
-    /// Path to a peer, if an address was given.
+    /// Path to a peer, if requested.
     pub peer: Option<Peer>,
     /// Planned use.
     pub intent: Intent,
@@ -103,7 +103,7 @@ pub struct Rule {
     check: fn(&Examination, &mut Vec<Finding>),
 }
 
-/// Rules in the order of checks; rules about total failure come first.
+/// Rules in the order of checks, total failures first.
 pub const RULES: [Rule; 22] = [
     Rule::new(
         modules::NAME,
@@ -200,8 +200,8 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine and the path to the peer. If `interval` is not zero and there are RDMA
-    /// devices, reads the machine again after `interval`.
+    /// Reads the machine and the path to the peer. With RDMA devices and a nonzero `interval`,
+    /// reads the machine again after `interval`.
     #[must_use]
     pub fn of(
         source: &dyn Source,
@@ -224,7 +224,7 @@ impl Examination {
         }
     }
 
-    /// Applies all rules and returns the findings, the most severe first.
+    /// Applies all rules and returns the findings, most severe first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -266,7 +266,8 @@ impl Examination {
 }
 
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
-    // If a VLAN on this netdev has addresses, packets are tagged, and have the priority of the tag.
+    // If a VLAN on this netdev has addresses, packets are tagged, and the tag determines their
+    // priority.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;

@@ -81,7 +81,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
         {
             continue;
         }
-        // All adapters with an mlx driver support RDMA. Other drivers also serve adapters without
+        // All adapters with an mlx driver support RDMA; other drivers also serve adapters without
         // RDMA.
         let is_sure = core.starts_with("mlx") && !examination.intent.is_soft;
         let severity = if is_sure {

@@ -63,7 +63,7 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
 fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Option<Finding> {
     let active = port.mtu.get()?.active;
     let fits = fitting(mtu)?;
-    // Only the port's own netdev counts, because a VLAN or bond may have a smaller MTU.
+    // VLANs and bonds do not count, because their MTU may be smaller than the port's.
     let is_own = port.netdevs(device).any(|own| *own == netdev.name);
     (is_own && active < fits.min(port.mtu.get()?.max)).then(|| {
         Finding::new(

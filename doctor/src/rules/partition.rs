@@ -14,11 +14,11 @@ pub(super) const NAME: &str = "partition";
 pub struct Membership {
     /// P_Key required in the port's table.
     pub pkey: PKey,
-    /// Listening address; an unspecified one means all addresses of its family.
+    /// Listening address; unspecified for all addresses of its family.
     pub address: IpAddr,
-    /// True if the program uses RoCE in user space even if there are RDMA devices.
+    /// True if the program uses RoCE in user space even with RDMA devices.
     pub is_soft: bool,
-    /// Reason for the membership, such as "the listener 192.0.2.1:4420".
+    /// Origin of the requirement, such as "the listener 192.0.2.1:4420".
     pub by: String,
 }
 

@@ -261,7 +261,7 @@ fn roce_port(peer: &Peer) -> Option<Finding> {
     let question = format!("udp {address} 4791");
     let finding = |severity, what: &str| Finding::new(NAME, severity, address.to_string(), what);
     match peer.roce_port.get()? {
-        // Silence is normal, because an adapter of the peer drops the datagram.
+        // Silence is normal: an adapter of the peer drops the datagram.
         Reached::Silent => None,
         Reached::Refused => Some(
             finding(

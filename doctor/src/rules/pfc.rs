@@ -10,8 +10,7 @@ pub(super) const NAME: &str = "pfc";
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (netdev, device, port) in examination.roce_netdevs() {
-        // The rule checks only adapters, because a VLAN or bond uses the flow control of its
-        // adapter.
+        // VLANs and bonds are skipped, because they use the flow control of their adapter.
         let is_adapter = netdev.pci.get().is_some_and(Option::is_some);
         if !is_adapter || device.is_soft_roce() {
             continue;

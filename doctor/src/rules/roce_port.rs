@@ -16,7 +16,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             continue;
         }
         let is_rxe = holder.process.is_none() && fabric.host.has_module("rdma_rxe") == Some(true);
-        // rdma_rxe conflicts only with user-space RoCE, which needs the same port.
+        // rdma_rxe conflicts only with user-space RoCE, which needs the same UDP port.
         if is_rxe && !is_soft {
             continue;
         }

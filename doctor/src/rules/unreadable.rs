@@ -1,4 +1,4 @@
-//! Rule: unreadable facts are reported, so that missing findings are not mistaken for health.
+//! Rule: unreadable facts are reported, because no other rule can check them.
 
 use serde_json::Value;
 
@@ -10,8 +10,7 @@ const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // The search uses the JSON form, because it marks unreadable facts in the same way at any
-    // depth.
+    // The search uses JSON, which marks unreadable facts in the same way at any depth.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);

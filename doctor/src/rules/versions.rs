@@ -1,7 +1,7 @@
 //! Rule: compatibility of RoCE v1 and v2.
 //!
-//! The connecting side chooses the version. With v1 it reaches servers of both versions. With v2 it
-//! reaches only servers that support v2.
+//! The connecting side chooses the version. With v1 it reaches servers of either version, with v2
+//! only servers that support v2.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port, RoceVersion};

@@ -67,13 +67,13 @@ pub struct Attributes {
     pub max_qp_wr: u32,
     /// Maximum shared receive queues; 0 if the device has none.
     pub max_srq: u32,
-    /// Maximum RDMA READs of a peer that a queue pair executes at the same time.
+    /// Maximum RDMA READs from a peer that a queue pair executes concurrently.
     pub max_qp_rd_atom: u32,
-    /// Maximum RDMA READs that a queue pair starts at the same time.
+    /// Maximum RDMA READs that a queue pair starts concurrently.
     pub max_qp_init_rd_atom: u32,
-    /// True if the device informs a sender when no receive is posted.
+    /// True if the device reports to a sender that no receive is posted (RNR NAK).
     pub rnr_nak: bool,
-    /// True if the device has SEND with Invalidate.
+    /// True if the device supports SEND with Invalidate.
     pub invalidate: bool,
 }
 
@@ -101,15 +101,15 @@ pub struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// True for the connection manager's queue pair (GSI) in state ERR; the kernel does not recover
-    /// it.
+    /// True for the connection manager's queue pair (GSI) in state ERR, which the kernel does not
+    /// recover.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"
     }
 }
 
-/// Connection manager defaults for connections that set no RoCE mode or ToS.
+/// Connection manager defaults for connections without a RoCE mode or ToS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defaults {
     /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
@@ -158,7 +158,7 @@ pub enum Echo {
 pub enum Reached {
     /// No reply: the datagram was accepted or filtered.
     Silent,
-    /// The peer reported that no program has the port (ICMP port unreachable).
+    /// The peer reported that no program uses the port (ICMP port unreachable).
     Refused,
     /// A machine on the path reported that the destination is unreachable or prohibited.
     Unreachable,

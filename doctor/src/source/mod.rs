@@ -35,7 +35,7 @@ pub struct Node {
     pub gid: u32,
 }
 
-/// Machine from which facts are read; paths are absolute.
+/// Machine whose facts are read; paths are absolute.
 pub trait Source {
     /// Returns the content of a file.
     fn read(&self, path: &str) -> Result<String, Unknown>;
@@ -64,7 +64,7 @@ impl dyn Source + '_ {
             .map_err(|_| Unknown::other(path, format!("{text:?} is not the number expected")))
     }
 
-    /// Returns the content of a file, or `None` if it is absent.
+    /// Returns the content of a file; `None` if absent.
     pub fn optional(&self, path: &str) -> Result<Option<String>, Unknown> {
         unless_absent(self.text(path))
     }

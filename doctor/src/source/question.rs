@@ -1,8 +1,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// Question that the kernel answers by ioctl, netlink or a packet instead of a file. A recording
-/// lists the answers by the question's text.
+/// Question that the kernel answers by ioctl, netlink or a packet instead of a file. Recordings
+/// list answers by the question's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Global pause of a netdev (`ethtool -a`): [`super::Pause`].
@@ -29,9 +29,9 @@ pub enum Question {
     Route(IpAddr),
     /// Neighbour entry of a next hop on a netdev: [`super::Neighbour`].
     Neighbour(String, IpAddr),
-    /// Result of a packet of this many bytes, including the IP header, to a peer: [`super::Echo`].
+    /// Result of a packet to a peer, of this many bytes including the IP header: [`super::Echo`].
     Echo(IpAddr, u32),
-    /// Process with the socket of this inode: "NAME (pid N)", or null for the kernel.
+    /// Process that owns the socket with this inode: "NAME (pid N)", or null for the kernel.
     SocketHolder(u64),
     /// Result of a datagram to this UDP port of a peer: [`super::Reached`].
     Udp(IpAddr, u16),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::recording::{Entry, Moment};
 use super::{Node, Question, Source, Unknown};
 
-/// Source that passes requests to another source, and records the results.
+/// Source that forwards requests to another source, and records the results.
 pub struct Recorder<'a> {
     source: &'a dyn Source,
     moment: RefCell<Moment>,

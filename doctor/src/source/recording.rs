@@ -22,8 +22,8 @@
 //! the destination of a link, `@` the mode, owner and group of a device node, and `!` the reason
 //! why a path is unreadable. A name ending in `/` is an empty directory. `[?]` precedes the
 //! kernel's answers. Lines after `[later]` replace earlier lines from the second reading on.
-//! `< FILE` inserts another recording before all lines. `- PATH` removes an answer, or a path with
-//! everything below it. In file content, `\n` and `\t` are a new line and a tab.
+//! `< FILE` includes another recording first. `- PATH` removes an answer, or a path with everything
+//! below it. In file content, `\n` and `\t` are a newline and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ impl Recording {
         Ok(this)
     }
 
-    /// Parses more lines, which replace earlier ones.
+    /// Parses more lines, which replace earlier lines.
     pub fn amend(&mut self, text: &str) -> Result<(), RecordingError> {
         let mut base = String::new();
         let mut is_later = false;
@@ -136,7 +136,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Removes an answer, or a path with everything below it.
+    /// Removes an answer, or a path with all paths below it.
     pub fn forget(&mut self, path: &str) {
         for moment in [&mut self.first, &mut self.later] {
             moment.entries.retain(|entry, _| !is_below(entry, path));
@@ -197,7 +197,7 @@ impl Moment {
 }
 
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The first sign counts, because the value may contain another sign.
+    // The first sign counts, because the value may contain signs.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()

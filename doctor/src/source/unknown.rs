@@ -72,9 +72,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// Fact, or the reason why it is unavailable.
-///
-/// The JSON form is the fact, or `{"unknown": "because ..."}`.
+/// Fact, or the reason why it is unavailable: in JSON, `{"unknown": "because ..."}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known<T> {
     /// Available fact.

@@ -21,7 +21,7 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
     assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
-    // The kernel recovers a GSI queue pair from the state SQE, so SQE is no fault.
+    // The kernel recovers a GSI queue pair from state SQE, so SQE is no fault.
     let of = |name: &str, group: &str| {
         let all = findings(&changed(name, &format!("[?]\nqueue-pairs {group}"))).into_iter();
         all.filter(|finding| finding.rule == "gsi")

@@ -1,7 +1,7 @@
 //! Program that runs a Ceph cluster in the given folder until standard input ends.
 //!
-//! The program reads the commands `kill-osd` and `start-osd` from standard input. It prints a line
-//! after each completed command.
+//! The program reads the commands `kill-osd` and `start-osd`, and prints a line after each
+//! completed command.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Ceph cluster on loopback: one monitor and one OSD in a folder.
 //!
-//! The cluster requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. Dropping the
-//! [`Cluster`] ends all processes; the caller deletes the folder.
+//! The cluster requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor
+//! root. Dropping the [`Cluster`] ends all processes; the caller deletes the folder.
 
 mod daemon;
 mod settings;
@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Name of the Ceph pool that contains the images.
+/// Ceph pool with the images.
 pub const POOL: &str = "rbd";
 
 /// Running cluster.
@@ -48,7 +48,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Returns an error message if a program of Ceph is not installed.
+/// Returns an error message if a Ceph program is not installed.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn missing() -> Option<String> {
 }
 
 impl Cluster {
-    /// Creates and starts a cluster with a pool for images in an empty folder.
+    /// Starts a new cluster with a pool for images in an empty folder.
     pub fn start(folder: &Path) -> io::Result<Self> {
         if let Some(missing) = missing() {
             return Err(io::Error::other(missing));
@@ -84,7 +84,7 @@ impl Cluster {
         Ok(this)
     }
 
-    /// Returns the path of a configuration file for clients.
+    /// Returns the path of the configuration file for clients.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
         self.folder.join("ceph.conf")
@@ -116,7 +116,7 @@ impl Cluster {
         self.wait_for_osd()
     }
 
-    /// Kills the only monitor with SIGKILL, so that the cluster has no quorum.
+    /// Kills the only monitor with SIGKILL: the cluster loses its quorum.
     pub fn kill_monitor(&mut self) -> io::Result<()> {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }
@@ -167,7 +167,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // The command runs under `timeout`, because a Ceph client waits for a missing OSD without limit.
+        // `timeout` ends the command, because a Ceph client waits for a missing OSD without limit.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");

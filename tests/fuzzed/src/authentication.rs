@@ -1,4 +1,4 @@
-//! Fuzz target for DH-HMAC-CHAP. It modifies messages between a host and a controller.
+//! Fuzz target that modifies DH-HMAC-CHAP messages between host and controller.
 
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::Negotiating;

@@ -18,7 +18,7 @@ use crate::input::Input;
 const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 
-/// Values that Linux writes to the property CC to disable and to enable a controller.
+/// Values that Linux writes to CC to disable and to enable a controller.
 const CC: [u64; 2] = [0x0046_0060, 0x0046_0061];
 
 const OPCODES: [AdminOpcode; 8] = [

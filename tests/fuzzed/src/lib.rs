@@ -1,8 +1,8 @@
 //! Fuzz targets for parsers and state machines.
 //!
-//! The programs in `fuzz/` run the fuzz targets with libFuzzer. `tests/targets.rs` runs them with random bytes and with
-//! the inputs in `fuzz/corpus`. A fuzz target panics if the tested code panics, reads beyond its input, completes a
-//! command twice, or encodes a parsed value differently.
+//! Programs in `fuzz/` run the fuzz targets with libFuzzer, `tests/targets.rs` with random bytes
+//! and the inputs in `fuzz/corpus`. A fuzz target panics if the tested code panics, reads beyond
+//! its input, completes a command twice, or encodes a parsed value differently.
 
 mod authentication;
 mod controller;
@@ -30,7 +30,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("reservations", reservations::run),
 ];
 
-/// Runs the fuzz target `name` with an input.
+/// Runs the fuzz target `name`.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(own, _)| *own == name);
     let (_, target) = target.expect("the target is one of TARGETS");

@@ -1,4 +1,4 @@
-//! Fuzz target for parsers of NVMe structures. The first input byte selects a parser.
+//! Fuzz target for parsers of NVMe structures. The first input byte selects the parser.
 
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest, connect};
 use nvme_proto::host::multipath::AnaLog;

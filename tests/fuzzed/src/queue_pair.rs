@@ -24,8 +24,7 @@ const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;
 const STEPS_MAX: usize = 200;
-/// Maximum number of packets that a queue pair may send in response to one packet. The response to
-/// an RDMA READ is the longest.
+/// Maximum packets in response to one packet; the response to an RDMA READ is the longest.
 const SENDS_MAX: usize = 4096;
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@ use nvme_proto::reservation::Reservations;
 
 const UUID: [u8; 16] = *b"the disk of this";
 
-/// Decodes the bytes as stored reservations. If they are valid, encoding must return the same
+/// Decodes the bytes as stored reservations; encoding valid reservations must return the same
 /// bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let _ = Reservations::decode(bytes, &UUID, "nqn");

@@ -1,4 +1,4 @@
-//! Helpers for simulations and tests of recorded traffic.
+//! Helpers for simulations, and for tests of recorded traffic.
 
 pub mod network;
 pub mod pcap;

@@ -14,10 +14,9 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets per thousand in which one bit is flipped. If a checksum detects the flipped bit, the
-    /// packet is lost.
+    /// Packets per thousand with a flipped bit. If a checksum detects the flip, the packet is lost.
     pub corruption: u64,
-    /// Packets per thousand that arrive after later ones.
+    /// Packets per thousand that arrive after later packets.
     pub reordering: u64,
     /// Packets per thousand that receive a congestion mark.
     pub congestion: u64,
@@ -56,8 +55,7 @@ impl Weather {
         }
     }
 
-    /// Returns whether packets are lost so often that a connection may end. A connection ends after
-    /// eight lost packets in succession.
+    /// True if a connection may end, which takes eight lost packets in succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
@@ -73,17 +71,17 @@ pub enum Fate {
     Late,
     /// Delivered twice.
     Twice,
-    /// Delivered with a flipped bit, or lost because a checksum detects it.
+    /// Delivered with a flipped bit, or lost if a checksum detects the flip.
     Damaged,
     /// Not delivered.
     Lost,
-    /// Not delivered, because its source or destination is in [`Network::cut_off`].
+    /// Not delivered: source or destination is in [`Network::cut_off`].
     Cut,
 }
 
-/// Packet type of a network.
+/// Packet of a simulated network.
 pub trait Packet: Clone {
-    /// Address type of an end.
+    /// Address of a source or destination.
     type End: Ord + Clone;
 
     /// Returns source and destination.
@@ -92,20 +90,20 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit of the packet. Returns false if a checksum detects the flipped bit. The packet
-    /// is then lost.
+    /// Flips a bit of the packet. Returns false if a checksum detects the flip; the packet is then
+    /// lost.
     fn flip(&mut self, bit: usize) -> bool;
 
     /// Sets the congestion mark, if packets of this type have one.
     fn mark_congested(&mut self) {}
 }
 
-/// Simulated network with its packets in transit. `T` is the type of points in time.
+/// Simulated network with its packets in transit. `T` is a point in time.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
-    /// Fault rates, changeable at any time.
+    /// Fault rates, which may change.
     pub weather: Weather,
-    /// Disconnected ends, which neither send nor receive packets.
+    /// Disconnected addresses, which neither send nor receive packets.
     pub cut_off: Vec<P::End>,
     random: Random,
     arrivals: BinaryHeap<Reverse<(T, u64)>>,
@@ -129,7 +127,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         }
     }
 
-    /// Sends a packet, and returns how it is delivered.
+    /// Sends a packet, and returns its fate.
     pub fn send(&mut self, now: T, mut packet: P) -> Fate {
         let weather = self.weather;
         let (source, destination) = packet.ends();
@@ -189,10 +187,10 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
     }
 }
 
-/// UDP datagram between two ends.
+/// UDP datagram between the endpoints 0 and 1.
 #[derive(Debug, Clone)]
 pub struct Datagram {
-    /// Index of the destination: 0 or 1.
+    /// Destination: 0 or 1.
     pub to: usize,
     /// Payload.
     pub bytes: Vec<u8>,

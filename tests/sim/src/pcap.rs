@@ -1,5 +1,4 @@
-//! Reader of capture files. It supports the formats of tcpdump (pcap) and of the option `--pcap`
-//! (pcapng).
+//! Reader of capture files, in the formats of tcpdump (pcap) and of the option `--pcap` (pcapng).
 
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];

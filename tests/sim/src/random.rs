@@ -1,4 +1,4 @@
-/// Generator of random numbers with a seed.
+/// Seeded generator of random numbers.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
@@ -19,7 +19,7 @@ impl Random {
         self.0.u64(..bound)
     }
 
-    /// Returns true with a probability of `per_mille` thousandths.
+    /// True with a probability of `per_mille` thousandths.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }

@@ -9,7 +9,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// Returns whether `CAIRN_SEED` selects a single seed. Tests then print details.
+/// True if `CAIRN_SEED` selects a single seed; tests then print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
@@ -27,12 +27,12 @@ fn share(seeds: u64) -> Range<u64> {
 
 /// Runs `case` for each seed.
 ///
-/// The number of seeds is `CAIRN_SEEDS`, or `default` if this variable is not set. In the second
-/// case, `CAIRN_SEEDS_SHARE` selects the first quarter (`first`) or the other seeds (`rest`). The
-/// variable `CAIRN_SEED` selects a single seed.
+/// `CAIRN_SEED` selects a single seed, `CAIRN_SEEDS` the number of seeds. Without these variables,
+/// there are `default` seeds, of which `CAIRN_SEEDS_SHARE` can select the first quarter (`first`)
+/// or the others (`rest`).
 ///
 /// # Panics
-/// Panics if `case` panics. The message contains a command that runs the same seed again.
+/// If `case` panics; the message contains a command that repeats the seed.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

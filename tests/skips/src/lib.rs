@@ -1,12 +1,11 @@
 //! Records of skipped tests.
 //!
 //! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and
-//! appends it to the file in [`FILE_VARIABLE`]. `cargo xtask test` fails if such a skip is not
-//! allowed.
+//! appends it to the file in [`FILE_VARIABLE`]. `cargo xtask test` fails on skips that its list
+//! does not allow.
 //!
-//! A test checks with a [`probe`] whether the machine meets a requirement. The error of the probe
-//! is the reason of the skip. A probe must not use the code under test, because a failure of that
-//! code must fail the test.
+//! A [`probe`] checks whether the machine meets a requirement; its error is the reason of the skip.
+//! A probe must not use the code under test, whose failure must fail the test.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -16,9 +15,9 @@ use std::process::Command;
 /// Environment variable with the path of the skip file.
 pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Records that the calling test, or a part of it, is skipped.
+/// Records a skip of the calling test, or of a part.
 ///
-/// The record is a line with the source file, the test's name and the reason, separated by tabs.
+/// The record is a line with source file, test name and reason, separated by tabs.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();
@@ -38,10 +37,11 @@ pub fn skip(reason: impl Display) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Runs a command that fails if this machine lacks a requirement, and returns its standard output.
+/// Runs a command that fails if this machine lacks a requirement. Returns the command's standard
+/// output.
 ///
 /// # Errors
-/// The error contains the name of the program, and its error message or exit status.
+/// The error contains the program's name, and its error message or exit status.
 pub fn probe(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -75,7 +75,7 @@ fn message_of(stderr: &str) -> String {
     lines().skip(first).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns true if a [`probe`] succeeds. Otherwise, records a skip with the error of the probe.
+/// True if a [`probe`] succeeds. Otherwise, records a skip with the probe's error.
 #[track_caller]
 pub fn can(command: &mut Command) -> bool {
     match probe(command) {
@@ -87,10 +87,10 @@ pub fn can(command: &mut Command) -> bool {
     }
 }
 
-/// Runs a program with the option `--version` and returns the output.
+/// Returns the output of a program with the option `--version`.
 ///
 /// # Errors
-/// The program is not installed. The error names its Debian package.
+/// The program is not installed; the error names its Debian package.
 pub fn version(program: &mut Command, package: &str) -> Result<String, String> {
     let program = program.arg("--version");
     let name = program.get_program().to_string_lossy().into_owned();

@@ -62,8 +62,8 @@ fn duplicate_cid(setting: &Setting) -> Result<()> {
     let mut second = plain(&mut peer, command::keep_alive());
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
-    // The target may accept the second command, because it need not detect a CID conflict (Base,
-    // figure 94).
+    // The target may accept the second command: it need not detect a CID conflict (Base, figure
+    // 94).
     match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
@@ -196,8 +196,8 @@ impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Most capsules have only one random byte, because the first checks of the target
-            // reject almost all capsules of random bytes.
+            // Most capsules have only one random byte: the target's first checks reject almost all
+            // capsules of random bytes.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {

@@ -40,8 +40,8 @@ fn short_private_data(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     for length in [0, 1, 5] {
         let request = RequestData::new(0, ENTRIES, ENTRIES - 1, 0);
-        // A transport may append zeroes to the private data. The target then reports a queue size
-        // of 0 instead of a wrong length.
+        // If a transport appends zeroes to the private data, the target reports a queue size of 0
+        // instead of a wrong length.
         match peer.dial(&request.as_bytes()[..length], &host_qp())? {
             Err(Refusal::Status(
                 RejectStatus::INVALID_LENGTH

@@ -1,7 +1,7 @@
 //! Test suite of misbehaving hosts.
 //!
-//! Each case sends raw capsules and overwrites the namespace. Before and after each case, a second host, the bystander,
-//! performs I/O in the same subsystem.
+//! Each case sends raw capsules and overwrites the namespace. Before and after each case, a second
+//! host, the bystander, performs I/O in the same subsystem.
 
 mod capsules;
 mod connecting;
@@ -39,15 +39,15 @@ pub struct Setting {
     pub remote: SocketAddr,
     /// NQN of the subsystem.
     pub subnqn: Nqn,
-    /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
+    /// NSID of an unused, writable namespace: 64 MiB in 512-byte blocks.
     pub nsid: u32,
-    /// Timeout of each operation. It must exceed the timeouts of the target.
+    /// Timeout of each operation, longer than the target's timeouts.
     pub patience: Duration,
     /// Seed of random capsules.
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
-    /// Number of connection requests so far.
+    /// Connection requests so far.
     pub dials: Arc<AtomicU64>,
 }
 
@@ -62,7 +62,7 @@ pub fn cases() -> Vec<Case<Setting>> {
     all
 }
 
-/// Runs a case, with a bystander before and after it.
+/// Runs a case between checks by a bystander.
 pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     let mut bystander = Bystander::connect(setting, "bystander").context("before the case")?;
     bystander.check_io(1).context("before the case")?;

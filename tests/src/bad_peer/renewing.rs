@@ -1,4 +1,4 @@
-//! Hosts that authenticate the queues of a live association again, correctly or not.
+//! Hosts that authenticate queues of a live association again, correctly or not.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::command;
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Connects the admin queue and an I/O queue. If there is a secret, also authenticates them.
+    /// Connects an admin queue and an I/O queue, and authenticates both if there is a secret.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -85,7 +85,7 @@ impl Renewing {
         self.peer.cntlid
     }
 
-    /// Connects and authenticates another I/O queue in place of queue 1.
+    /// Connects and authenticates another I/O queue, which replaces queue 1.
     pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
         self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
         let is_live = std::mem::replace(&mut self.is_live, false);
@@ -94,14 +94,15 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue. If the queue is already in use, other commands run during the authentication.
+    /// Authenticates a queue. On a queue in use, other commands run during the authentication.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
         Ok(())
     }
 
-    /// Authenticates a queue with a wrong secret. The target must close this queue, or both queues if `qid` is 0.
+    /// Authenticates a queue with a wrong secret. The target must close the queue, or both queues
+    /// if `qid` is 0.
     pub fn expect_refused(mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         self.expect_end(qid, &answer)
@@ -138,7 +139,7 @@ impl Renewing {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Starts an authentication. The target must reject it as unsupported, but keep both queues.
+    /// Starts an authentication. The target must reject it as unsupported, and keep the two queues.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer

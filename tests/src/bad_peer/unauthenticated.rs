@@ -17,7 +17,8 @@ pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
-/// Checks that the target fails all commands before authentication, and closes the queue after a failed authentication.
+/// Checks that the target fails all commands before authentication, and closes the queue after a
+/// failure.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;
@@ -56,7 +57,7 @@ pub fn knock(setting: &Setting) -> Result<()> {
     peer.expect_closed(admin)
 }
 
-/// Checks that a reply recorded on another connection is rejected.
+/// Checks that the target rejects a reply recorded on another connection.
 pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     let mut recorded: Option<(Vec<u8>, Vec<u8>)> = None;
     loop {
@@ -135,7 +136,7 @@ impl HalfDone {
     }
 }
 
-/// Peers that connect with the NQN of another host, but do not authenticate.
+/// Peers that connect with another host's NQN, but do not authenticate.
 pub struct Impostors {
     _peers: Vec<Peer>,
 }
@@ -147,8 +148,8 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Starts two peers that connect all queues in `qids` without authentication. Queue 0 requests a new controller,
-    /// and other queues request the controller `cntlid`.
+    /// Starts two peers that connect the queues `qids` without authentication. Queue 0 requests a
+    /// new controller, other queues the controller `cntlid`.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
         for _ in 0..2 {

@@ -10,7 +10,7 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Pause after each step, so that the target also runs on a machine with one processor.
+/// Pause after each step, so that the target runs even on a machine with one processor.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

@@ -1,4 +1,5 @@
-//! Program with target and host in one thread. `tests/costs` counts its instructions with callgrind.
+//! Program that runs target and host in one thread. `tests/costs` counts its instructions with
+//! callgrind.
 //!
 //! The clock is simulated, so all runs over the loopback provider execute the same instructions.
 
@@ -22,9 +23,9 @@ use clap::{Parser, ValueEnum};
 
 const BLOCK: u32 = 512;
 
-/// Minimum simulated time of a turn.
+/// Minimum simulated time of a loop iteration.
 const TURN: Duration = Duration::from_micros(10);
-/// Minimum simulated time of a turn for each outstanding command.
+/// Minimum simulated time of a loop iteration, per outstanding command.
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
 const TURNS_MAX: u32 = 10_000;

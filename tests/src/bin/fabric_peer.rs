@@ -55,7 +55,7 @@ enum Role {
     },
     /// Connect, send messages, and expect each back
     Ask {
-        /// Address and port of the other end
+        /// Address and port of the peer
         whom: SocketAddr,
         /// Local address
         #[arg(long)]

@@ -1,6 +1,5 @@
-//! `cairn-multipath-load`: verified I/O for scripts that interrupt paths.
-//!
-//! The program prints path events, and the paths in use every second.
+//! `cairn-multipath-load`: verified I/O for scripts that interrupt paths. It prints path events
+//! and, every second, the paths in use.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

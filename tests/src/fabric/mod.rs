@@ -1,6 +1,7 @@
 //! Conformance test suite for fabric providers.
 //!
-//! Each case connects a device to itself. Every wait has a timeout, so that a lost completion fails the case.
+//! Each case connects a device to itself. Every wait has a timeout, so that a lost completion fails
+//! the case.
 
 mod connections;
 mod failures;
@@ -21,7 +22,7 @@ use crate::case::Case;
 pub struct Setting {
     /// Provider under test.
     pub provider: Arc<dyn Provider>,
-    /// Address of the device used for both ends.
+    /// Address of the device that serves both sides of each connection.
     pub ip: IpAddr,
 }
 

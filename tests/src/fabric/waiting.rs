@@ -1,6 +1,5 @@
-//! Cases in which a thread sleeps in poll(2) until work arrives.
-//!
-//! The peer runs on another thread, so only file descriptors can wake the sleeping thread.
+//! Cases in which a thread sleeps in poll(2) until work arrives. The peer runs on another thread,
+//! so only file descriptors can wake the sleeping thread.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};

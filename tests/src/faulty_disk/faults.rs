@@ -1,13 +1,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Effect of a held read or write on the thread that called it.
+/// Effect of a held read or write on the calling thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
-    /// The thread continues, because the disk queues the operation.
+    /// The thread continues: the disk queues the operation.
     Disk,
-    /// The thread (an io_uring worker) is blocked, as in a frozen file system. A held write also keeps the lock of the
-    /// file, so fsync is blocked too.
+    /// The thread, an io_uring worker, blocks as in a frozen file system. A held write also keeps
+    /// the file's lock, which blocks fsync.
     FileSystem,
 }
 
@@ -43,14 +43,14 @@ pub enum Fault {
     HoldUntilInterrupted,
     /// The operation fails with an errno.
     Fail(i32),
-    /// The operation transfers only this number of bytes. After a short write to a [`Disk`](Nature::Disk), the kernel
-    /// returns EIO.
+    /// The operation transfers only this number of bytes. After a short write to a
+    /// [`Disk`](Nature::Disk), the kernel returns EIO.
     Short(u32),
     /// The operation executes after a delay.
     Delay(Duration),
 }
 
-/// Fault with the operations to which it applies.
+/// Fault, and the operations it applies to.
 #[derive(Debug, Clone)]
 pub struct Rule {
     op: Op,
@@ -61,7 +61,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule for every operation of a type.
+    /// Creates a rule for all operations of a type.
     #[must_use]
     pub fn new(op: Op, fault: Fault) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Rule {
         }
     }
 
-    /// Restricts the rule to operations on these bytes. Operations without a range still match.
+    /// Restricts the rule to operations on these bytes; operations without a range still match.
     #[must_use]
     pub fn within(self, bytes: Range<u64>) -> Self {
         Self { bytes, ..self }

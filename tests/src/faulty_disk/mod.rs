@@ -4,9 +4,8 @@
 //! without caching. [`Nature`] selects whether held reads and writes block their callers. Mounting
 //! requires root.
 //!
-//! When a target stops, it waits for its I/O. A test must therefore first release or fail the held
-//! operations. A test must also declare the disk before the target, because Rust drops variables in
-//! reverse order.
+//! A stopping target waits for its I/O, so a test must first release or fail held operations, and
+//! declare the disk before the target: Rust drops variables in reverse order.
 
 mod faults;
 mod mounting;
@@ -27,16 +26,16 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Environment variable. If it is "required", a failed mount causes a panic.
+/// Environment variable; if "required", a failed mount causes a panic.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Script of a process that unmounts the disk after 20 s without input. If a test is killed, the
-/// mount would otherwise remain, because the kernel keeps /dev/fuse open during held I/O.
+/// Script that unmounts the disk after 20 s without input. After a killed test, held I/O keeps
+/// /dev/fuse open, so that the mount would otherwise remain.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
-/// Mounted folder whose operations never complete. When it is dropped, waiting operations fail.
+/// Mounted folder whose operations never complete; dropping the folder fails them.
 #[derive(Debug)]
 pub struct HangingFolder {
     place: PathBuf,
@@ -48,7 +47,7 @@ impl HangingFolder {
     /// and returns `None`.
     ///
     /// # Panics
-    /// Mounting fails for another reason, or [`VARIABLE`] is "required".
+    /// If mounting fails for another reason, or [`VARIABLE`] is "required".
     #[must_use]
     #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
@@ -96,8 +95,7 @@ fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
     None
 }
 
-/// Disk with fault injection. When it is dropped, waiting operations fail, and the disk is
-/// unmounted.
+/// Disk with fault injection; dropping it fails waiting operations and unmounts the disk.
 #[derive(Debug)]
 pub struct FaultyDisk {
     place: Scratch,
@@ -107,8 +105,8 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` bytes, which are zero. Records a skip and returns `None` if
-    /// mounting is impossible.
+    /// Mounts a disk of `length` zero bytes; if that is impossible, records a skip and returns
+    /// `None`.
     #[must_use]
     #[track_caller]
     pub fn mount(name: &str, length: u64) -> Option<Self> {
@@ -132,7 +130,7 @@ impl FaultyDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Test runners kill the process group of a hung test, but must not kill the script.
+            // Test runners kill the process group of a hung test, but must not kill this script.
             .process_group(0)
             .spawn()?;
         let sign = caretaker.stdin.take().expect("its input is a pipe");
@@ -162,12 +160,12 @@ impl FaultyDisk {
         self.place.export(block_size)
     }
 
-    /// Appends a rule. The first matching rule applies.
+    /// Appends a rule; the first matching rule applies.
     pub fn begin(&self, rule: Rule) {
         self.server.state().rules.push(rule);
     }
 
-    /// Removes the rules. Waiting operations keep waiting.
+    /// Removes the rules; waiting operations keep waiting.
     pub fn end_faults(&self) {
         self.server.state().rules.clear();
     }
@@ -200,10 +198,10 @@ impl FaultyDisk {
         self.server.state().done(op)
     }
 
-    /// Blocks until `count` operations of a type are waiting.
+    /// Blocks until `count` operations of a type wait.
     ///
     /// # Panics
-    /// The wait exceeds 30 s.
+    /// After 30 s.
     pub fn wait_until_waiting(&self, op: Op, count: usize) {
         let wait = |state: &server::DiskState| state.waiting(op) >= count;
         assert!(
@@ -219,7 +217,7 @@ impl FaultyDisk {
         self.server.state().contents[offset..offset + length].to_vec()
     }
 
-    /// Resizes the disk. New bytes are zero.
+    /// Resizes the disk; new bytes are zero.
     pub fn set_length(&self, length: usize) {
         self.server.state().contents.resize(length, 0);
     }

@@ -105,8 +105,8 @@ fn header(length: usize, error: i32, id: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns a `fuse_init_out` of protocol 7.31. If `asynchronous` is true, direct I/O neither blocks
-/// the calling thread nor holds the lock of the file.
+/// Returns a `fuse_init_out` of protocol 7.31. With `asynchronous`, direct I/O neither blocks the
+/// calling thread nor holds the file's lock.
 pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     const ASYNC_READ: u32 = 1 << 0;
     const BIG_WRITES: u32 = 1 << 5;

@@ -1,6 +1,5 @@
-//! Ceph images as namespaces, over user-space RoCE.
-//!
-//! The tests are ignored by default, but `cargo xtask test` runs them.
+//! Ceph images as namespaces, over user-space RoCE. Ignored by default; `cargo xtask test` runs the
+//! tests.
 
 mod guide;
 mod trouble;
@@ -126,8 +125,8 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // The host connects after these slow commands, because it would lose its connection if it were not polled for a
-    // second.
+    // The host connects after these slow commands: unpolled for a second, it would lose its
+    // connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");

@@ -1,6 +1,7 @@
-//! Instructions and system calls of the target for each command of a host while another host attacks.
+//! Instructions and system calls of the target per command of a host while another host attacks.
 //!
-//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only the target's turns are counted.
+//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only the target's
+//! part is counted.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
@@ -15,8 +16,8 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Attack with packets to guessed queue pair numbers. Socket filters drop these packets before the target receives
-/// them.
+/// Attack with packets to guessed queue pair numbers, which socket filters drop before the target
+/// receives them.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 

@@ -1,8 +1,8 @@
 //! Cost of reads and writes at the target, independent of the machine's load.
 //!
-//! callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and counts only the target's turns. The
-//! cost of target logic does not include the provider ([`Endpoint`]). A change that reduces a cost lowers its limit in
-//! [`BOUNDS`]. A commit that raises a limit explains why.
+//! callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and counts only the
+//! target's instructions. The cost of target logic excludes the provider ([`Endpoint`]). A change
+//! that reduces a cost lowers its limit in [`BOUNDS`]. A commit that raises a limit explains why.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
@@ -57,11 +57,12 @@ const NO_ADAPTER: Adapter = Adapter {
 
 /// Maximum costs by workload.
 ///
-/// The limits of instructions are about 1 % above the measured numbers, because the compiler's output depends on the
-/// folder of the sources.
+/// Limits of instructions are about 1 % above the measured numbers, because the compiler's output
+/// depends on the folder of the sources.
 ///
-/// At depth 32, a turn of the target serves up to 32 commands. Over loopback, only periodic checks make system calls.
-/// Over user-space RoCE, a single read needs one call to send and two calls to receive.
+/// At depth 32, one iteration of the target's reactor serves up to 32 commands. Over loopback, only
+/// periodic checks make system calls. Over user-space RoCE, a single read needs one call to send
+/// and two to receive.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -295,7 +296,7 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Maximum atomic operations of target logic for each command. A lock for each command would cost at least 1.
+/// Maximum atomic operations of target logic per command; a lock per command costs at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 const FORBIDDEN: [&str; 10] = [

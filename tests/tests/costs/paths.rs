@@ -1,13 +1,13 @@
-//! Cost of executing the writes of several associations in order.
+//! Cost of keeping the writes of several associations in order.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum additional instructions for each write after another association has ended.
+/// Maximum additional instructions per write after another association has ended.
 const ALONE_INSTRUCTIONS: f64 = 2.0;
-/// Maximum additional instructions for each write with two associations and queue depth 32.
+/// Maximum additional instructions per write with two associations and queue depth 32.
 const PATHS_INSTRUCTIONS: f64 = 1030.0;
-/// Maximum additional atomic operations for each write. The target acquires the disk's ordering
-/// lock three times.
+/// Maximum additional atomic operations per write. The target acquires the disk's ordering lock
+/// three times.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

@@ -1,4 +1,4 @@
-//! Cancel of commands that wait or are at a disk.
+//! Cancel for commands that wait in a queue, or execute at a disk.
 
 use std::time::Duration;
 

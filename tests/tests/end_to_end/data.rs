@@ -153,8 +153,8 @@ fn range(slba: u64, nlb: u32) -> DatasetRange {
     }
 }
 
-/// Checks that the first 64 blocks contain `data`, with zeroes in the deallocated `holes`. If
-/// `certain` is false, the holes may still contain their old data.
+/// Checks that the first 64 blocks contain `data`, and zeroes in the deallocated `holes`. Unless
+/// `certain`, the holes may still contain old data.
 fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain: bool) {
     let block = disk.block_bytes as usize;
     let mut expected = data.to_vec();

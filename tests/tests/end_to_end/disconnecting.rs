@@ -1,4 +1,4 @@
-//! Hosts that disconnect during I/O, which must not affect other hosts.
+//! Hosts that disconnect during I/O must not affect other hosts.
 
 use cairn_initiator::{Data, Host, IoQueue, command};
 use cairn_tests::harness::TestTarget;

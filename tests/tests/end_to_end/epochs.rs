@@ -1,5 +1,5 @@
-//! After a reload, the new configuration must apply to all commands, including those that wait for a rate limit or for
-//! the disk.
+//! After a reload, the new configuration must apply to all commands, even to commands that wait for
+//! a rate limit or for the disk.
 
 use std::fs::File;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! If a host's keep alive timer expires, or a new association replaces the host's association,
+//! After a host's keep alive timer expires, or a new association replaces the host's association,
 //! older commands must not take effect. The clock is simulated.
 
 mod cross_reset;

@@ -379,8 +379,8 @@ impl<'a> Incrementer<'a> {
         submit(&mut self.host, queue, sqes(1, 1), data)
     }
 
-    /// Connects the host again without a shutdown. The target executes the Compare of the new
-    /// association after all commands of the old one have ended.
+    /// Connects the host again without a shutdown. The target executes the new association's
+    /// Compare after all commands of the old association have ended.
     fn reconnect(&mut self) {
         self.host = Self::connect(self.target, self.name);
         let compare = command::compare(1, 1, 1);

@@ -1,4 +1,4 @@
-//! Rate limits. The clock is simulated, so that results are exact.
+//! Rate limits. The clock is simulated, so results are exact.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Temporary loss of a host's only path. During the loss, the disk may be replaced, and old
-//! commands may still execute.
+//! Temporary loss of a host's only path, during which the disk may be replaced, and old commands
+//! may execute.
 
 use std::time::{Duration, Instant};
 

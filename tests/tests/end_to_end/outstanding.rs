@@ -1,6 +1,6 @@
-//! Limit of outstanding commands at a disk, and how the target divides it between hosts.
+//! Limit of outstanding commands at a disk, and its division between hosts.
 //!
-//! The simulated disk completes one command in each turn, in order.
+//! The simulated disk completes its oldest command before each step of the test.
 
 use cairn_disk::Operation;
 use cairn_initiator::{Data, Ticket, command};

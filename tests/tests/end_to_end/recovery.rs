@@ -1,6 +1,5 @@
-//! Controllers that are reset, hang, end or return during verified I/O. The clock is simulated.
-//!
-//! Each command must complete exactly once, and no data may be lost.
+//! Controllers that are reset, hang, end or return during verified I/O, on a simulated clock. Each
+//! command must complete exactly once, without data loss.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -200,7 +200,7 @@ fn keys_in_the_capsule_and_of_wrong_fields_are_handled() {
     let report = member.namespace.reservations(&mut member.host).unwrap();
     assert_eq!((report.generation, report.registrants[0].key), (1, 7));
     member.key = 7;
-    // Linux sends 16 bytes of data with every reservation command, although a release has only 8.
+    // Linux sends 16 bytes of data with every reservation command, though a release needs only 8.
     sqe.opc = 0x15;
     let mut release = [0; 16];
     release[0] = 7;

@@ -1,4 +1,4 @@
-//! Shortage of receives and buffers. Commands must wait, but all hosts must make progress.
+//! Shortage of receives and buffers: commands must wait, but all hosts must make progress.
 
 use cairn_initiator::{Data, HostError, command};
 use cairn_sim::Random;

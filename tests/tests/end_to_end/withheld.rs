@@ -14,10 +14,10 @@ const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// Time after which the target gives up an unacknowledged response while the host acknowledges
-/// others.
+/// Time after which the target drops an unacknowledged response of a host that acknowledges other
+/// responses.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// Time after which the target gives up its responses if the host acknowledges none.
+/// Time after which the target drops its responses if the host acknowledges none.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
 const READS: usize = 100;
 

@@ -1,4 +1,4 @@
-//! Error messages must name the cause and a remedy. The tests use loopback and user-space RoCE.
+//! Error messages must name cause and remedy. The tests use loopback and user-space RoCE.
 
 mod adapters;
 mod at_the_host;

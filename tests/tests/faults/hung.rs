@@ -140,8 +140,7 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
-    // The hosts are dropped without a shutdown, because a shutdown flushes all namespaces and would
-    // hang.
+    // The hosts are dropped without a shutdown, which would flush all namespaces and hang.
     drop(late);
     drop(greedy);
     for _ in 0..3 {

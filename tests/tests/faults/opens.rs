@@ -32,8 +32,8 @@ fn held_now(target: &TargetProcess) -> [usize; 2] {
     [entries("fd").count(), threads]
 }
 
-/// The files and threads that stay. A target also has short-lived ones, such as those of a look
-/// at a disk.
+/// Returns the lowest numbers of open files and threads during one second. A target briefly uses
+/// more, for example to query a disk.
 fn held(target: &TargetProcess) -> [usize; 2] {
     let least = |[files, threads]: [usize; 2], now: [usize; 2]| {
         thread::sleep(Duration::from_millis(50));
@@ -175,8 +175,8 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // The fault applies only once, because the process closes the file again when it ends, and no
-    // signal can interrupt that close.
+    // The fault applies once: the process closes the file again when it ends, and no signal can
+    // interrupt that close.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);
     disk.wait_until_waiting(Op::Close, 1);

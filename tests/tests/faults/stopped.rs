@@ -17,8 +17,8 @@ fn in_progress(target: &TargetProcess) -> u64 {
     target.scrape().count("cairn_namespace_in_progress", &[])
 }
 
-/// Checks that a target that was stopped does not execute old writes when it continues. The host
-/// may have sent them again on another path.
+/// Checks that a stopped target does not execute old writes when it continues, because the host may
+/// have resent them on another path.
 fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;

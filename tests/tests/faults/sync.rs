@@ -1,4 +1,4 @@
-//! A failed flush loses data, so later flushes must fail too.
+//! A failed flush loses data, so later flushes must also fail.
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;

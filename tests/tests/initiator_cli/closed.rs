@@ -153,8 +153,9 @@ const STEERING: &[&str] = &[
     "rpc cairn_status",
 ];
 
-/// Checks that a command whose stdout has no reader neither panics nor prints an error about it.
-/// If `environment` is empty, the exit code and stderr must be the same as with a reader.
+/// Checks that a command whose stdout has no reader neither panics nor prints an error about that.
+/// Without `environment`, exit code and stderr equal those with a reader; otherwise, they are 0 and
+/// empty.
 fn is_quiet(bench: &Bench, line: &str, environment: &str) {
     let line = format!("{environment} cairn-target {}", line.replace("NQN", NQN));
     let output = unread(bench, &format!("env {line}"), false);

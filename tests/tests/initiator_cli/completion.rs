@@ -1,4 +1,4 @@
-//! Completion by bash.
+//! Completion of command lines in bash.
 
 use libtest_mimic::Failed;
 

@@ -1,4 +1,4 @@
-//! Checks every command of both programs against the rules of docs/cli.md.
+//! Checks every command of both programs against the rules in docs/cli.md.
 
 use std::collections::BTreeMap;
 use std::process::{Command as Process, Output};
@@ -66,7 +66,7 @@ const OTHER_VERBS: &[&str] = &[
 ];
 
 /// Options whose values may differ between commands. Only some commands accept a directory as
-/// `export`. `traddr` includes a port only in commands that have no separate option for the port.
+/// `export`. `traddr` includes a port only in commands without an option for the port.
 const AMBIGUOUS: &[&str] = &["export", "traddr"];
 
 pub(super) struct Found {

@@ -1,4 +1,4 @@
-//! Commands in manuals and packages. The grammars of both programs must accept them.
+//! Commands in manuals and packages, which the grammars of both programs must accept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
 
 const FOUND_MIN: usize = 30;
 
-/// Values for placeholders. A placeholder that is not listed becomes "x".
+/// Values for placeholders; any other placeholder becomes "x".
 const VALUES: &[(&str, &str)] = &[
     ("ADDR", "192.0.2.1"),
     ("ADDRESS", "192.0.2.1"),
@@ -45,7 +45,7 @@ const VALUES: &[(&str, &str)] = &[
 struct Line {
     place: String,
     words: Vec<String>,
-    /// Whether the command is part of a sentence. Such a command may lack arguments.
+    /// Whether the command is part of a sentence, and may lack arguments.
     is_prose: bool,
 }
 
@@ -63,8 +63,7 @@ fn files(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the code in a page: line number, text, and true for a code block or false for code in a
-/// sentence.
+/// Returns the code in a page: line number, text, and true in a code block or false in a sentence.
 fn code(path: &Path, text: &str) -> Vec<(usize, String, bool)> {
     let is_page = path.extension().is_some_and(|extension| extension == "md");
     let mut all: Vec<(usize, String, bool)> = Vec::new();

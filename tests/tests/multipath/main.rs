@@ -1,5 +1,4 @@
-//! Host with two paths to one disk. Each path leads through a separate target process over
-//! user-space RoCE.
+//! Host with two paths to one disk, each through a separate target process over user-space RoCE.
 
 mod bench;
 mod plain;
@@ -133,7 +132,7 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// The path is lost because another controller of the host resets its controller.
+/// A path is lost because another controller of the host resets the path's controller.
 #[test]
 fn writes_of_a_lost_path_go_on_long_before_kato() {
     const KATO: Duration = Duration::from_secs(60);

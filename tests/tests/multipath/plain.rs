@@ -1,5 +1,5 @@
 //! Minimal NVMe target. Unlike Cairn, it does not protect hosts against replaced disks: a command
-//! reaches the current disk with its NSID.
+//! reaches the disk that currently has its NSID.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +51,8 @@ struct Disks {
     is_listed: bool,
     is_due: bool,
     is_masked: bool,
-    /// Number of commands to fail, and their status: first for Identify and Get Log Page, then for
-    /// I/O commands.
+    /// Number of commands to fail, with their status: for Identify and Get Log Page, then for I/O
+    /// commands.
     failing: [(usize, Status); 2],
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Cable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// RoCE v1. The endpoint itself writes the VLAN tags.
+    /// RoCE v1, with VLAN tags written by the endpoint.
     V1Tagged,
     /// RoCE v1 over a VLAN interface, which writes the tags.
     V1Vlan,
@@ -72,8 +72,8 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of `end` for use by the host at `near`. A link-local address includes
-    /// the interface at `near`.
+    /// Returns the address of `end` for the host at `near`; a link-local address includes the
+    /// interface at `near`.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];
         let text = match self.is_link_local() {
@@ -117,9 +117,8 @@ impl Cable {
         self.join_unwatched(watched, host);
     }
 
-    /// Runs target and host without a capture.
-    ///
-    /// `target` is called before the host starts, and returns a function that runs the target.
+    /// Runs target and host without a capture. `target` runs before the host starts, and returns a
+    /// function that runs the target.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,

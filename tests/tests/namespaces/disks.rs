@@ -35,8 +35,8 @@ pub(crate) fn run(cable: Cable) {
     join(cable, |host, _, _| write_and_read_back(host));
 }
 
-/// Checks I/O over link-local addresses. The discovery log must not contain names of interfaces,
-/// because the host's interfaces have other names.
+/// Checks I/O over link-local addresses. The discovery log must not name interfaces: the host's
+/// interfaces have other names.
 pub(crate) fn run_link_local(cable: Cable) {
     join(cable, move |host, provider, remote| {
         write_and_read_back(host);

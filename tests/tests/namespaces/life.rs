@@ -1,7 +1,7 @@
 //! Network changes under verified I/O: a link goes down, an address is removed, or an interface is
 //! replaced.
 //!
-//! Both ends must recover when the network returns. Acknowledged data must not be lost.
+//! When the network returns, both ends must recover without loss of acknowledged data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,8 +96,8 @@ enum Trial {
 }
 
 impl Trial {
-    /// Returns the changes to test. All changes are tested only with RoCE v2 over IPv4, because
-    /// each change takes as long as a connection timeout.
+    /// Returns the changes to test. Only RoCE v2 over IPv4 tests all changes, because each change
+    /// takes a connection timeout.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,

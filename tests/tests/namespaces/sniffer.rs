@@ -124,7 +124,7 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     Sniffed { ethernet, roce }
 }
 
-/// Position of the lowest bit that identifies the endpoint in a queue pair number.
+/// Lowest bit of the endpoint's number in a queue pair number.
 const ENDPOINT_SHIFT: u32 = 18;
 
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {

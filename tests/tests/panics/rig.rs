@@ -1,6 +1,6 @@
 //! Target with two reactors, which panic at reads of [`FATAL_BLOCKS`].
 //!
-//! The reactors of a host's queues depend on the hosts that are already connected.
+//! Hosts already connected determine the reactors of a new host's queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -39,8 +39,8 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Returns a network and a counter. If the counter is not 0, the target panics when it requests
-/// random numbers for a connection, and the counter is decremented.
+/// Returns a network and a counter. Unless the counter is 0, the target decrements it and panics
+/// when it requests random numbers for a connection.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -151,7 +151,7 @@ impl Rig {
         Host::connect(&*self.network, self.options(name, 1))
     }
 
-    /// Connects the first host. All of its queues are on reactor 1.
+    /// Connects the first host, all of whose queues are on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
@@ -167,17 +167,17 @@ impl Rig {
         host
     }
 
-    /// Connects a later host. All of its queues are on reactor 0.
+    /// Connects a later host, all of whose queues are on reactor 0.
     pub(crate) fn connect_once(&self, name: &str) -> Host {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host that reconnects. All of its queues are on reactor 0.
+    /// Connects a later host that reconnects, all of whose queues are on reactor 0.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// Connects the third host, which reconnects. It has a queue on each reactor.
+    /// Connects the third host, which reconnects and has a queue on each reactor.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }

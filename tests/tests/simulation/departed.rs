@@ -1,7 +1,7 @@
 //! Write of a host that disconnected while threads of the target were stopped.
 //!
-//! The host may have sent the write again on another path. The target must therefore not execute
-//! it. The tests resume the target's threads in all possible orders.
+//! The host may have sent the write again on another path, so the target must not execute it. The
+//! tests resume the target's threads in all possible orders.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ enum Resumes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StopsAt {
     Network,
-    /// A worker has received the write, but has not yet read the clock.
+    /// A worker has received the write, but not yet read the clock.
     Worker,
 }
 

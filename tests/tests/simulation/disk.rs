@@ -20,7 +20,7 @@ struct Block {
 enum Content {
     Zeroes,
     Of(u64),
-    /// A write ended without a completion. The block may have its old or its new contents.
+    /// A write ended without a completion: the block may have old or new contents.
     Unknown,
 }
 
@@ -42,8 +42,8 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// Returns whether a command may start. It must not overlap an outstanding write. If it is a
-    /// write, it must not overlap an outstanding read either (Base, 3.3.2).
+    /// True if the command may start: no outstanding write overlaps it, and no outstanding read if
+    /// it writes (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)

@@ -27,7 +27,7 @@ pub(crate) struct Traits {
     pub(crate) kato_ms: u32,
     pub(crate) flow_control: bool,
     pub(crate) mdts_bytes: usize,
-    /// Whether the host reconnects and repeats commands that are safe to repeat.
+    /// Whether the host reconnects, and repeats commands safe to repeat.
     pub(crate) recovers: bool,
 }
 

@@ -13,8 +13,8 @@ use crate::world::{self, Plan};
 use cairn_sim::network::Weather;
 use cairn_sim::seeds::is_replay;
 
-/// Time within which the target must release all resources of a vanished host. It includes the keep
-/// alive and idle timeouts.
+/// Time within which the target must release all resources of a vanished host, including keep alive
+/// and idle timeouts.
 const LETTING_GO: Duration = Duration::from_secs(300);
 const ATTEMPTS: u32 = 20;
 

@@ -8,8 +8,8 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// Offset of the BTH byte with congestion marks. Routers may change this byte, so the ICRC does
-/// not cover it.
+/// Offset of the BTH byte with congestion marks, which routers may change: the ICRC does not cover
+/// it.
 const BTH_CONGESTION: usize = 4;
 
 pub(crate) type Network = network::Network<Instant, Carried>;

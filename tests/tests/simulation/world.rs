@@ -1,4 +1,4 @@
-//! Clock, network and target of the simulation on the calling thread. Code that waits advances the
+//! Clock, network and target of the simulation on the calling thread. Waiting code advances the
 //! simulated clock.
 
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum number of steps at the same simulated time. A higher number indicates an endless loop.
+/// Maximum steps at the same simulated time; more indicate an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub(crate) struct World {
     trace: bool,
     idle_steps: u32,
     pub(crate) stopped: Stopped,
-    /// Whether a bug is planted: cancellation has no effect on writes that workers return.
+    /// Whether the target has a planted bug: cancelling does not affect writes that workers return.
     pub(crate) loses_cancellations: bool,
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread. If it were dropped after a failed run, unanswered commands would
-/// be reported as further failures.
+/// Leaks the world of this thread. Dropped after a failed run, the world would report unanswered
+/// commands too.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }
@@ -217,7 +217,7 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // The digest covers opcode, flags, partition and PSN. The other bytes differ between runs.
+        // The digest covers opcode, flags, partition and PSN; other bytes differ between runs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

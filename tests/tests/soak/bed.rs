@@ -15,7 +15,7 @@ use crate::patience::Patience;
 use crate::resources::Resources;
 
 const DISK_BYTES: u64 = 4 << 20;
-/// Time limit for the release of resources after a round. Time without CPU does not count.
+/// Time limit for the release of resources after a round, excluding time without CPU.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Bed {
@@ -107,8 +107,8 @@ impl Bed {
         self.load.run(100);
         self.load.verify();
         let mut patience = Patience::new(Instant::now(), PATIENCE);
-        // Number of checks in which each resource exceeded its initial level. A leaked resource
-        // exceeds it in all checks.
+        // Checks in which each resource exceeded its initial level; a leaked resource does so in
+        // all checks.
         let mut found = BTreeMap::<&str, u32>::new();
         for looks in 1.. {
             rest(&mut self.load, &mut patience);

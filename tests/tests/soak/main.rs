@@ -1,14 +1,14 @@
 //! Random rounds of faults in target processes and disks, with hosts over user-space RoCE.
 //!
-//! After each round, the use of all resources must be back at its initial level. `cargo xtask soak`
-//! runs the test for a long time.
+//! After each round, the use of all resources must return to its initial level. `cargo xtask soak`
+//! runs more rounds.
 //!
 //! | variable | meaning and default |
 //! |---|---|
 //! | `CAIRN_SOAK_SECONDS` | seconds in which rounds start; 40 |
 //! | `CAIRN_SOAK_ROUNDS` | maximum number of rounds; no limit |
-//! | `CAIRN_SOAK_SEED` | seed of the first round, increased by 1 for each further one; 1 |
-//! | `CAIRN_SOAK_CONNECTS` | number of connects in the test of many connects; 2000 |
+//! | `CAIRN_SOAK_SEED` | seed of the first round, increased by 1 for each further round; 1 |
+//! | `CAIRN_SOAK_CONNECTS` | connects in the test of many connects; 2000 |
 
 mod bed;
 mod connects;

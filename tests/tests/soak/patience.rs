@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Minimum time between two clock readings that counts as a gap: half of KATO.
+/// Minimum time between two clock readings that counts as time without CPU: half of KATO.
 const GAP: Duration = Duration::from_millis(500);
 
 const RETURN: Duration = Duration::from_secs(3);

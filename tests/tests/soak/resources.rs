@@ -4,8 +4,7 @@ use std::fs;
 
 use cairn_tests::process::TargetProcess;
 
-/// Permitted growth of resident memory in bytes. The allocator and the kernel keep some freed
-/// memory.
+/// Permitted growth of resident memory in bytes: allocator and kernel keep some freed memory.
 const MEMORY_SLACK: u64 = 48 << 20;
 
 const IDLE_THREADS: usize = 4;

@@ -1,4 +1,4 @@
-//! Round of random faults under load. The seed determines the faults.
+//! Round of faults under load, chosen by a seed.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Requests to add an object that already exists. If its settings are equal, nothing changes.
-//! Otherwise, the error names the difference.
+//! Requests to add an object that exists. With equal settings, nothing changes; otherwise, the
+//! error names the difference.
 
 use crate::target::{NQN, Steered};
 use cairn_tests::harness::own_loopback_address;

@@ -1,4 +1,4 @@
-//! Completion of names of the running target in bash, zsh and fish.
+//! Completion of a running target's names in bash, zsh and fish.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::target::{NQN, Steered};
 
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Script that completes `line` like bash, and prints the words that can replace the last word.
+/// Script that completes `line` like bash, and prints the candidates for the last word.
 const SCRIPT: &str = r#"
 . <(cairn-target completions bash)
 function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')

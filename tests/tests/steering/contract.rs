@@ -1,4 +1,4 @@
-//! JSON output of commands. It must match the published schemas.
+//! JSON output of commands, which must match the published schemas.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::reservations::Member;
 use crate::target::{NQN, Steered, until};
 
-/// Checks a value against a schema. Unlike JSON Schema, the check refuses members that the schema
-/// does not describe.
+/// Checks a value against a schema. Unlike JSON Schema, refuses members that the schema does not
+/// describe.
 fn check(schema: &Value, value: &Value, root: &Value, place: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).unwrap();

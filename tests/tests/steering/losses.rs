@@ -1,4 +1,4 @@
-//! Disks that lost data, deleted files and shut-out hosts: each loss is named, and none happens
+//! Lost data, deleted files and shut-out hosts: the target must name each loss, and cause none
 //! without an administrator's decision.
 
 use std::fs::{self, File};
@@ -186,7 +186,7 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
 #[test]
 fn a_file_deleted_just_before_its_removal_is_found() {
     let (target, path) = start();
-    // The watch is settled: its next report takes longer than the command.
+    // The next report of the target's file watch comes after this command.
     fs::remove_file(&path).unwrap();
     let remove = json!({"nqn": NQN, "nsid": 2});
     assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);

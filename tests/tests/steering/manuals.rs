@@ -1,4 +1,4 @@
-//! Commands and recipes in docs/operations. The commands must run, and hosts must connect with the
+//! Commands and recipes in docs/operations: they must run, and hosts must connect with the
 //! documented names.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Results on stdout that cannot be written.
+//! Commands that cannot write their results to stdout.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! SPDK's published clients: rpc.py, Python classes, and spdkcli.
 //!
-//! The tests are ignored by default. `cargo xtask test --all` fetches the client and runs them.
-//! These commands do the same:
+//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, as these
+//! commands do:
 //!
 //! ```sh
 //! SPDK_PYTHON=$(cargo xtask spdk-client) \

@@ -169,8 +169,8 @@ fn with(base: &Value, name: &str, value: Value) -> Value {
     all
 }
 
-/// Checks that the parameters `base` are valid, and that each invalid value in `all` is refused with
-/// the expected message.
+/// Checks that the parameters `base` are valid, and that each value in `all` is refused with its
+/// message.
 fn is_refused(target: &Steered, method: &str, base: &Value, all: &[(&str, Value, &str)]) {
     for (name, value, why) in all {
         let reason = reason(target, method, with(base, name, value.clone()));

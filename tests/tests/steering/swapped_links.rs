@@ -1,4 +1,4 @@
-//! Links in the folders of `[control] exports`, which change while the target runs.
+//! Links in folders of `[control] exports` that change while the target runs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ const SECRET: u64 = 2 << 20;
 
 const TRIES: u32 = 48;
 
-/// Target that permits exports from the folder `images`. Any user can change this folder.
+/// Target that permits exports from the folder `images`, which any user can change.
 struct Rig {
     folder: TempDir,
     target: Steered,

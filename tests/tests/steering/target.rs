@@ -56,8 +56,8 @@ impl Steered {
         Self::start_as("", wrapper, |_, _| String::new())
     }
 
-    /// Starts a target that writes its log to a file. If `journal` is `Some(true)`, `JOURNAL_STREAM` identifies this
-    /// file. If it is `Some(false)`, the variable identifies another file.
+    /// Starts a target that logs to a file. `JOURNAL_STREAM` identifies this file if `journal` is
+    /// `Some(true)`, and another file if `Some(false)`.
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {
         let stream = match journal {
             None => "",

@@ -18,7 +18,7 @@ use crate::target::{NQN, Steered};
 
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem. Both subsystems together have about ten thousand.
+/// Number of namespaces in the second subsystem; both subsystems together have about ten thousand.
 const BESIDE: u32 = 5_499;
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
@@ -47,8 +47,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target. The first subsystem has null and memory disks. The second one has `files` file
-/// disks, or null disks if `files` is `None`.
+/// Starts a target. The first subsystem has null and memory disks, the second `files` file disks,
+/// or null disks for `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Peers that send other packets than Cairn's own endpoints do, as RDMA adapters may.
+//! Peers that send other packets than Cairn's endpoints do, as RDMA adapters may.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// The kernel joins packets with the same UDP source port, and delivers them to one socket.
+/// The kernel joins packets with equal UDP source ports, and delivers them to one socket.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);

@@ -1,5 +1,5 @@
-//! Attacks on a target that serves other hosts, with forged identities and unfinished exchanges, on the loopback
-//! interface.
+//! Attacks on a target that serves other hosts, with forged identities and unfinished exchanges,
+//! over the loopback interface.
 
 mod adapters;
 mod congestion;

@@ -59,8 +59,8 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. A new
-/// host must still be able to connect.
+/// Addresses in 600 networks occupy all `STRANGERS_MAX` connections for unknown addresses. New
+/// hosts must still be able to connect.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;

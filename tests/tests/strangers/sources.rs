@@ -1,5 +1,5 @@
-//! Check of source files. Log lines that peers can cause must be rate-limited, and must not contain
-//! Debug output.
+//! Check of source files: log lines that peers can cause must be rate-limited and without Debug
+//! output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ const FOLDERS: [&str; 10] = [
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
 const ABOVE: usize = 3;
 
-/// The macros `peer_line!` and `peer_detail!` require a `LogLine` from the rate limiter. Any other
-/// log macro must have a comment with a cause other than a peer.
+/// The macros `peer_line!` and `peer_detail!` require a `LogLine` from the rate limiter. Other log
+/// macros need a comment that names a cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

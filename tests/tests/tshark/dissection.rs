@@ -1,11 +1,11 @@
-//! Captures dissected by tshark, one row for each frame.
+//! Captures dissected by tshark, one row per frame.
 
 use std::path::Path;
 use std::process::Command;
 
 const REQUIRED: &str = "CAIRN_TSHARK";
 
-/// Returns whether tshark is installed. Otherwise records a skip, or panics if tshark is required.
+/// True if tshark is installed. Otherwise records a skip, or panics if tshark is required.
 pub(crate) fn can_run() -> bool {
     let Err(missing) = cairn_skips::version(&mut Command::new("tshark"), "tshark") else {
         return true;

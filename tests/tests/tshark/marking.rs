@@ -1,7 +1,7 @@
-//! Traffic class and hop limit of the target's packets, according to the rules for each host.
+//! Traffic class and hop limit of the target's packets, by the rules for each host.
 //!
-//! Traffic classes are checked in the host's capture. Hop limits are checked in the target's
-//! capture, because the kernel does not report the hop limit of received packets.
+//! Traffic classes come from the host's capture, hop limits from the target's capture, because the
+//! kernel reports no hop limit of received packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Partition keys in captures.
 //!
-//! A packet contains the key of its sender. Packets of connection management contain the default
-//! key instead. A REQ also contains the key of the connection.
+//! A packet contains its sender's key; packets of connection management contain the default key
+//! instead. A REQ also contains the connection's key.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsy
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// Key of the target, a full member of the partition. The key of the host belongs to a limited
-/// member.
+/// Target's key, a full member of the partition. The host's key is a limited member.
 const TARGET: u16 = 0x8123;
 const HOST: u16 = 0x0123;
 

@@ -16,8 +16,7 @@ pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// First block and number of blocks of Read and Write. tshark 4.0 shows them for no other
-    /// command.
+    /// First block and number of blocks; tshark 4.0 shows them only for Read and Write.
     pub(crate) blocks: Option<(u64, u32)>,
     pub(crate) status: (u8, u8),
 }
@@ -62,8 +61,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// Reads the command effects log. The log must fit into one packet, because tshark 4.0 cannot
-/// dissect a log in several packets.
+/// Reads the command effects log in one packet: tshark 4.0 cannot dissect a log in several packets.
 fn read_effects_log(host: &mut Host) {
     let mut log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);

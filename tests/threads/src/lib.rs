@@ -1,5 +1,5 @@
-//! Tests with several threads for `cargo xtask sanitize thread`. Two reactors serve changing hosts while the
-//! configuration changes and metrics are read.
+//! Multi-threaded tests for `cargo xtask sanitize thread`. Two reactors serve changing hosts while
+//! the configuration changes and metrics are read.
 
 //! This is a separate package, because a sanitizer recompiles all dependencies.
 #![cfg(test)]
@@ -22,7 +22,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Stops the other threads when it is dropped, also after a panic.
+/// Stops the other threads on drop, also after a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

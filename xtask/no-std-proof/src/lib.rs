@@ -2,9 +2,8 @@
 //! these crates perform no I/O.
 //!
 //! The library has its own panic handler, so it does not compile if a crate uses `std`. Without
-//! `std`, code can call an operating system only through undefined symbols of the archive.
-//! The test `tests/no_io.rs` checks these symbols. The allocator, which always fails, is the only
-//! unsafe code.
+//! `std`, code can call an operating system only through undefined symbols of the archive, which
+//! the test `tests/no_io.rs` checks. The only unsafe code is the allocator, which always fails.
 
 #![no_std]
 

@@ -1,6 +1,5 @@
-//! `cargo xtask bench against DIR`: comparison with another build of Cairn.
-//!
-//! The two builds are measured alternately on this machine.
+//! `cargo xtask bench against DIR`: comparison with another build of Cairn, measured alternately on
+//! this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
 
-/// Maximum queue depth. A queue of 128 entries holds 127 commands (NVMe Base 2.0, 3.3.1.2.1).
+/// Maximum queue depth: a queue of 128 entries holds 127 commands (NVMe Base 2.0, 3.3.1.2.1).
 const DEPTH_MAX: u32 = 127;
 
-/// Maximum number of queue pairs. The host has a thread for each.
+/// Maximum queue pairs; the host has a thread for each.
 const QUEUE_PAIRS_MAX: u32 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! `cargo xtask bench ceph`: comparison of the Ceph image backend with fio's rbd engine.
 //!
-//! The two programs alternate on one image of a cluster with one monitor and one OSD on this
-//! machine.
+//! The two programs alternate on one image of a local cluster with one monitor and one OSD.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -224,7 +223,7 @@ impl Stage {
         cluster.image(IMAGE, &format!("{IMAGE_MIB}M"))?;
         let conf = folder.join("client.conf");
         let text = fs::read_to_string(cluster.conf())?;
-        // librbd's cache is off, because it would acknowledge writes before an OSD has them.
+        // With librbd's cache, writes would be acknowledged before an OSD has them.
         let client = "[client]\nrbd cache = false\nrbd disable zero copy writes = true\n";
         fs::write(&conf, format!("{text}{client}"))?;
         let stage = Self {

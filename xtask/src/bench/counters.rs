@@ -1,4 +1,4 @@
-//! Counters of the target's RoCE endpoints, which the target logs when it ends.
+//! Counters of the target's RoCE endpoints, logged when the target ends.
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counters(Vec<(String, u64)>);

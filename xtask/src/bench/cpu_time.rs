@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
     pub(super) on_cpu: Duration,
-    /// Time in which the process was ready to run, but other processes used the processors.
+    /// Time in which the process was ready to run, but had no processor.
     pub(super) waited: Duration,
 }
 
@@ -23,7 +23,7 @@ impl CpuTime {
         tasks.filter_map(of_task).sum()
     }
 
-    /// Parses the contents of `/proc/PID/schedstat`, which are in nanoseconds (sched-stats.rst).
+    /// Parses `/proc/PID/schedstat`, which is in nanoseconds (sched-stats.rst).
     fn parse(schedstat: &str) -> Option<Self> {
         let mut numbers = schedstat.split_whitespace();
         let mut next = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));

@@ -1,5 +1,4 @@
-//! Benchmark of the disk backend without a network. fio's io_uring engine runs on the same disk for
-//! comparison.
+//! Benchmark of the disk backend without a network, compared with fio's io_uring engine.
 
 use std::process::Command;
 

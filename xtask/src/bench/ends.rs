@@ -1,4 +1,4 @@
-//! Target and host processes. They are pinned to cores, and start again for each sample.
+//! Target and host processes, pinned to cores and restarted per sample.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -34,15 +34,13 @@ pub(super) struct Stage {
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
     pub(super) own_disk: Option<PathBuf>,
-    /// Counters after a memory disk was filled. They are subtracted from the counters of each
-    /// sample.
+    /// Counters after filling a memory disk, which are subtracted from each sample's counters.
     pub(super) filling: Counters,
 }
 
 impl Stage {
-    /// Creates a stage. `device` is the address of an RDMA device. If it is `None`, target and host
-    /// use loopback addresses that contain the ID of this process, so that their UDP ports are
-    /// free.
+    /// Creates a stage. `device` is the address of an RDMA device. For `None`, target and host use
+    /// loopback addresses that contain this process's ID, so that their UDP ports are free.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,
@@ -148,8 +146,8 @@ impl Stage {
         Ok(report)
     }
 
-    /// Runs target and host in one process. The process is pinned to the host's core, and the
-    /// target's reactor to the target's core.
+    /// Runs target and host in one process, pinned to the host's core. The target's reactor is
+    /// pinned to the target's core.
     fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
         let program = self.programs.join("cairn-bench-loopback");
         let mut command = programs::pinned(self.cores.1, program);
@@ -185,8 +183,8 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk. Otherwise, all reads would access the same page, and writes
-    /// would allocate pages.
+    /// Writes the whole memory disk: otherwise, all reads would access one page, and writes would
+    /// allocate pages.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
         self.run_host(cell, keys.map(str::to_owned).into_iter())

@@ -1,7 +1,6 @@
 //! `cargo xtask bench`: performance of target and host on this machine (docs/performance.md).
 //!
-//! All cells are measured in each round, so that a slow phase of the machine affects all cells
-//! equally.
+//! Each round measures all cells, so that a slow phase of the machine affects all cells equally.
 
 mod against;
 mod beside;

@@ -1,4 +1,4 @@
-//! Second host, which loads the target while the first host is measured.
+//! Second host, which loads the target during measurements of the first host.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};

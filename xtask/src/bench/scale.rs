@@ -1,5 +1,4 @@
-//! `cargo xtask bench scale`: cost of queue pairs, controllers and idle hosts, measured by
-//! `cairn-scale`.
+//! `cargo xtask bench scale`: cost of queue pairs, controllers and idle hosts (`cairn-scale`).
 
 use std::process::{Command, ExitCode};
 

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Block device to export, whose first 64 MiB are overwritten [default: memory, by null_blk]
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
-    /// Targets
+    /// Targets to measure
     #[arg(long, value_delimiter = ',', default_value = "cairn,nvmet")]
     targets: Vec<Kind>,
     /// Bytes of an I/O
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Seconds of each row in each round
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Turns of each target
+    /// Measurements of each row and target
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// Connects and disconnects of each target

@@ -1,5 +1,5 @@
-//! Both ports stay in the initial network namespace, because nvme-rdma and nvmet-rdma use no other.
-//! Rules send local traffic over the cable.
+//! Both ports stay in the initial network namespace, as nvme-rdma and nvmet-rdma require. Rules
+//! send local traffic over the cable.
 
 use std::fs;
 use std::path::Path;
@@ -94,8 +94,8 @@ impl Ports {
         Ok(said)
     }
 
-    /// Bytes through the target's port in both directions. Adapters count them in the RDMA device,
-    /// rdma_rxe in the network interface.
+    /// Returns the bytes through the target's port in both directions. Adapters count RoCE in the
+    /// RDMA device, and rdma_rxe in the network interface.
     pub(super) fn bytes(&self) -> u64 {
         let sum = |folder: &str, names: [&str; 2]| -> u64 {
             let read = |name| fs::read_to_string(format!("{folder}/{name}")).ok();
@@ -106,7 +106,7 @@ impl Ports {
         };
         let counters = format!("/sys/class/infiniband/{}/ports/1/counters", self.far_device);
         let statistics = format!("/sys/class/net/{}/statistics", self.far);
-        // Words of four bytes.
+        // The RDMA counters are in units of four bytes.
         4 * sum(&counters, ["port_xmit_data", "port_rcv_data"])
             + sum(&statistics, ["tx_bytes", "rx_bytes"])
     }
@@ -128,7 +128,7 @@ fn loosen_filters(netdevs: &[&str], undo: &mut Undo) -> Result<()> {
     Ok(())
 }
 
-/// Pairs of commands: a step and its reversal.
+/// Returns pairs of commands: a step and its reversal.
 fn steps(near: &str, far: &str) -> Vec<(String, String)> {
     let mut steps = Vec::new();
     for (address, netdev) in [(TARGET, far), (HOST, near)] {
@@ -144,8 +144,8 @@ fn steps(near: &str, far: &str) -> Vec<(String, String)> {
             format!("ip route flush table {table}"),
         ));
     }
-    // Rules 3 and 4 are for the connection manager, which compares the interface of a request with
-    // that of the route back.
+    // Rules 3 and 4 are for the connection manager, which compares the interfaces of the request
+    // and of the route back.
     for (preference, rule) in [
         format!("iif lo to {TARGET} lookup {HOST_TABLE}"),
         format!("iif lo to {HOST} lookup {TARGET_TABLE}"),

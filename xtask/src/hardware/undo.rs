@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 
 use crate::vm::process::{command, output};
 
-/// Executes its input in reverse order when the input ends, also by SIGKILL of this process.
+/// Shell script that runs its input lines in reverse order when its input ends, even after SIGKILL
+/// of this process.
 const RESTORER: &str = r#"script=
 while IFS= read -r line; do script="( $line ) > /dev/null 2>&1
 $script"; done
@@ -23,7 +24,7 @@ impl Undo {
         Ok(Self(restorer))
     }
 
-    /// Adds a line of shell, called before the step that it reverts.
+    /// Adds a line of shell that reverts the caller's next step.
     pub(super) fn by(&mut self, line: &str) -> Result<()> {
         let pipe = self
             .0

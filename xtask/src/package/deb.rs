@@ -49,7 +49,7 @@ pub(super) const ENGINE: Package = Package {
 #[derive(Clone, Copy)]
 pub(super) enum Compression {
     Xz,
-    /// Compression for emulated processors, on which decompression of xz is slow.
+    /// For emulated processors, which decompress xz slowly.
     Gzip,
 }
 

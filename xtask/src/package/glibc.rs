@@ -1,5 +1,4 @@
-//! Linking with the glibc of the oldest supported release, so that programs run on all later
-//! releases.
+//! Linking with the oldest supported glibc, so that programs run on all later releases.
 
 use std::ffi::OsString;
 use std::fs;
@@ -31,8 +30,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs with the old glibc, or with this machine's glibc if the old one cannot be
-/// fetched. Returns the folder of the programs.
+/// Builds the programs and returns their folder. Links with the old glibc if it can be fetched,
+/// else with this machine's glibc.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
@@ -47,8 +46,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The variable is compiled into the programs, so that cargo links them again when it
-        // changes.
+        // The programs contain this variable, so cargo links them again when it changes.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
@@ -63,8 +61,8 @@ fn path_with(folder: &Path) -> Result<OsString> {
 }
 
 /// Writes a linker script and returns its folder. The script links programs and the fio engine with
-/// `libraries`, and other files with the system's `cc`. Its name is also `cc`, because a linker
-/// with another name would make cargo compile all crates again.
+/// `libraries`, and other files as the system's `cc` does. It is also named `cc`: for a linker with
+/// another name, cargo would compile all crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;
@@ -122,7 +120,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the files for the linker to a new folder, and returns it.
+/// Copies the files for the linker to a new folder; returns the folder.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

@@ -1,4 +1,4 @@
-//! OCI image archive of the programs with libraries, manuals, completions, examples and licences.
+//! OCI image archive of the programs, with libraries, manuals, completions, examples and licences.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

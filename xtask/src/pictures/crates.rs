@@ -76,7 +76,7 @@ const NODES: [Node; 20] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Dependencies between crates. Indirect dependencies are left out.
+/// Direct dependencies between crates.
 const EDGES: [(&str, &str); 28] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),

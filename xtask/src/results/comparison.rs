@@ -1,7 +1,7 @@
 //! Comparison of two runs, with the significance of differences.
 //!
-//! The ratio of two medians has an exact 95 % bootstrap interval. The interval is widened by a
-//! noise floor, because even two runs of the same program differ.
+//! The ratio of two medians has an exact 95 % bootstrap interval. A noise floor widens the
+//! interval, because even two runs of one program differ.
 
 use super::figure::number;
 use super::table::Grid;
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
 }
 
 impl Comparison {
-    /// Compares two runs. `noise` is the fraction by which two runs of the same program may differ.
+    /// Compares two runs. `noise` is the fraction by which runs of the same program may differ.
     pub(crate) fn new(before: &Results, after: &Results, all: bool, noise: f64) -> Self {
         let mut changes = Vec::new();
         let mut unmatched = Vec::new();

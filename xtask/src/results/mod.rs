@@ -1,4 +1,4 @@
-//! Results of a benchmark, saved as JSON, tables and plots. A [`Row`] is a workload. A [`Metric`]
+//! Results of a benchmark, saved as JSON, tables and plots. A [`Row`] is a workload; a [`Metric`]
 //! is one quantity with its samples.
 
 mod comparison;
@@ -22,7 +22,7 @@ pub(crate) use mark::{Mark, Marks};
 pub(crate) use plot::{Curve, Point, bars, curves};
 pub(crate) use table::{markdown, terminal};
 
-/// Version of the JSON, incremented when the meaning of fields changes.
+/// Version of the JSON, incremented when fields change their meaning.
 const FORMAT: u32 = 1;
 
 const DOCUMENT: &str = "results.json";

@@ -9,7 +9,7 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes a failed FUSE mount an error, set for root, because only root can mount.
+/// Variable that makes a failed FUSE mount an error. It is set for root: only root can mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";
@@ -18,8 +18,8 @@ const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds are divided between two steps. A quarter of the seeds finds each
-/// planted bug, so the tests of planted bugs are excluded.
+/// Filter for tests whose seeds are divided between two steps, without tests of planted bugs: a
+/// quarter of the seeds finds each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
@@ -27,13 +27,12 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Filter for tests that run Ceph.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Steps that take a few minutes. No packages are built.
+    /// Steps for a few minutes, without packages.
     Quick,
     /// All unit, property, simulation and end-to-end tests, and the main scenarios.
     Main,
@@ -65,7 +64,7 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     }
     let mut scenarios = Vec::new();
     if vm && extent != Extent::Quick {
-        // The program is called directly, because cargo would wait for builds of the other lane.
+        // A call through cargo would wait for builds of the other lane.
         let arguments = match extent {
             Extent::Main => "vm --keep-going --beside --main",
             Extent::Rest => "vm --keep-going --beside --others",
@@ -147,13 +146,13 @@ fn small_steps(tools: &Tools, skips: &Skips) -> [Step; 2] {
     ]
 }
 
-/// Returns the number of test threads: three per core, because most tests wait for timers.
+/// Returns the number of test threads: three per core, since most tests wait for timers.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The costs with attackers take many minutes, so they are measured by hand.
+    // Costs with attackers take many minutes, so they are measured by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
@@ -178,7 +177,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // These steps have their own output folders. They run first, while the other lane uses
+        // These steps have separate output folders. They run first, while the other lane uses
         // cargo's default folder.
         own_chore("dependencies", "dependencies")?,
         skips.note(own_chore("verbs ABI", "abi")?),
@@ -205,7 +204,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         skips.note(Step::cargo("packages", packages)),
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // Full optimisation would take minutes to compile.
+        // Compiling with full optimisation would take minutes.
         own_chore("fuzz", "fuzz --compile-fast --seconds 6")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,

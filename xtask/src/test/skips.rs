@@ -18,7 +18,7 @@ enum Reason {
 
 use Reason::{Lacks, RunsElsewhere};
 
-/// Allowed skips. Each has a part of the test's name or record, and the reason.
+/// Allowed skips: a part of the test's name or record, and the reason.
 const ALLOWED: [(&str, Reason); 33] = [
     (
         "cairn-tests::ceph",
@@ -215,8 +215,8 @@ impl Skips {
     }
 }
 
-/// Returns the skipped test that a line reports: `SKIP [ ] BINARY TEST` (nextest) or `test NAME
-/// ... ignored, REASON` (cargo test).
+/// Returns the skipped test in a line: `SKIP [ ] BINARY TEST` (nextest) or
+/// `test NAME ... ignored, REASON` (cargo test).
 pub(super) fn of_line(line: &str) -> Option<String> {
     let line = line.trim();
     if let Some(rest) = line.strip_prefix("SKIP [") {
@@ -267,7 +267,7 @@ mod tests {
         assert!(unknown.is_empty(), "not in ALLOWED: {unknown:?}");
     }
 
-    /// The reason of a skip must contain the error of a probe. Otherwise it is only a guess.
+    /// A skip's reason must contain a probe's error; otherwise, it is only a guess.
     #[test]
     fn each_reason_has_an_observed_value() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! Step of a test run: a program whose output is shown and parsed while it runs.
+//! Step of a test run: a program whose output is shown and parsed live.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, pipe, stdout};
@@ -76,7 +76,7 @@ impl Step {
             .command
             .spawn()
             .with_context(|| format!("cannot run {}", self.command_line()))?;
-        // This closes the write ends of the pipe, so that reading ends.
+        // Closes the write ends of the pipe, so that reading ends.
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();

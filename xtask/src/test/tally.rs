@@ -9,8 +9,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Returns the counts in a summary line of cargo test, nextest or this program, or zero for
-    /// other lines.
+    /// Returns the counts in a summary line of cargo test, nextest or this program; zero for other
+    /// lines.
     pub(super) fn of_line(line: &str) -> Self {
         let line = without_escapes(line);
         let line = line.trim();

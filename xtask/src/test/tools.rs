@@ -1,4 +1,4 @@
-//! Tools for the steps, installed on the system, or in a cache folder (cargo-deny, SPDK's client).
+//! Tools for the steps: installed on the system, or in a cache folder (cargo-deny, SPDK's client).
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -11,14 +11,14 @@ use crate::cache::{self, Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
-/// cargo-deny in a fixed version, because a new release must not fail earlier commits.
+/// cargo-deny in a fixed version: a new release must not fail earlier commits.
 const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
     busy: &[],
 };
 
-/// Packages for tests. Each has a program of the same name.
+/// Packages for tests, each with a program of the same name.
 const PACKAGES_OF_TESTS: [&str; 4] = ["tshark", "fio", "zsh", "fish"];
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
@@ -28,8 +28,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones. This happens before the lanes start, because
-/// two lanes cannot install packages at the same time.
+/// Finds required tools and installs missing tools before the lanes start: two lanes cannot install
+/// packages concurrently.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     warn_of_full_disk(extent);
     require_component("fmt", "rustfmt")?;
@@ -67,8 +67,8 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     })
 }
 
-/// Warns that the disk may be too small for the steps, because compilers, Ceph and the virtual
-/// machine report a full disk in ways that are hard to recognize.
+/// Warns of a disk that may be too small for the steps: compilers, Ceph and the virtual machine
+/// report a full disk unclearly.
 fn warn_of_full_disk(extent: Extent) {
     let needed_gib = match extent {
         Extent::Quick => 4,

@@ -1,7 +1,7 @@
 //! Saved state of a booted machine, from which scenarios with the default machine start.
 //!
-//! An emulated boot takes ten seconds of processor time, restoring one. QEMU cannot save a machine
-//! with mounted shares, so it is saved before it opens any file of this machine.
+//! An emulated boot takes ten seconds of processor time, a restore one second. QEMU cannot save a
+//! machine with mounted shares, so the guest is saved before it opens a file of this host.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -29,7 +29,7 @@ const AWAKE: &str = "awake";
 /// Console lines to show after a failure.
 const CONSOLE_LINES: usize = 20;
 
-/// Maximum time of a boot on a busy machine, and of writing 120 MB.
+/// Maximum time to boot on a busy host and to write the state (120 MB).
 const BOOT_MAX: Duration = Duration::from_secs(180);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -82,7 +82,7 @@ fn wait_for_boot(child: &mut Child, console: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Saves the machine. The monitor executes a command after the previous one has ended.
+/// Saves the machine. The monitor executes each command after the previous command has ended.
 fn keep(child: &mut Child) -> Result<()> {
     let mut monitor = child.stdin.take().context("qemu was started with a pipe")?;
     write!(
@@ -103,7 +103,7 @@ pub(crate) fn begin_with(qemu: &mut Command, state: &Path) {
         .stdin(Stdio::piped());
 }
 
-/// Resumes the machine. Console input is lost until the state is loaded, so this sends newlines
+/// Resumes the machine. Console input is lost until the state is loaded, so a thread sends newlines
 /// until the machine runs.
 pub(crate) fn release(mut console: ChildStdin, out_dir: &Path) {
     let awake = out_dir.join(AWAKE);

@@ -1,7 +1,7 @@
 //! Cached layers of the lab.
 //!
-//! A layer is a folder named by the hash of its recipe. A complete layer is renamed into place, so
-//! that parallel builds do not conflict.
+//! A layer is a folder named by the hash of its recipe. Complete layers are renamed into place, so
+//! parallel builds do not conflict.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::process::Log;
 use super::tree::create_dir;
 use crate::cache::{fingerprint, folder};
 
-/// Time after which an unused layer is removed when another layer of the same name is built.
+/// Age at which an unused layer is removed when a layer of the same name is built.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(crate) struct Cache {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::process;
 
-/// Tools of the lab with their Debian packages. The last two are only required without root.
+/// Tools of the lab with their Debian packages; the last two are only required without root.
 const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),
@@ -30,8 +30,8 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 
 pub(crate) struct Host {
     id: String,
-    /// Codename of the distribution's release. The guest uses the same release, because it runs
-    /// programs that are built here.
+    /// Codename of this machine's distribution release. The guest uses the same release, because it
+    /// runs programs built here.
     pub(crate) suite: String,
     root: bool,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Files {
 }
 
 impl Lab {
-    /// Builds the layers whose recipes have changed, and returns all layers. A recipe contains the
+    /// Builds the layers with changed recipes, and returns all layers. A recipe contains the
     /// release, the path of the layer below, and the source file that builds the layer.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;

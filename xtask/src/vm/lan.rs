@@ -1,4 +1,4 @@
-//! Private network of the guest and programs of this machine.
+//! Private network of the guest and of programs on this machine.
 //!
 //! QEMU and the programs run in new namespaces for network and processes. A tap interface connects
 //! the guest's network card to the network namespace. The process namespace ends with this process.
@@ -13,7 +13,7 @@ use super::tree::Tree;
 
 const TAP: &str = "tap0";
 
-/// Options of `unshare` for root, and for a user who becomes root in the namespaces.
+/// Options of `unshare` for root, and for users who become root in the namespaces.
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 

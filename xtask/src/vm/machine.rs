@@ -62,7 +62,7 @@ pub(crate) fn command(
         .arg("-initrd")
         .arg(&files.initramfs);
     qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {more}")]);
-    // Informs a kernel restored from a file, which then reseeds its random numbers.
+    // This device informs a restored kernel, which then reseeds its random numbers.
     qemu.args(["-device", "vmgenid,guid=auto"]);
 
     add_disk(&mut qemu, "root", &files.root_image, "snapshot=on", 512);

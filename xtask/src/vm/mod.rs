@@ -226,7 +226,7 @@ fn judge(
     Ok(verdict)
 }
 
-/// Boots the machine again if a boot fails. An emulated kernel sometimes fails on a busy machine.
+/// Repeats failed boots: an emulated kernel sometimes fails on a busy machine.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Wall time after which a machine is stopped in any case, in multiples of its limit.
+/// Wall time after which a machine is always stopped, in multiples of its limit.
 const LOAD_MAX: u32 = 4;
 
-/// Age of a machine without the time in which it was ready to run but had no processor.
+/// Age of a machine, except time in which it was ready to run but had no processor.
 pub(super) struct Patience {
     pid: u32,
     started: Instant,
@@ -27,7 +27,7 @@ impl Patience {
     }
 }
 
-/// Returns the longest time that one thread of a process or of its descendants waited for a
+/// Returns the longest time that a thread of a process or of its descendants waited for a
 /// processor.
 fn time_without_processor(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(waited(""), Duration::ZERO);
     }
 
-    /// A descendant on the processor of a busy sibling waits for a processor.
+    /// A descendant that shares the processor with a busy sibling waits.
     #[test]
     fn descendants_without_a_processor_are_found() {
         let mut shell = Command::new("taskset")

@@ -1,4 +1,4 @@
-//! One run of the virtual machine, from power on to power off, with a time limit.
+//! Run of the virtual machine from power on to power off, with a time limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -23,16 +23,16 @@ pub(crate) const QEMU_LOG: &str = "qemu.log";
 
 const SETTINGS: &str = "settings";
 
-/// Time that the guest has, after its limit, to end the scenario and to store its logs.
+/// Time after the limit for the guest to end the scenario and store its logs.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// File in the folder of results that asks the guest to end the scenario.
+/// File in the results folder that asks the guest to end the scenario.
 const TIME_IS_UP: &str = "time-is-up";
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Boot<'a> {
-    /// Name of the scenario. If it is empty, the guest starts a shell.
+    /// Name of the scenario; if empty, the guest starts a shell.
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
     pub(crate) programs: String,
@@ -59,7 +59,7 @@ impl Boot<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// The guest's console is written to the log file, but not shown on the terminal.
+    /// The guest's console is written only to the log file.
     Quiet,
     Live,
     Terminal,
@@ -120,7 +120,7 @@ fn watch_by_person(qemu: &mut Command) -> Result<End> {
 }
 
 fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result<End> {
-    // An earlier boot of the same scenario may have left this file.
+    // An earlier boot of the scenario may have left this file.
     let _ = fs::remove_file(boot.out_dir.join(TIME_IS_UP));
     qemu.args(["-serial", "stdio"]).stdout(Stdio::piped());
     qemu.stderr(File::create(boot.out_dir.join(QEMU_LOG))?);
@@ -138,7 +138,7 @@ fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result
     Ok(end)
 }
 
-/// Returns a channel that closes or sends when the guest's console ends.
+/// Returns a channel that sends or closes when the guest's console ends.
 fn follow_console(qemu: &mut Child, log: &Path, console: Console) -> Result<Receiver<()>> {
     let mut from = qemu.stdout.take().expect("qemu was started with a pipe");
     let mut log = File::create(log)?;

@@ -64,8 +64,8 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`. Only some characters are permitted, because a shell in the guest
-    /// evaluates the text.
+    /// Parses `NAME=VALUE`. A shell in the guest evaluates the text, so only some characters are
+    /// permitted.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -97,15 +97,15 @@ impl fmt::Display for Variable {
 pub(crate) struct Options {
     pub(crate) mem: String,
     pub(crate) disk: Option<String>,
-    /// Physical block size of the second disk in bytes. Its logical blocks have 512 bytes.
+    /// Physical block size of the second disk in bytes; logical blocks have 512 bytes.
     pub(crate) disk_physical: u32,
-    /// Namespaces of an NVMe drive, from NSID 1. If the list is empty, the guest has no drive.
+    /// Namespaces of an NVMe drive, from NSID 1. Without namespaces, the guest has no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
     pub(crate) timeout_s: u64,
-    /// Whether process 1 of the guest is systemd. Only then can the guest reboot.
+    /// Whether process 1 of the guest is systemd, without which the guest cannot reboot.
     pub(crate) systemd: bool,
-    /// Whether the guest's clock counts instructions instead of time. Such a guest has one
+    /// Whether the guest's clock counts instructions instead of time; the guest then has one
     /// processor.
     pub(crate) counted: bool,
 }

@@ -1,4 +1,4 @@
-//! Order of the scenarios. Two scenarios run at the same time if a processor is idle.
+//! Order of the scenarios, of which two run at the same time if a processor is idle.
 
 use std::collections::VecDeque;
 use std::fs;

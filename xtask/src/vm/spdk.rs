@@ -1,5 +1,4 @@
-//! SPDK target for the guest: programs of a build tree, and libraries that are missing in the
-//! guest.
+//! SPDK target for the guest: programs of a build tree, with libraries that the guest lacks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
   ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
   make -j";
 
-/// Libraries that are not copied, because the guest has its own versions.
+/// Libraries not copied, because the guest has other versions.
 const OF_THE_GUEST: [&str; 7] = [
     "ld-linux",
     "libc.",

@@ -20,8 +20,8 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns whether all programs are installed. Otherwise records a skip that names the missing
-/// program and its Debian package.
+/// True if all programs are installed. Otherwise, records a skip that names the missing program and
+/// its Debian package.
 #[track_caller]
 pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
     let mut versions = programs
@@ -57,8 +57,8 @@ pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     text(&found).lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an image archive. Returns the root folder of its layer, the path of its program, and its
-/// user (`UID:GID`).
+/// Unpacks an image archive. Returns the root folder of the layer, and the program and user
+/// (`UID:GID`) of the image.
 pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String, String) {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout).unwrap();

@@ -21,7 +21,7 @@ use super::{Defaults, Node, Question, Source, Unknown};
 
 const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
 
-/// Source that reads this machine, or a directory tree in place of the machine's files.
+/// Source that reads this machine, or a directory tree in place of its files.
 #[derive(Debug)]
 pub struct Live {
     root: PathBuf,
@@ -36,7 +36,7 @@ impl Live {
 
     /// Creates a source for the files below `root`.
     ///
-    /// The source refuses questions to the kernel, because answers would be about this machine.
+    /// Questions to the kernel fail, because answers would be about this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {
@@ -116,10 +116,8 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the defaults of a port that has no directory in configfs. Creates the directory for
-    /// the read, and then removes it unless another program created it.
-    ///
-    /// The removal does not change the defaults.
+    /// Reads a port's defaults if configfs has no directory of the device. Creates this directory,
+    /// and then removes it unless another program created it; the defaults stay.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);

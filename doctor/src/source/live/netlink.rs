@@ -56,7 +56,7 @@ fn address(body: &[u8]) -> Option<Address> {
     let value = |wanted: u16| find(&attributes, wanted).and_then(ip);
     Some(Address {
         netdev: name_of(u32_at(body, 4)?)?,
-        // On a point-to-point link, IFA_ADDRESS is the address of the peer.
+        // On a point-to-point link, IFA_ADDRESS is the peer's address.
         address: value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?,
         prefix: body[1],
     })

@@ -1,5 +1,5 @@
-//! Queue pairs shown by `rdma resource show qp`, read by netlink (rdma/rdma_netlink.h), because
-//! sysfs lacks them.
+//! Queue pairs, which sysfs lacks, read by netlink (rdma/rdma_netlink.h) like
+//! `rdma resource show qp`.
 //!
 //! ```text
 //! request   nlmsghdr, DEV_INDEX
@@ -10,7 +10,7 @@
 //!                                              ...
 //! ```
 //!
-//! Unknown attributes, and entries without type or state, are skipped.
+//! Unknown attributes and entries without type or state are skipped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use crate::source::QueuePairs;
 
 /// Protocol number (linux/netlink.h).
 const NETLINK_RDMA: i32 = 20;
-/// Client number RDMA_NL_NLDEV, shifted as by RDMA_NL_GET_TYPE.
+/// Client number RDMA_NL_NLDEV, shifted as in RDMA_NL_GET_TYPE.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = NLDEV | 1;
 const CMD_RES_QP_GET: u16 = NLDEV | 10;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use cairn_base::netlink::collect;
 
-    /// Captured answer of Linux about the device rxe0, whose GSI queue pair is in state ERR.
+    /// Answer captured from Linux about the device rxe0, whose GSI queue pair is in state ERR.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
         // `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.

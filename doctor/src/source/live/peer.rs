@@ -15,8 +15,8 @@ const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 const ICMP_HEADER: usize = 8;
 
-/// Sends an echo request without fragmentation, like `ping -M do -s SIZE -c 1`; `packet_bytes`
-/// includes the IP header.
+/// Sends an unfragmented echo request, like `ping -M do -s SIZE -c 1`; `packet_bytes` includes the
+/// IP header.
 pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     let (socket, is_raw) = open(peer)?;
     let ip_header = if peer.is_ipv4() { 20 } else { 40 };
@@ -44,7 +44,7 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// Opens a ping socket. If this is not permitted, opens a raw socket, and returns true.
+/// Opens a ping socket, or if that is not permitted, a raw socket. Returns true for a raw socket.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -54,7 +54,7 @@ fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
         Ok(fd) => (fd, false),
         Err(_) => (sys::socket(family, libc::SOCK_RAW, protocol)?, true),
     };
-    // With PROBE, the packet is not fragmented, and a path MTU learnt earlier has no effect.
+    // PROBE prevents fragmentation, and ignores a path MTU learnt earlier.
     match peer {
         IpAddr::V4(_) => sys::set_option(
             &fd,
@@ -79,7 +79,7 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier marks replies to this process. A ping socket replaces the identifier.
+    // The identifier marks replies to this process; a ping socket replaces it.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
@@ -101,7 +101,7 @@ fn checksum(message: &[u8]) -> u16 {
 }
 
 fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
-    // A raw IPv4 socket returns the IP header too.
+    // A raw IPv4 socket also returns the IP header.
     let header = match packet.first() {
         Some(first) if is_raw && peer.is_ipv4() => usize::from(first & 0xf) * 4,
         _ => 0,
@@ -125,7 +125,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    // The datagram of one byte is no valid RoCE packet, so RoCE endpoints drop it.
+    // One byte is no valid RoCE packet, so RoCE endpoints drop the datagram.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

@@ -1,8 +1,8 @@
 use std::fs;
 use std::io;
 
-/// Returns the program that has this socket: "NAME (pid N)"; `None` for a socket of the kernel, or
-/// of a process that this user may not inspect.
+/// Returns the program with this socket: "NAME (pid N)"; `None` for the kernel, or a process that
+/// this user may not inspect.
 pub(super) fn holder_of(inode: u64) -> io::Result<Option<String>> {
     let wanted = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc")?.flatten() {

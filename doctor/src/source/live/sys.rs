@@ -1,4 +1,4 @@
-//! System calls missing in std: sockets of other families, their options, and the ioctl of ethtool.
+//! System calls missing in std: sockets of other families, socket options, and ethtool's ioctl.
 //!
 //! Why `unsafe` here: each C function takes integers, or one pointer to a local variable that
 //! outlives the call.
@@ -42,8 +42,7 @@ pub(super) fn set_option(
     Ok(())
 }
 
-/// Executes an ethtool command. `data` begins with the command's number, and has space for the
-/// output.
+/// Executes an ethtool command. `data` begins with the command's number, and has room for output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: `ifreq` consists of integers, arrays and a union of both, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

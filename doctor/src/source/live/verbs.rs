@@ -1,4 +1,4 @@
-//! Attributes of RDMA devices and MTUs of their ports, which only libibverbs reports.
+//! Attributes of RDMA devices and MTUs of their ports, from libibverbs because sysfs lacks them.
 
 use std::io;
 

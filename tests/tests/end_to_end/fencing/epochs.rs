@@ -1,5 +1,5 @@
-//! Hosts that enable write protection or disable the write cache. Such a command completes only after the change
-//! applies to all outstanding writes.
+//! Hosts that enable write protection or disable the write cache. The command completes only after
+//! the change applies to all outstanding writes.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::feature::{Feature, WriteProtectionState};

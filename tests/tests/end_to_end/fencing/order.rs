@@ -1,8 +1,7 @@
 //! Order of writes and deallocations that one host sends on several associations.
 //!
-//! A write waits until the disk has completed older writes to the same blocks on other associations
-//! of the host. This also applies if the target has not yet detected the loss of those
-//! associations.
+//! A write waits until the disk has completed the host's older writes to the same blocks on other
+//! associations, even if the target has not yet detected the loss of those associations.
 
 use super::*;
 use cairn_initiator::IoQueue;
@@ -105,7 +104,7 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// The target receives capsules of the first association only after the second association has
+/// The target receives the first association's capsules only after the second association has
 /// begun.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {

@@ -1,5 +1,5 @@
-//! A target that is stopped for longer than KATO, or while a host disconnects. When it continues,
-//! it must not start disk operations of the lost host.
+//! A target that is stopped for longer than KATO, or while a host disconnects. After it continues,
+//! the target must not start disk operations of the lost host.
 //!
 //! The tests stop the target at each of its clock readings. A stop between two readings has the
 //! same effect as a stop at the second reading.
@@ -26,7 +26,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects `neighbours` hosts, and then a host whose writes the disk holds.
+/// Connects `neighbours` hosts, then a host whose writes the disk holds.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];

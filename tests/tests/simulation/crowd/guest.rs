@@ -24,7 +24,7 @@ pub(super) const TRANSFER_BYTES: usize = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Identity of the host. Several simulated hosts may share an identity.
+    /// Identity of the host, which several simulated hosts may share.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,

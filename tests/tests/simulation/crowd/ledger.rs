@@ -1,4 +1,4 @@
-//! Operations of hosts on a namespace, and its unfinished writes.
+//! Operations of hosts on a namespace, with its unfinished writes.
 
 use std::ops::Range;
 
@@ -6,8 +6,7 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Maximum unfinished writes of a block. A higher number would slow the check without finding more
-/// bugs.
+/// Maximum unfinished writes of a block. A higher number slows the check without finding more bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {

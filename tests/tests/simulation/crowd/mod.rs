@@ -1,7 +1,7 @@
 //! Several hosts use the same blocks while targets, disks and the network fail.
 //!
 //! The results of their commands must be possible with a correct disk ([`crate::history`]).
-//! Finally, the target must hold no resources.
+//! Finally, the target must hold no resources of the hosts.
 
 mod guest;
 mod ledger;
@@ -22,7 +22,7 @@ use ledger::Ledger;
 use stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency for a host that the faults must not affect.
+/// Maximum latency for a host that no fault may affect.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO within which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);

@@ -1,9 +1,9 @@
 //! Operations on a namespace, and a check that a correct disk can produce their results.
 //!
 //! Each block is a register. A write takes effect at one moment between its begin and its end, and
-//! a read returns the value at one such moment. A failed write may take effect or not. An
-//! unanswered write may take effect until it is [`dead`](History::dead). A
-//! [`crash`](History::crash) may undo writes that are neither durable nor flushed.
+//! a read returns the value at one such moment. A failed write may take effect or not, an
+//! unanswered write until it is [`dead`](History::dead). A [`crash`](History::crash) may undo
+//! writes that are neither durable nor flushed.
 //!
 //! [`History::check`] follows all possible orders of operations on each block (just-in-time
 //! linearization; G. Lowe, "Testing for linearizability", 2017).
@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use register::Register;
 
-/// Contents of a block: zeroes, or bytes generated from the number of the write.
+/// Contents of a block: zeroes, or bytes derived from the number of the write.
 pub(crate) type Value = u64;
 
 pub(crate) const ZEROES: Value = 0;
@@ -50,7 +50,7 @@ impl Kind {
 pub(crate) enum End {
     Done,
     Read(Vec<Value>),
-    /// The write failed. It may have taken effect in part.
+    /// The write failed, but may have taken effect in part.
     Failed,
 }
 

@@ -6,8 +6,8 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Whether the remaining history contains a crash. Otherwise, it does not matter which writes
-    /// are durable.
+    /// Whether the remaining history contains a crash. Otherwise, durability of writes has no
+    /// effect.
     pub(super) crash_ahead: bool,
 }
 
@@ -25,13 +25,12 @@ enum Action {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// Pending operations that have taken effect, in ascending order.
+    /// Pending operations that have taken effect, ascending.
     taken: Vec<Id>,
-    /// Values that can survive a crash. The oldest one is first, and the last one is current.
+    /// Values that can survive a crash, oldest first. The last is current.
     trail: Vec<Value>,
-    /// Unfinished flushes and durable writes, each with a position in the trail.
-    ///
-    /// When an operation succeeds, the values before its position are removed.
+    /// Unfinished flushes and durable writes, each with a position in the trail. Their success
+    /// removes the values before that position.
     marks: Vec<(Id, usize)>,
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask bench beside`: comparison of Cairn over user-space RoCE with SPDK over NVMe/TCP.
 //!
-//! The two targets are measured alternately on this machine with a memory disk. The target uses one
-//! core, and the host another one.
+//! Both targets are measured alternately on this machine with a memory disk; target and host have
+//! one core each.
 
 mod reader;
 mod spdk;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench flame`: flame graph of the target's reactor, from samples of perf.
+//! `cargo xtask bench flame`: flame graph of the target's reactor, sampled by perf.
 
 mod picture;
 mod stacks;

@@ -16,8 +16,8 @@ pub(super) struct Frame {
 impl Tree {
     /// Parses the output of `perf script -F comm,ip,sym`.
     ///
-    /// A sample has a line with the thread's name, a line for each frame from the innermost
-    /// outwards, and an empty line.
+    /// A sample is a line with the thread's name, a line per frame from the innermost outwards, and
+    /// an empty line.
     pub(super) fn of_script(text: &str, thread: &str) -> Self {
         let mut tree = Self::default();
         thread.clone_into(&mut tree.root.name);
