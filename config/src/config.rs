@@ -32,7 +32,7 @@ pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
 /// IANA port of NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
-/// Default of `poll_idle_us`, in microseconds.
+/// Default of `poll_idle_us`: microseconds for which an idle reactor polls before it sleeps.
 pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
 /// Maximum listeners.
 pub const LISTENERS_MAX: usize = 64;

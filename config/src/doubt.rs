@@ -27,7 +27,8 @@ pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
-/// Returns the name that `typed` probably means: both differ by at most two adjacent typing errors.
+/// Returns the name that is most similar to `typed`, if at most [`SLIP_MAX`] typing errors separate
+/// the two names, within 16 bytes.
 #[must_use]
 pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Maximum length in bytes of the differing part, because a comparison takes quadratic time.

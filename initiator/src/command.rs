@@ -88,7 +88,7 @@ pub fn keep_alive() -> Sqe {
     plain(AdminOpcode::KEEP_ALIVE.0, 0)
 }
 
-/// Asynchronous Event Request.
+/// Asynchronous Event Request, which has no NSID.
 #[must_use]
 pub fn async_event_request() -> Sqe {
     plain(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0)

@@ -337,6 +337,9 @@ impl Subsystem {
         if controller.host().id != request.hostid {
             return Err(Refusal::of_departed(Parameter::HOSTID));
         }
+        if controller.is_condemned() {
+            return Err(Refusal::of_departed(Parameter::CNTLID));
+        }
         if !controller.takes_io_queues() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         }

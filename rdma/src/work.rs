@@ -213,7 +213,7 @@ pub enum WorkStatus {
     BadResponse,
     /// This end refused an access by the peer.
     LocalAccess,
-    /// The peer rejected the request as invalid.
+    /// The peer answered NAK Invalid Request, such as for an unexpected opcode or length.
     RemoteInvalidRequest,
     /// The peer refused the key, range or access right.
     RemoteAccess,

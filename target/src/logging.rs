@@ -254,7 +254,7 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(lines);
         tracing::subscriber::with_default(subscriber, || {
             let reason = format_args!("it did not respond").to_string();
-            // Cause: a test.
+            // Logged in tests only.
             tracing::warn!(host = %"nqn.x", reason = %reason, text = "a b", "two \u{1b} words");
         });
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Minimum references in the pages.
+/// The pages have more references to tests. If the search finds fewer, it is broken.
 const SEEN_MIN: usize = 200;
 
 const QUESTIONS: usize = 40;

@@ -110,7 +110,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Sets a key.
+    /// Sets a key of the job, and replaces its earlier value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let key = KEYS.iter().find(|key| key.name == name);
         let key = key.ok_or_else(|| format!("unknown key {name}: {FIO_ITSELF}"))?;

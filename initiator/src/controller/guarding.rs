@@ -55,8 +55,8 @@ impl Controller {
         }
     }
 
-    /// True if the command waits although the controller is live: for the identification of its
-    /// disk, a lost write of its blocks, or a retry delay.
+    /// True if the command waits although the controller is live: until its disk is identified,
+    /// until no lost write can change its blocks any more, or until a retry delay ends.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }

@@ -113,7 +113,7 @@ pub enum HostError {
     /// executed.
     #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
-        /// Number of paths.
+        /// Number of paths tried.
         paths: usize,
         /// States of the paths.
         why: String,

@@ -177,7 +177,7 @@ impl AsyncHost {
         }
     }
 
-    /// Opens namespace `nsid`.
+    /// Opens namespace `nsid` on the thread of the host.
     pub async fn open_namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }

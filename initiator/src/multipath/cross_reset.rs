@@ -125,7 +125,7 @@ impl Multipath {
         let reset = &mut self.resets[at];
         match reset.step {
             Step::Unsent => {
-                let via = self.carrier(at)?;
+                let via = self.carrier(at).filter(|&via| !self.is_busy(via))?;
                 let sqe = command::cross_controller_reset(&self.resets[at].instance);
                 let controller = &mut self.paths[via].controller;
                 let ticket = controller.submit_admin(sqe, Data::None).ok()?;
@@ -169,12 +169,19 @@ impl Multipath {
         }
     }
 
-    /// Reads the log, unless a read on this path is underway. The command removes the completed
-    /// entries of all resets.
+    /// True if a reset or a read of the log is underway on the path `by`.
+    ///
+    /// A read removes the completed entries of all resets. A reset whose command is underway would
+    /// not learn its state.
+    fn is_busy(&self, by: usize) -> bool {
+        self.resets.iter().any(|reset| match reset.step {
+            Step::Sent { via, .. } | Step::Reading { via, .. } => via == by,
+            Step::Unsent | Step::InProgress { .. } => false,
+        })
+    }
+
     fn read_log(&mut self, by: usize) -> Option<Ticket> {
-        let reads =
-            |reset: &CrossReset| matches!(reset.step, Step::Reading { via, .. } if via == by);
-        if self.resets.iter().any(reads) {
+        if self.is_busy(by) {
             return None;
         }
         let page = LogPage::CROSS_CONTROLLER_RESET;

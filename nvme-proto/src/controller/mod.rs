@@ -404,6 +404,10 @@ impl Controller {
         );
     }
 
+    pub(crate) fn is_condemned(&self) -> bool {
+        self.condemned
+    }
+
     pub(crate) fn takes_io_queues(&self) -> bool {
         self.is_ready() && self.properties.takes_io_queues()
     }

@@ -8,7 +8,7 @@ use crate::wire::{Sqe, Status};
 
 /// Maximum source ranges (MSRC, not 0-based).
 pub const COPY_RANGES_MAX: usize = 128;
-/// Maximum bytes of all source ranges.
+/// Maximum length of the list of source ranges, in bytes.
 pub const COPY_BYTES_MAX: usize = COPY_RANGES_MAX * CopyFormat::One.entry_bytes();
 
 const SIZE_LIMIT: Status = Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr();

@@ -70,7 +70,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace.
+    /// Removes a namespace, reports the change to its hosts, and fails the commands that still
+    /// change its write protection or persistence.
     pub fn remove_namespace(
         &mut self,
         nsid: u32,

@@ -157,7 +157,7 @@ assert_size!(ReservationStatusExtended = 64);
 pub struct RegisteredController {
     /// CNTLID; FFFFh for a dynamic controller.
     pub cntlid: U16,
-    /// RCSTS: bit 0 if the host holds the reservation.
+    /// RCSTS: bit 0 is set if the host holds the reservation.
     pub rcsts: u8,
     /// Reserved.
     pub reserved3: [u8; 5],

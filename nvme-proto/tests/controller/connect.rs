@@ -192,6 +192,15 @@ fn no_io_queue_before_the_controller_is_enabled_nor_after_shutdown() {
 }
 
 #[test]
+fn a_host_may_try_again_after_its_controller_ends_before_an_io_queue() {
+    let mut rig = Rig::ready();
+    rig.subsystem.terminate_all(&mut rig.actions);
+    let refusal = rig.connect_io(1).unwrap_err();
+    assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
+    assert!(!refusal.status.dnr());
+}
+
+#[test]
 fn no_io_queue_without_the_sizes_of_its_entries() {
     let mut rig = Rig::connected(subsystem(), 0);
     rig.set_cc(1);

@@ -4,8 +4,8 @@
 //! bucket of its [`Topic`].
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
-//! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before all other
-//! log lines.
+//! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Logged ...`, which says when
+//! a line is logged, before all other log lines.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ fn start_reports(budget: &mut Budget) {
 }
 
 fn report([refused, fault, connection, disk, detail]: [u64; Topic::ALL.len()]) {
-    // Cause: this module, once an interval.
+    // Logged once an interval.
     tracing::warn!(
         refused,
         fault,

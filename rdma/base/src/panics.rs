@@ -203,7 +203,7 @@ impl Panics {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
         let (_, part, cost) = Part::ALL[part as usize];
         let (message, place, calls) = (&panic.message, &panic.place, &panic.calls);
-        // Cause: a bug, a few times a minute (`PANICS_MAX`).
+        // Logged after a bug, at most a few times a minute (`PANICS_MAX`).
         tracing::error!(
             part,
             panic = message,
@@ -283,7 +283,7 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
 pub fn end_process(reason: &str) -> ! {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let last = last.as_deref().unwrap_or("none that was not printed");
-    // Cause: a bug, once.
+    // Logged once, after a bug.
     tracing::error!(last_panic = last, "the process ends: {reason}");
     if !tracing::dispatcher::has_been_set() {
         eprintln!("the process ends: {reason}; last panic: {last}");

@@ -300,7 +300,7 @@ impl Id {
                 }
             }
             Err(error) => {
-                // Cause: the removal of a device.
+                // Logged when a device is removed.
                 tracing::warn!(%error, "cannot open /dev/null: the removal of the device waits; \
                                         raise the limit on open files");
             }

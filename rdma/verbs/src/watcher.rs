@@ -62,7 +62,7 @@ impl Subscribers {
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
-            // Cause: removal or failure of the device.
+            // Logged when the device is removed or fails.
             tracing::warn!(device = self.device, "the RDMA device is being removed");
             notify(&mailboxes, &DeviceEvent::Removed);
         }

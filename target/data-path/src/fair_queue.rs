@@ -220,9 +220,11 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Returns the minimum use of a key that begins to wait: the use of the last served key, or
-    /// with `lag_max`, `lag_max` below the largest use of a competing waiting key. If no key
-    /// competes, it is `lag_max` below the smallest use of all waiting keys.
+    /// Returns the least [`Queue::used`] of the key `idle`, which begins to wait.
+    ///
+    /// Without `lag_max`, the least value is that of the last served key. With `lag_max`, the least
+    /// value is the largest of the waiting keys that compete with `idle`, minus `lag_max`. If none
+    /// competes, the smallest value of all waiting keys replaces the largest.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;

@@ -130,7 +130,7 @@ impl Namespace {
 
     pub fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
-            // Cause: the configuration.
+            // Logged when the configuration is applied.
             tracing::warn!(
                 backing = self.backing,
                 "poll_drives is set, but Linux's driver has no polled queues for this drive: its \
@@ -272,7 +272,7 @@ impl Namespace {
         if let Some(file) = &self.size_file
             && let Err(error) = file.write(self.bytes())
         {
-            // Cause: the state directory.
+            // Logged when a disk is opened or resized.
             tracing::warn!(
                 file = %file.path().display(), %error,
                 "cannot store the size of a disk: the next start does not find a loss"
@@ -348,7 +348,7 @@ fn read_reservations(file: &ReservationFile) -> Result<Reservations, OpenError> 
 
 fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
     protection_file.read().unwrap_or_else(|error| {
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::error!(
             file = %protection_file.path().display(), %error,
             "cannot read the file of write protection: the namespace is protected"

@@ -47,7 +47,8 @@ struct State {
     waiting: VecDeque<Wish>,
 }
 
-/// New reservation for checks of commands, and the hosts whose commands it aborts.
+/// New reservations by which reactors check commands, and the hosts whose commands the change
+/// aborts.
 #[derive(Debug)]
 pub struct Restriction {
     pub(crate) reserving: Arc<Reserving>,

@@ -14,7 +14,7 @@ pub(crate) fn report(needed: usize) {
     REPORTED.call_once(|| {
         let limit = getrlimit(Resource::Memlock).current;
         let limit_kib = limit.map_or(u64::MAX, |bytes| bytes >> 10);
-        // Cause: the start, or an added device.
+        // Logged at the start or for an added device.
         tracing::info!(
             needed_kib = needed >> 10,
             limit_kib,

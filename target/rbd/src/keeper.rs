@@ -80,7 +80,7 @@ pub(crate) fn start(
     };
     keeper.watch_updates()?;
     if let Err(errno) = keeper.watch_header() {
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::warn!(
             image = keeper.name, error = %words(errno),
             "cannot watch the image's header: blocklisting of this client is noticed late"
@@ -147,7 +147,7 @@ impl Keeper {
                     (self.on_change)();
                 }
             }
-            // Cause: an administrator who changed the image.
+            // Logged when an administrator changes the image.
             Err(errno) => tracing::warn!(
                 image = self.name, error = %words(errno),
                 "the image changed, and its new size cannot be read"
@@ -210,7 +210,7 @@ impl Keeper {
             Ok(()) => self.look(),
             Err(errno @ (libc::ESHUTDOWN | libc::ENOENT)) => self.fail(errno),
             Err(again) => {
-                // Cause: the cluster, at most once a second.
+                // Logged at most once a second.
                 tracing::warn!(
                     image = self.name, error = %words(errno), again = %words(again),
                     "the watch on the image's header failed: retrying"
@@ -225,14 +225,14 @@ impl Keeper {
     fn fail(&self, errno: i32) {
         self.state.failure.store(errno, Ordering::Relaxed);
         if errno == libc::ESHUTDOWN {
-            // Cause: the cluster, once for each image.
+            // Logged once for each image.
             tracing::error!(
                 image = self.name,
                 "the cluster has blocklisted this client: all commands fail; reload once no other \
                  client writes to the image"
             );
         } else {
-            // Cause: the cluster, once for each image.
+            // Logged once for each image.
             tracing::error!(
                 image = self.name,
                 "the image or its pool was removed: all commands fail; remove the namespace"

@@ -144,7 +144,7 @@ impl Open {
         check(unsafe { (self.functions.rbd_get_features)(self.image, &mut features) })
             .map_err(|errno| refused(name, errno))?;
         if features & FEATURE_JOURNALING != 0 {
-            // Cause: the configuration.
+            // Logged when the configuration is applied.
             tracing::warn!(
                 image = name,
                 "the image has the feature journaling: each write is written twice"
@@ -154,7 +154,7 @@ impl Open {
             return Ok(());
         }
         if features & FEATURE_EXCLUSIVE_LOCK == 0 {
-            // Cause: the configuration.
+            // Logged when the configuration is applied.
             tracing::warn!(
                 image = name,
                 "the image lacks the feature exclusive-lock, so other clients can write to it: \

@@ -38,7 +38,7 @@ pub(super) fn stopping() {
 
 fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        // Cause: a start, reload or stop.
+        // Logged at a start, reload, stop, change of health or watchdog beat.
         tracing::warn!(
             %error,
             "cannot notify the service manager: check that NOTIFY_SOCKET names an existing socket \

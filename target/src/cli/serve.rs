@@ -188,7 +188,7 @@ async fn follow(
                 if target.is_alive(ALIVE_WITHIN) {
                     notify::alive();
                 } else {
-                    // Cause: a hung reactor or control plane.
+                    // Logged when a reactor or the control plane hangs.
                     tracing::error!("reactors or the control plane make no progress");
                 }
                 continue;
@@ -234,7 +234,7 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
-            // Cause: a start, reload or stop.
+            // Logged at a start, reload or stop.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
     }
@@ -242,14 +242,14 @@ fn report_counters(soft: &Soft) {
 
 fn warn_of(config: &Config) {
     for warning in config.warnings().into_iter().chain(first_start(config)) {
-        // Cause: a start, reload or stop.
+        // Logged at a start, reload or stop.
         tracing::warn!("{warning}");
     }
 }
 
 fn report(reloaded: Reloaded) {
     if let Err(error) = reloaded {
-        // Cause: a start, reload or stop.
+        // Logged at a start, reload or stop.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
@@ -285,7 +285,7 @@ pub(super) fn raise_file_limit() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        // Cause: a start, reload or stop.
+        // Logged at a start, reload or stop.
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

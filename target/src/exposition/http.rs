@@ -71,7 +71,7 @@ impl MetricsServer {
                     }
                 });
             })?;
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::info!(%address, "serving metrics");
         Ok(Self {
             address,

@@ -205,7 +205,7 @@ impl Memory {
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
-            // Cause: an exported directory, or the configuration.
+            // Logged when an exported directory or the configuration changes.
             tracing::warn!("{what}");
         }
     }

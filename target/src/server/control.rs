@@ -323,12 +323,12 @@ impl ControlPlane {
                 });
             }
             ListenerEvent::Down { reason } => {
-                // Cause: the configuration, or the address of a listener.
+                // Logged when a listener or its address changes.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
                 service.listeners.note_down(id, Some(&reason));
             }
             ListenerEvent::Up => {
-                // Cause: the configuration, or the address of a listener.
+                // Logged when a listener or its address changes.
                 tracing::info!(address = %listener.address(), "listener up again");
                 service.listeners.note_down(id, None);
             }
@@ -406,14 +406,14 @@ impl ControlPlane {
             .min();
     }
     async fn shut_down(&mut self) -> Result<(), String> {
-        // Cause: the stop of the target.
+        // Logged when the target stops.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
-            // Cause: the stop of the target.
+            // Logged when the target stops.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let stopped = self.stop_reactors(Instant::now() + STOP_TIMEOUT);

@@ -125,7 +125,7 @@ impl MissingParts {
                 since: self.clock.now(),
             });
         }
-        // Cause: the configuration, or a missing part of the machine.
+        // Logged once for each object that becomes missing.
         tracing::warn!(
             missing = %thing, reason,
             "degraded: a configured object is missing, and is served once it exists"

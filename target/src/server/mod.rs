@@ -274,7 +274,7 @@ impl ControlThread {
             .map_err(|_| "the control plane panicked".to_owned())?;
         // Unclosed images stay locked, which delays the next start by 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
-            // Cause: the cluster, at the stop of the target.
+            // Logged when the target stops.
             tracing::warn!(
                 "Ceph images did not close within {IMAGES_TIMEOUT:?}: their locks stay until the \
                  cluster times this client out, after 30 seconds"
@@ -287,7 +287,7 @@ impl ControlThread {
 impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            // Cause: the stop of the target.
+            // Logged when the target stops.
             tracing::error!(error, "the target did not end cleanly");
         }
     }

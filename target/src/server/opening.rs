@@ -339,7 +339,7 @@ impl Found {
             Outcome::Measured(Ok(None)) => {}
             Outcome::Measured(Err(error)) => {
                 let (subsystem, nsid) = place;
-                // Cause: a reload.
+                // Logged after a reload.
                 tracing::warn!(%subsystem, nsid, %error, "cannot read the size of a disk");
             }
         }
@@ -387,7 +387,7 @@ impl Running {
         if waited >= NOTICE_AFTER && !self.was_noticed {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
-            // Cause: the configuration, or a hung disk.
+            // Logged when the configuration is applied or a disk hangs.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting up to {} seconds for a disk to respond, or for its lock",
@@ -409,7 +409,7 @@ impl Running {
         let waited = now.saturating_duration_since(self.since);
         // A faster disk is not reported: the failure of another disk has ended the wait early.
         if waited >= OPEN_TIMEOUT {
-            // Cause: a disk that was slow during a reload.
+            // Logged for a disk that was slow during a reload.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk responded too late: it is closed, and reopened if it is still configured"
@@ -430,7 +430,7 @@ impl Late {
 
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        // Cause: a reload, and a hung disk.
+        // Logged at most once for each reload.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \

@@ -61,7 +61,7 @@ impl Fixed {
         let before = std::mem::replace(&mut self.waiting, waiting);
         for part in &self.waiting {
             if !before.contains(part) {
-                // Cause: a reload.
+                // Logged after a reload.
                 tracing::warn!(part, "this change takes effect at the next start");
             }
         }

@@ -200,7 +200,7 @@ impl<F: Checked> Rounds<F> {
                 Ok(()) => self.idle = Some(checker),
                 Err(_) if self.is_over() => {}
                 Err(at) => {
-                    // Cause: a hung file system, once until it responds.
+                    // Logged once for each hung file system until it responds.
                     tracing::warn!(
                         path = files[at].name(),
                         "the file system does not report the size of a file: truncated and \

@@ -111,7 +111,7 @@ impl ChangeQueue {
                 }
                 Some(Job::Rescan { answer }) => {
                     if let Err(error) = self.rescan().await {
-                        // Cause: a change of an exported directory.
+                        // Logged when an exported directory changes.
                         tracing::error!(%error, "cannot report the changes of a directory");
                     }
                     let _ = answer.send(self.source.pools().waits());
@@ -157,7 +157,7 @@ impl ChangeQueue {
         let kept = copies.filter(|one| one.keep(&mut config, true));
         let kept: BTreeSet<_> = kept.map(|one| one.place()).collect();
         for warning in config.warnings() {
-            // Cause: a reload.
+            // Logged after a reload.
             tracing::warn!("{warning}");
         }
         let ended = self.handle.reload(config).await;
@@ -174,7 +174,7 @@ impl ChangeQueue {
         ended.map_err(|error| error.to_string())?;
         let mut changes = self.changes_since(former).await;
         changes.extend(kept.iter().map(sentence));
-        // Cause: a reload.
+        // Logged after a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");
         Ok(changes)
     }
@@ -218,7 +218,7 @@ impl ChangeQueue {
         self.notice().await;
         ended.map_err(|error| error.to_string())?;
         let changes = self.changes_since(former).await;
-        // Cause: a change of an exported directory.
+        // Logged when an exported directory changes.
         tracing::info!(
             changes = summary(&changes),
             "exported directories read again"
@@ -240,7 +240,7 @@ impl ChangeQueue {
         if batch.len() > 1
             && let Err(Refused::ByOne(error)) = &tried
         {
-            // Cause: a control socket request.
+            // Logged for a control socket request.
             tracing::debug!(%error, changes = batch.len(), "one of several changes failed: trying each separately");
             let mut results = Vec::new();
             for pending in &batch {
@@ -372,7 +372,7 @@ impl ChangeQueue {
                     .change(Arc::clone(before), ReloadScope::Text)
                     .await;
                 if let Err(back) = back {
-                    // Cause: a control socket request.
+                    // Logged for a control socket request.
                     tracing::error!(error = %back, "cannot write a change to the configuration: \
                                                     it stays in effect until the next reload");
                 }

@@ -109,8 +109,8 @@ pub(super) fn of_subsystem(
     let dropped = nsids.filter_map(|one| dropped_reservation(before, nqn, one.nsid));
     let mut all: Vec<String> = dropped.collect();
     let hosts = connected_hosts(before, nqn);
-    if !force && !(all.is_empty() && hosts.is_empty()) {
-        let reservations = all.len();
+    let reservations = all.len();
+    if !force && reservations + hosts.len() > 0 {
         return Err(Error::errno(
             Errno::BUSY,
             format!(

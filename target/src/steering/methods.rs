@@ -107,7 +107,7 @@ impl Handler for Methods {
             match &answer {
                 _ if effect == Reloads => {}
                 Ok(_) => {
-                    // Cause: a control socket request.
+                    // Logged for a control socket request.
                     tracing::info!(
                         uid,
                         pid,
@@ -118,7 +118,7 @@ impl Handler for Methods {
                 }
                 Err(error) => {
                     let code = error.code;
-                    // Cause: a control socket request.
+                    // Logged for a control socket request.
                     tracing::warn!(uid, pid, method, params, code, %error, "request refused at the control socket");
                 }
             }
@@ -498,7 +498,7 @@ impl Methods {
                 answer(&Reload { changes, status })
             }
             Ok(Err(error)) => {
-                // Cause: a control socket request.
+                // Logged for a control socket request.
                 tracing::error!(
                     "the new configuration is invalid and the old one stays in use: \
                                  {error}"

@@ -111,7 +111,7 @@ async fn take_over(control: &ControlSettings) -> Bound {
         let control = control.clone();
         let tried = tokio::task::spawn_blocking(move || try_bind(&control)).await;
         if let Ok(Ok(Some(bound))) = tried {
-            // Cause: the stop of another target.
+            // Logged when another target stops.
             tracing::info!(path = %bound.path().display(), "control socket taken over");
             return bound;
         }
@@ -131,7 +131,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        // Cause: the start of the target.
+        // Logged when the target starts.
         tracing::error!(%error, path = %socket.path().display(), "cannot serve the control socket");
     }
 }
@@ -143,12 +143,12 @@ pub(crate) fn bind(control: &ControlSettings) -> Result<Socket, BindError> {
         Ok(bound) => Ok(bound.map_or(Socket::Off, Socket::Bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error @ BindError::InUse(_)) => {
-            // Cause: the start of the target.
+            // Logged when the target starts.
             tracing::info!("no control socket until that target ends: {error}");
             Ok(Socket::Taken(control.clone()))
         }
         Err(error) => {
-            // Cause: the start of the target.
+            // Logged when the target starts.
             tracing::info!("no control socket: {error}");
             Ok(Socket::Off)
         }

@@ -60,7 +60,7 @@ impl Warnings {
         let former: HashSet<&String> = former.iter().collect();
         let all = self.of(now).warnings;
         for warning in all.iter().filter(|one| !former.contains(one)) {
-            // Cause: a control socket request.
+            // Logged for a control socket request.
             tracing::warn!("{warning}");
         }
     }

@@ -45,7 +45,7 @@ pub struct Setting {
     pub patience: Duration,
     /// Seed of random capsules.
     pub seed: u64,
-    /// Number of random capsules.
+    /// Minimum number of capsules that the case `random_capsules` sends.
     pub random_capsules: u32,
     /// Connection requests so far.
     pub dials: Arc<AtomicU64>,

@@ -79,7 +79,7 @@ impl Renewing {
         Ok(own)
     }
 
-    /// Returns the controller ID (CNTLID).
+    /// Returns the CNTLID that the target assigned to this peer.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.peer.cntlid

@@ -177,7 +177,8 @@ impl Rig {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// Connects the third host, which reconnects and has a queue on each reactor.
+    /// Connects a host that reconnects and has a queue on each reactor, if the hosts of
+    /// `connect_apart` and `connect_back` are connected.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }

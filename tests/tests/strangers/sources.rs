@@ -44,7 +44,7 @@ fn each_log_line_has_permission_or_a_cause() {
                 let above = &lines[at.saturating_sub(ABOVE)..at];
                 if !above
                     .iter()
-                    .any(|line| line.trim_start().starts_with("// Cause: "))
+                    .any(|line| line.trim_start().starts_with("// Logged "))
                 {
                     bad.push(format!("{}:{}: {}", path.display(), at + 1, line.trim()));
                 }
@@ -54,8 +54,8 @@ fn each_log_line_has_permission_or_a_cause() {
     assert!(found > 10, "the sources are elsewhere");
     assert!(
         bad.is_empty(),
-        "use cairn_base::peer_line!, or say in a comment `// Cause: ...` what else than a \
-         peer causes it:\n{}",
+        "use cairn_base::peer_line!, or say in a comment `// Logged ...` when the line is logged, \
+         if not at the will of a peer:\n{}",
         bad.join("\n")
     );
 }

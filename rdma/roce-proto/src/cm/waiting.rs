@@ -19,7 +19,7 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum requests of a [`Payer`] with an unproven address that the consumer has not answered.
+/// Maximum unanswered requests for each unproven address ([`Payer`]). More are dropped.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;

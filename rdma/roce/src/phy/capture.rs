@@ -131,7 +131,7 @@ impl Capture {
         let Some(left) = sink.left_bytes.checked_sub(block.len() as u64 + 12) else {
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                // Cause: the size limit, once for each file.
+                // Logged once for each file that reaches the size limit.
                 tracing::warn!(
                     "packet capture stopped: the file has reached the size of --pcap-limit"
                 );

@@ -126,7 +126,7 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Cause: a configuration change or a new device.
+            // Logged after a configuration change or for a new device.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "cannot register the memory of a namespace: its data is copied instead"
@@ -303,7 +303,7 @@ impl Disks {
         let file = match namespace.backend.add_to(ring) {
             Ok(file) => file,
             Err(error) => {
-                // Cause: a configuration change or a new device.
+                // Logged after a configuration change or for a new device.
                 tracing::error!(nsid = namespace.nsid, %error, "cannot open a namespace");
                 return None;
             }
@@ -456,7 +456,7 @@ impl Disks {
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
-            // Cause: a configuration change or a new device.
+            // Logged after a configuration change or for a new device.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }

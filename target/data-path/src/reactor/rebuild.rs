@@ -195,7 +195,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         queue_pairs,
         commands,
     } = losses;
-    // Cause: a bug, at most a few times a minute (see `Panics`).
+    // Logged after a bug, at most a few times a minute (see `Panics`).
     tracing::error!(
         reactor,
         panic = message,

@@ -187,7 +187,7 @@ fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        // Cause: the start.
+        // Logged at the start.
         tracing::warn!(core, %error, "cannot pin a reactor to its core");
     }
 }

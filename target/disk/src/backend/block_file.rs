@@ -142,7 +142,7 @@ impl BlockFile {
         if self.limits.as_ref().is_none_or(keeps) {
             return;
         }
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::warn!(
             path = %self.path.display(), block_bytes = self.block_bytes,
             "a block of the namespace spans several blocks of the device: after a power failure, \
@@ -189,7 +189,7 @@ impl BlockFile {
         }
         self.sync()?;
         self.health.flushes_again();
-        // Cause: a reload.
+        // Logged after a reload.
         tracing::warn!(
             path = %self.path.display(),
             "the disk can flush again: writes acknowledged before its failure may be lost"
@@ -450,7 +450,7 @@ impl BlockFile {
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
                 if self.can_deallocate.swap(false, Ordering::Relaxed) {
-                    // Cause: the disk, once for each kind of operation.
+                    // Logged once for each disk and kind of operation.
                     tracing::info!(path = %self.path.display(), "the disk cannot deallocate blocks: Deallocate has no effect");
                 }
                 Progress::Done(Ok(()))
@@ -477,7 +477,7 @@ impl BlockFile {
             Zeroing::Punch | Zeroing::Write => Zeroing::Write,
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
-            // Cause: the disk, once for each kind of operation.
+            // Logged once for each disk and kind of operation.
             tracing::info!(
                 path = %self.path.display(), instead = %next,
                 "the disk does not support a method of writing zeroes"

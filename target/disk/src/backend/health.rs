@@ -66,7 +66,7 @@ impl Health {
 
     pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
         if self.note(SYNC_FAILED) {
-            // Cause: the disk, once until a reload.
+            // Logged once for each disk until a reload.
             tracing::error!(
                 path = %path.display(), error = %std::io::Error::from_raw_os_error(errno),
                 "a flush failed: acknowledged writes may be lost, and every flush and durable \
@@ -77,7 +77,7 @@ impl Health {
 
     pub(super) fn change_unknown(&self, path: &Path) {
         if self.note(CHANGE_UNKNOWN) {
-            // Cause: a bug, once until a reload.
+            // Logged after a bug, once until a reload.
             tracing::error!(
                 path = %path.display(),
                 "a thread panicked during a change of this disk, which may be complete, partial \
@@ -90,7 +90,7 @@ impl Health {
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
-            // Cause: the disk, once.
+            // Logged once for each disk.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
                 "the disk is smaller than its namespace: every command fails until the namespace \
@@ -103,7 +103,7 @@ impl Health {
     pub(super) fn count_names(&self, path: &Path, names: u64) {
         let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
         if names == 0 && !was_nameless {
-            // Cause: the disk, once for each deletion.
+            // Logged once for each deletion of a disk's file.
             tracing::warn!(
                 path = %path.display(),
                 "the file was deleted: its data is lost when this target ends; copy it from a \
@@ -116,7 +116,7 @@ impl Health {
         let before = self.at_path.swap(at_path as u8, Ordering::Relaxed);
         let is_new = before == AtPath::Itself as u8 && at_path != AtPath::Itself;
         if is_new && !self.is_deleted() {
-            // Cause: an administrator, once for each move.
+            // Logged once for each move of a file by an administrator.
             tracing::warn!(
                 path = %path.display(),
                 "the path no longer leads to the exported file: the next start does not find this \
@@ -156,14 +156,14 @@ pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u6
         bytes % u64::from(block_bytes),
     );
     if rest != 0 {
-        // Cause: the start, or a reload.
+        // Logged at the start or after a reload.
         tracing::warn!(
             path = %path.display(), block_bytes, bytes = rest,
             "the size is not a multiple of the block size: the last bytes are not visible to hosts"
         );
     }
     if blocks < before {
-        // Cause: a reload.
+        // Logged after a reload.
         tracing::warn!(
             path = %path.display(), blocks, before,
             "the disk has shrunk: data of hosts beyond its new end is lost"

@@ -57,7 +57,7 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
         Ok(uuid) => Ok(uuid),
         Err(error) => {
             if birth.is_weak {
-                // Cause: the configuration, or a changed disk.
+                // Logged when a disk is opened.
                 tracing::warn!(
                     path = %path.display(), %error,
                     "cannot store an identity with this file, and its file system has no creation \
@@ -98,7 +98,7 @@ fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
         Name::Global(name) => derived(&name),
         Name::Local(name) => derived(&scope.name(&name)),
         Name::Place(name) => {
-            // Cause: the configuration, or a changed disk.
+            // Logged when a disk is opened.
             tracing::warn!(
                 path = %path.display(),
                 "this device has no unique name: hosts mistake any device at this path for the \
@@ -226,7 +226,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth, stores: bool) -> io::Resul
                 // Derived and not random, because all targets that open this copy must get the same
                 // UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
-                // Cause: the configuration, or a changed disk.
+                // Logged when a disk is opened.
                 tracing::warn!(
                     path = %path.display(), was = kept, %uuid,
                     "the file is a copy of another disk, or was moved from another file system: \

@@ -147,7 +147,7 @@ impl Drop for Lock {
         // A ring, or a child process before exec, may keep the description open after the close, so
         // the file must be unlocked first.
         if let Err(error) = state.change(operation) {
-            // Cause: another process that locks the file concurrently.
+            // Logged when another process locks the file concurrently.
             tracing::error!(%error, "the lock on a file is in an unexpected state");
         }
     }

@@ -341,8 +341,8 @@ impl Backend {
         }
     }
 
-    /// Returns the slot for the next operation. On a `slow` disk, operations that may block go to
-    /// other threads.
+    /// Returns the slot for the next operation. Operations that may block at submission go to
+    /// other threads; while the disk is `slow`, these are all reads and writes of a regular file.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {

@@ -224,7 +224,7 @@ fn open_direct(disk: &AdmittedPath, claim: Claim, is_claimed: bool) -> io::Resul
     match open(libc::O_DIRECT) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0)?;
-            // Cause: the disk, once for each kind of operation.
+            // Logged once for each disk and kind of operation.
             tracing::warn!(
                 path = %disk.path().display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"

@@ -77,7 +77,7 @@ enum Stop {
 /// Operation on a backend, with its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
-    /// Kind of operation.
+    /// Kind, such as read or flush.
     pub op: BlockOp,
     /// Start on the disk, in bytes.
     pub offset: u64,

@@ -111,7 +111,7 @@ impl RbdDisk {
     /// Flushes the image. A failure loses no data, because acknowledged writes are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
-            // Cause: a shutdown, of the target or of a controller.
+            // Logged at the shutdown of the target or of a controller.
             tracing::debug!(
                 image = self.image.name(), error = %io::Error::from_raw_os_error(errno),
                 "the image did not flush at its close; acknowledged writes are on the OSDs"
@@ -129,7 +129,7 @@ impl RbdDisk {
             return Ok(());
         };
         self.image.open_again().map_err(io::Error::other)?;
-        // Cause: a reload.
+        // Logged after a reload.
         tracing::info!(
             image = self.image.name(), was = %io::Error::from_raw_os_error(errno),
             "the image is open again, with a new client of its cluster"

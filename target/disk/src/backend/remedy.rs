@@ -98,7 +98,7 @@ fn word(path: &Path) -> String {
 
 pub(super) fn warn_of_memory(path: &Path, file: &File) {
     if is_in_memory(file) {
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::warn!(
             path = %path.display(),
             "the file is in memory (tmpfs): its contents are lost when the machine stops; for a disk \

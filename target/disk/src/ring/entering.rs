@@ -37,8 +37,8 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// Reads the clock again, because the process may have been stopped. Cancels queued changes
-    /// whose leases have ended.
+    /// Reads the clock again, because the process may have been stopped. Cancels the queued
+    /// operations that must no longer be submitted (`Queued::until_ns`).
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();

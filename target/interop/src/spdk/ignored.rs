@@ -150,7 +150,7 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     }
     if !taken.is_empty() {
         let parameters = taken.join(", ");
-        // Cause: a control socket request.
+        // Logged for a control socket request.
         tracing::debug!(method, parameters, "accepted and not heeded");
     }
     Ok(())
@@ -205,7 +205,7 @@ pub(super) fn set(method: &str, params: &Params) -> Answer {
         let message = format!("Invalid parameters: Cairn has nothing that {method} turns on");
         return Err(Error::invalid(message));
     }
-    // Cause: a control socket request.
+    // Logged for a control socket request.
     tracing::debug!(method, "accepted and not heeded");
     Ok(json!(true))
 }

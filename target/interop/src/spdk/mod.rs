@@ -167,7 +167,7 @@ async fn remove(
         Ok(json!(edit(&mut stage.draft).map_err(of)?))
     });
     for loss in losses.await?.as_array().into_iter().flatten() {
-        // Cause: a control socket request.
+        // Logged for a control socket request.
         tracing::warn!("{}", loss.as_str().unwrap_or_default());
     }
     Ok(json!(true))

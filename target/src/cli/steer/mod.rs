@@ -94,7 +94,7 @@ pub(super) enum Steer {
         /// Listener whose hosts are moved [default: all listeners]
         #[arg(value_name = "ADDR[:PORT]", value_parser = parse_place)]
         listener: Option<Trid>,
-        /// Former spelling of :PORT
+        /// Port of `listener` in the former spelling
         #[arg(long, hide = true, requires = "listener")]
         port: Option<u16>,
         /// Seconds until hosts that still do I/O are disconnected [default: 60]
@@ -259,9 +259,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-pub(super) fn run(steer: &Steer) -> Result<(), String> {
-    let asked = asked(steer);
-    let failed = |error: CallError| error.to_string();
+fn answer_to(asked: &Asked<'_>, steer: &Steer) -> Result<Value, CallError> {
     let patience = match steer {
         Steer::Drain { timeout, .. } => {
             PATIENCE + Duration::from_secs(timeout.unwrap_or(60).into())
@@ -269,8 +267,15 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         _ if effect(asked.method) == Some(Effect::Reads) => PATIENCE_OF_READS,
         _ => PATIENCE,
     };
-    let mut client = asked.at.connect(patience).map_err(failed)?;
-    let answer = client.call(asked.method, &asked.params).map_err(failed)?;
+    asked
+        .at
+        .connect(patience)?
+        .call(asked.method, &asked.params)
+}
+
+pub(super) fn run(steer: &Steer) -> Result<(), String> {
+    let asked = asked(steer);
+    let answer = answer_to(&asked, steer).map_err(|error| error.to_string())?;
     if let Some(object) = &asked.added
         && is_unchanged(&answer)
     {

@@ -89,7 +89,7 @@ impl Export {
             namespace.backend.names()
         };
         let geometry = namespace.backend.geometry();
-        // Cause: the configuration, or a changed disk.
+        // Logged after a change of the configuration or of a disk.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -138,7 +138,7 @@ impl Export {
             if let Some(namespace) = self.namespaces.remove(nsid) {
                 namespace.backend.let_go();
             }
-            // Cause: the configuration, or a changed disk.
+            // Logged after a change of the configuration or of a disk.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
@@ -169,7 +169,7 @@ impl Export {
             let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
             set.expect("the namespace is there");
         });
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -190,7 +190,7 @@ impl Export {
         });
         namespace.set_restricted(is_restricted(config));
         self.publish();
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -203,7 +203,7 @@ impl Export {
         self.subsystem.set_limits(config);
         // Publication makes reactors check queued commands against the new limits.
         self.publish();
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
             hosts = config.limits_of_hosts.len(),
@@ -218,7 +218,7 @@ impl Export {
         namespace.limiter.set(&config.limits);
         namespace.depth.set(config.limits.outstanding);
         self.publish();
-        // Cause: the configuration.
+        // Logged when the configuration is applied.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -281,7 +281,7 @@ impl Export {
             return None;
         }
         if Arc::strong_count(&self.recovering) > 1 {
-            // Cause: a reload.
+            // Logged after a reload.
             tracing::error!(
                 subsystem = self.subsystem.nqn(),
                 "the flush that tests a failed disk has not completed: look in the kernel's log \
@@ -294,7 +294,7 @@ impl Export {
         Some(Box::new(move || {
             for namespace in failed {
                 if let Err(error) = namespace.backend.recover() {
-                    // Cause: a reload.
+                    // Logged after a reload.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
                         "the disk still fails: replace it, or remove the namespace"
@@ -325,7 +325,7 @@ impl Export {
         if namespace.backend.reported_bytes().is_some() || !namespace.finds_loss(bytes) {
             return self.resize(nsid, bytes);
         }
-        // Cause: a reload.
+        // Logged after a reload.
         tracing::warn!(
             subsystem = self.subsystem.nqn(),
             nsid,
@@ -346,11 +346,11 @@ impl Export {
         }
         self.publish();
         let blocks = namespace.view().nsze;
-        // Cause: the configuration, or a changed disk.
+        // Logged after a change of the configuration or of a disk.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
-                // Cause: the configuration, or a changed disk.
+                // Logged after a change of the configuration or of a disk.
                 tracing::error!(nsid, %error, "cannot report the new size to hosts");
             }
         });

@@ -390,7 +390,7 @@ impl Exports {
                 namespace.backend.let_go();
             }
             export.publish();
-            // Cause: a reload.
+            // Logged after a reload.
             tracing::info!(subsystem = %nqn, "subsystem removed");
         }
     }

@@ -134,7 +134,7 @@ impl Listeners {
                 .any(|config| listener.serves(config));
             if !stays {
                 gone.push((listener.address(), Arc::clone(&listener.shared)));
-                // Cause: a reload.
+                // Logged after a reload.
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
@@ -185,7 +185,7 @@ impl Listeners {
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);
-            // Cause: a reload.
+            // Logged after a reload.
             tracing::info!(%address, "ANA states changed");
         }
         for (nqn, addresses) in others {
@@ -195,7 +195,7 @@ impl Listeners {
             let open = self.open.iter().map(|listener| &listener.shared);
             for listener in open.filter(|one| addresses.contains(&one.address)) {
                 export.subsystem.update_ana(listener);
-                // Cause: a reload.
+                // Logged after a reload.
                 tracing::info!(
                     subsystem = %nqn, listener = %listener.address,
                     "ANA states of a subsystem changed"
@@ -243,7 +243,7 @@ impl Listeners {
             begun.push((listener.address(), Arc::clone(&listener.shared)));
         }
         for (address, shared) in &begun {
-            // Cause: a control socket request.
+            // Logged for a control socket request.
             tracing::info!(%address, "draining: hosts are moved to other paths");
             self.retire(*address, Arc::clone(shared), within, exports);
         }
@@ -287,7 +287,7 @@ impl Listeners {
         for (address, listener) in undone {
             self.retirements.forget(listener.id);
             exports.update_ana(&listener);
-            // Cause: a control socket request.
+            // Logged for a control socket request.
             tracing::info!(%address, "draining undone: hosts may connect");
         }
         count

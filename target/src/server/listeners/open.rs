@@ -62,7 +62,7 @@ impl OpenListener {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
                     let no_verbs = failure.map(|error| error.to_string());
-                    // Cause: the configuration, or the address of a listener.
+                    // Logged when a listener or its address changes.
                     tracing::info!(
                         %address,
                         provider = provider.name(),

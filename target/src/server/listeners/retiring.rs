@@ -92,7 +92,7 @@ impl Retirements {
             exports.disconnect_port(id);
             ended.push((id, activity.outstanding));
             if activity.outstanding > 0 {
-                // Cause: a reload, or a request of the control socket.
+                // Logged after a reload or a control socket request.
                 tracing::warn!(
                     address = %retirement.address, commands = activity.outstanding,
                     "hosts of a removed or drained listener are disconnected with commands in \

@@ -77,7 +77,7 @@ pub(super) fn answer_settled(
             .then_some(())
             .ok_or(ReloadError::Unsettled { disks });
         if let Err(error) = &settled {
-            // Cause: a reload, and a hung disk.
+            // Logged at most once for each reload.
             tracing::warn!(%error, "reload");
         }
         let _ = answer.send(settled);

@@ -210,7 +210,7 @@ impl Reactor {
             self.queues.ports.resize_with(index + 1, || None);
         }
         self.queues.ports[index] = Some(port);
-        // Cause: the first connection or removal of a device.
+        // Logged at the first connection or the removal of a device.
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,

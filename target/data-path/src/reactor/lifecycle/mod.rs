@@ -295,7 +295,7 @@ impl Reactor {
     ) -> Option<u64> {
         let port = self.queues.ports[index].take()?;
         let device = port.device().id();
-        // Cause: a removal or fault of a device.
+        // Logged when a device is removed or fails.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,
@@ -304,7 +304,7 @@ impl Reactor {
         );
         // Safe during I/O: the ring keeps the pages while backends use them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
-            // Cause: the removal of a device.
+            // Logged when a device is removed.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);

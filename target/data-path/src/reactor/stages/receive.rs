@@ -81,7 +81,7 @@ pub(in crate::reactor) fn capsule_arrived(
             return Err(Broken { qpair, ending });
         }
     };
-    // From `plenty` free requests on, every host is within its share.
+    // With at least `plenty` free requests, every host is within its share.
     let free = queues.requests.free();
     let waiting = &queues.capsule_queues;
     let some_wait = !waiting.is_empty() || io.limited.is_crowd();

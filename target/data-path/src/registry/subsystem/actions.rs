@@ -94,7 +94,7 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // Otherwise, the namespace's removal has completed the Set Features command.
+        // If the namespace is gone, its removal has completed the Set Features command.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;
