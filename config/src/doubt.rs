@@ -27,7 +27,7 @@ pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
-/// Returns the name that is most similar to `typed`, if at most [`SLIP_MAX`] typing errors separate
+/// Returns the name that is most similar to `typed`, if at most two typing errors separate
 /// the two names, within 16 bytes.
 #[must_use]
 pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
