@@ -216,8 +216,8 @@ impl Measured {
 impl Rate {
     fn cut(&mut self, floor: f64, now: Instant) {
         let cut = self.current * (1.0 - self.congestion / 2.0);
-        self.target = self.current.max(floor);
-        self.current = cut.max(floor);
+        self.target = self.current;
+        self.current = cut.max(floor).min(self.current);
         self.congestion = (1.0 - GAIN) * self.congestion + GAIN;
         self.noticed_at = Some(now);
         self.raised_at = now;
@@ -346,6 +346,24 @@ mod tests {
         let without = floor_after(0, &mut now);
         let with = floor_after(3, &mut now);
         assert!(with * 7.0 < without, "{with} of {without}");
+    }
+
+    #[test]
+    fn a_notification_raises_no_rate_below_the_floor() {
+        let mut now = Instant::START;
+        let (mut window, mut pacer) = (Window::default(), Pacer::default());
+        for packets in [1, MAX] {
+            window.packets = packets;
+            let before = pacer
+                .rate
+                .as_ref()
+                .map_or(f64::INFINITY, |rate| rate.current);
+            pacer.sent(4096, now);
+            let path = path(&window, 4096, Duration::from_micros(200), now);
+            assert!(pacer.notified(&path, now));
+            assert!(pacer.rate.as_ref().expect("it is paced").current <= before);
+            now += Duration::from_millis(1);
+        }
     }
 
     #[test]
