@@ -2,8 +2,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rdma::PKey;
 use cairn_rdma::marking::{Marking, Rules};
+use cairn_rdma::{AckTimeout, PKey};
 use nvme_auth::Secrets;
 use nvme_proto::host::{Recovery, Settings, all_notices};
 use nvme_proto::wire::Nqn;
@@ -52,6 +52,8 @@ pub struct HostOptions {
     pub hop_limit: Option<u8>,
     /// Marking rules, which override `traffic_class` and `hop_limit`.
     pub marking_rules: Arc<Rules>,
+    /// Time after which an adapter repeats unacknowledged packets ([`QpOptions::ack_timeout`](cairn_rdma::QpOptions::ack_timeout)).
+    pub ack_timeout: Option<AckTimeout>,
     /// Asynchronous events to enable if supported.
     pub events: AsyncEventConfig,
     /// Timeout of each connection step, and of blocking [`Host`](crate::Host) methods.
@@ -94,6 +96,7 @@ impl HostOptions {
             disable_sq_flow_control: false,
             traffic_class: None,
             hop_limit: None,
+            ack_timeout: None,
             marking_rules: Arc::default(),
             events: all_notices(),
             timeout: Duration::from_secs(10),

@@ -9,8 +9,8 @@ use cairn_base::traddr::ends;
 use cairn_base::{Traddr, TraddrError, Trid};
 use cairn_doctor::priorities::Priorities;
 use cairn_doctor::source::Live;
-use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
+use cairn_rdma::{AckTimeout, PKey};
 use clap::{Args, ValueEnum};
 use nvme_proto::wire::{Escaped, Nqn};
 
@@ -101,6 +101,9 @@ pub(super) struct Address {
     /// partition
     #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
     pkey: PKey,
+    /// Milliseconds after which an adapter repeats packets that were not acknowledged
+    #[arg(long, value_name = "MS", value_parser = |text: &str| number_in::<u16>(text, 1..=8000))]
+    ack_timeout_ms: Option<u16>,
     /// Rule for traffic class and hop limit of packets, such as tclass=104,dst_ip=192.0.2.0/24;
     /// overrides -T; repeatable
     #[arg(long, value_name = "RULE")]
@@ -197,10 +200,16 @@ impl Address {
             kato_ms: self.keep_alive_tmo.saturating_mul(1000),
             traffic_class: self.tos,
             hop_limit: self.hop_limit,
+            ack_timeout: self.ack_timeout(),
             marking_rules: Arc::new(rules),
             recovery,
             ..HostOptions::new(remote, subnqn, host)
         })
+    }
+
+    fn ack_timeout(&self) -> Option<AckTimeout> {
+        let time = |ms: u16| Duration::from_millis(ms.into());
+        self.ack_timeout_ms.map(time).map(AckTimeout::at_least)
     }
 
     fn secrets(&self) -> Result<Option<Secrets>> {

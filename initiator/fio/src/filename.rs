@@ -9,7 +9,7 @@ use cairn_base::traddr::ends;
 use cairn_initiator::identity;
 use cairn_initiator::providers::RdmaOptions;
 use cairn_initiator::{HostOptions, Recovery};
-use cairn_rdma::PKey;
+use cairn_rdma::{AckTimeout, PKey};
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 
@@ -27,6 +27,7 @@ pub(crate) struct Filename {
     hostid: Option<String>,
     hostaddr: Option<IpAddr>,
     pkey: PKey,
+    ack_timeout: Option<AckTimeout>,
     recovery: Recovery,
 }
 
@@ -39,7 +40,7 @@ impl Filename {
     fn understand(text: &str) -> Result<Self, String> {
         let (mut address, mut port, mut subnqn, mut nsid) = (None, PORT, None, 1);
         let (mut hostnqn, mut hostid, mut hostaddr) = (None, None, None);
-        let mut pkey = PKey::DEFAULT;
+        let (mut pkey, mut ack_timeout) = (PKey::DEFAULT, None);
         let mut rdma = RdmaOptions::default();
         let mut recovery = Recovery::default();
         for pair in text.split_whitespace() {
@@ -58,6 +59,10 @@ impl Filename {
                 "roce" => rdma.roce = choice(key, value)?,
                 "vlan" => rdma.vlan = Some(parsed(key, value)?),
                 "pkey" => pkey = parsed(key, value)?,
+                "ack_timeout_ms" => {
+                    let time = Duration::from_millis(parsed(key, value)?);
+                    ack_timeout = Some(AckTimeout::at_least(time));
+                }
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed::<Traddr>(key, value)?),
@@ -73,8 +78,8 @@ impl Filename {
                 _ => {
                     return Err(format!(
                         "\"{key}\" is not one of traddr, trsvcid, subnqn, ns, provider, roce, \
-                         vlan, pkey, hostnqn, hostid, hostaddr, ctrl_loss_tmo, reconnect_delay, \
-                         trtype, adrfam"
+                         vlan, pkey, ack_timeout_ms, hostnqn, hostid, hostaddr, ctrl_loss_tmo, \
+                         reconnect_delay, trtype, adrfam"
                     ));
                 }
             }
@@ -95,6 +100,7 @@ impl Filename {
             hostid,
             hostaddr,
             pkey,
+            ack_timeout,
             recovery,
         })
     }
@@ -104,6 +110,7 @@ impl Filename {
         Ok(HostOptions {
             local: self.hostaddr,
             pkey: self.pkey,
+            ack_timeout: self.ack_timeout,
             queue_entries: depth.saturating_add(1),
             recovery: self.recovery,
             ..HostOptions::new(self.remote, self.subnqn, host)
@@ -149,7 +156,7 @@ mod tests {
         let is_scoped = |at: SocketAddr| matches!(at, SocketAddr::V6(v6) if v6.scope_id() != 0);
         assert!(is_scoped(scoped.unwrap().remote));
         let long = Filename::parse(
-            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 pkey=0x8001 \
+            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 pkey=0x8001 ack_timeout_ms=60 \
              subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
              hostnqn=nqn.2026-01.org.example:host hostid=4050e73e-96ba-478b-a06b-228fa40325d2 \
              ctrl_loss_tmo=-1 reconnect_delay=3",
@@ -160,6 +167,7 @@ mod tests {
         assert_eq!((long.rdma.roce, long.rdma.vlan), (Version::V1, Some(5)));
         let options = long.options(32).unwrap();
         assert_eq!(options.pkey.bits(), 0x8001);
+        assert_eq!(options.ack_timeout.unwrap().exponent(), 14);
         assert_eq!(options.local, Some("2001:db8::2".parse().unwrap()));
         assert_eq!(options.hostnqn.raw(), "nqn.2026-01.org.example:host");
         assert_eq!(options.hostid[0], 0x40);

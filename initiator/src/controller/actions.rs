@@ -59,6 +59,7 @@ impl Controller {
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
                 traffic_class: marking.traffic_class,
                 hop_limit: marking.hop_limit,
+                ack_timeout: self.options.ack_timeout,
                 ..QpOptions::default()
             },
             timeout: self.options.timeout,
