@@ -71,12 +71,12 @@ impl ConnRequest {
 /// Callback for a listener's events. Runs on a provider thread, and must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
-/// Access to a network.
+/// RDMA over one kind of network.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns "verbs", "soft" or "loopback".
     fn name(&self) -> &'static str;
 
-    /// Listens until the [`Listener`] is dropped.
+    /// Listens until the returned [`Listener`] is dropped.
     ///
     /// # Errors
     /// No device owns the address, the address has another listener, or the provider cannot work on
@@ -124,8 +124,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns this adapter with a new protection domain.
     ///
     /// Only queue pairs of endpoints opened on the returned device can access memory registered
-    /// with that device. A host uses one domain per association, so that a target can use only its
-    /// own keys.
+    /// with that device. A host uses one domain per association, so that no target can access
+    /// memory registered for another.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
     /// Pins and registers the whole `mapping` until the region is dropped.
@@ -237,7 +237,7 @@ pub trait Endpoint {
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
     /// Writes up to `out.len()` completions to `out` and returns their number. Later entries are
-    /// stale.
+    /// unchanged.
     ///
     /// A software endpoint does its network work here. It may delay acknowledgements until a
     /// response or [`arm`](Self::arm) sends them.
@@ -269,6 +269,6 @@ pub trait Endpoint {
     /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read from them.
     fn wait_fds(&self) -> &[RawFd];
 
-    /// Returns the expiry of the earliest timer, when the owner must poll; `None` if no timer runs.
+    /// Returns the time at which the owner must poll for the next timer; `None` if no timer runs.
     fn next_deadline(&self) -> Option<Instant>;
 }

@@ -1,6 +1,6 @@
 //! Time from the loss of a path until the other path has acknowledged the lost path's writes.
 //! Samples alternate between paths to one target, which resets the lost controller, and paths to
-//! two targets, where writes wait.
+//! two targets, where writes wait for KATO and CQT.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -258,8 +258,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic. Returns true if [`confine`] will catch it, which excludes a panic during
-/// another panic.
+/// Records a panic. Returns true if [`confine`] will catch it. A panic during another panic is not
+/// caught.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {

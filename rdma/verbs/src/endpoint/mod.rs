@@ -109,8 +109,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Breaks a queue pair because the device refused `chain`, or its end. If the device accepted
-    /// the beginning, the refused requests complete as flushed.
+    /// Breaks a queue pair after the device refused all of `chain`, or only its end. In the second
+    /// case, the refused requests complete as flushed.
     #[cold]
     fn post_refused(
         &mut self,
