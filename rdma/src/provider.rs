@@ -71,7 +71,7 @@ impl ConnRequest {
 /// Callback for a listener's events. Runs on a provider thread, and must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
-/// RDMA over one kind of network.
+/// RDMA implementation: verbs, user-space RoCE or loopback.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns "verbs", "soft" or "loopback".
     fn name(&self) -> &'static str;

@@ -207,7 +207,7 @@ pub enum WorkStatus {
     LocalQpOperation,
     /// A local buffer is outside its region, or the region lacks the access right.
     LocalProtection,
-    /// The queue pair broke before the work was done.
+    /// The queue pair broke or closed before the work was done.
     Flushed,
     /// The response of the peer is invalid.
     BadResponse,

@@ -111,7 +111,6 @@ fn config(number: usize) -> Result<Config> {
     Config::parse("the configuration", &text, &Flags::default()).map_err(anyhow::Error::msg)
 }
 
-/// Prints the median and its 95 % interval.
 fn row(name: &str, unit: &str, samples: &[f64]) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut resampled: Vec<f64> = (0..BOOTSTRAPS)

@@ -1,6 +1,6 @@
 //! Advice for a missing permission.
 
-/// Returns the remedy for a missing permission. An ordinary user shall run as root or follow
+/// Returns the remedy for a missing permission. An ordinary user should run as root or follow
 /// `of_user`. For root, `of_root` names the mechanism that restricts root too.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {

@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
 //! The key of a removed value finds nothing until the slot's generation counter wraps around.
-//! Insertion, removal and lookup take constant time. Only a growing slab
-//! ([`Slab::growing`]) allocates memory after creation.
+//! Insertion, removal and lookup take constant time. Only a growing slab ([`Slab::growing`])
+//! allocates memory after creation.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,6 +1,7 @@
 use std::hash::Hasher;
 
-/// Fast hasher for numbers that peers do not choose. Chosen numbers could collide.
+/// Fast hasher for numbers that peers do not choose. A peer could choose numbers that
+/// collide.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

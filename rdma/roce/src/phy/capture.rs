@@ -1,4 +1,4 @@
-//! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
+//! Capture of a provider's packets in a pcapng file with timestamps in nanoseconds.
 //!
 //! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
 //! and ports are right. MAC addresses, and the hop limit and IPv4 identification of received

@@ -123,7 +123,7 @@ impl Slots {
     }
 
     /// Finds a vacant slot. If new numbers are drawn, `admit` receives the sorted list of all
-    /// numbers in use.
+    /// numbers that the kernel's filter must pass.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

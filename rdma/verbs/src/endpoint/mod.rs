@@ -40,8 +40,8 @@ use receiving::{RECEIVE_BATCH, ReceiveQueues};
 use table::QpTable;
 use work_id::WorkId;
 
-/// Endpoint of an RDMA adapter. The field order drops queue pairs and identifiers before the queues
-/// and the channel that they use.
+/// The field order drops queue pairs and identifiers before the queues and the channel that they
+/// use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
