@@ -32,8 +32,8 @@ pub enum ListenerEvent {
 
 /// Connection request of a peer.
 ///
-/// Answer it with [`Endpoint::accept`] on any reactor, or with [`ConnRequest::reject`]. A dropped
-/// request is rejected without private data.
+/// Answer it with [`Endpoint::accept`] of any endpoint of `device`, or with
+/// [`ConnRequest::reject`]. A dropped request is rejected without private data.
 ///
 /// [`Endpoint::accept`]: crate::Endpoint::accept
 #[derive(Debug)]
@@ -118,7 +118,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Returns a unique number. A device plugged in again has a new number.
+    /// Returns the adapter's unique number, which isolated devices share. An adapter plugged in
+    /// again has a new number.
     fn id(&self) -> u64;
 
     /// Returns this adapter with a new protection domain.
@@ -261,7 +262,7 @@ pub trait Endpoint {
     /// Prepares to sleep: a later completion or event makes a descriptor of
     /// [`wait_fds`](Self::wait_fds) readable.
     ///
-    /// Returns true if a completion or event is pending. The caller must then poll again.
+    /// Returns true if work is pending. The caller must then poll again.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
     /// Returns the descriptors to watch for readability while asleep.

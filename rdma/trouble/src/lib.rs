@@ -29,7 +29,7 @@ pub use status::STATUSES;
 
 pub use caller::{Caller, End};
 
-/// Error with causes and the next command to run.
+/// Error with causes and next command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
     /// Number of the error in its table.

@@ -57,7 +57,7 @@ struct Ends {
 }
 
 impl Capture {
-    /// Creates a file of at most `limit_bytes` that only its owner can read.
+    /// Creates a file with at most `limit_bytes` of packets, which only its owner can read.
     ///
     /// An existing file is replaced only if it belongs to this user and is empty or a capture of
     /// Cairn. Captured packets contain data, and other users may create links at the path.

@@ -33,7 +33,7 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     Accepted,
     Established,
-    /// This end closed the connection. Outstanding work may complete until the deadline.
+    /// State after a local close. Outstanding work may complete until the deadline.
     Closing {
         deadline: Instant,
     },
