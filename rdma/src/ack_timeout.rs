@@ -8,7 +8,7 @@ const EXPONENT_MAX: u8 = 31;
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// Returns the shortest timeout that is at least `time`.
+    /// Returns the shortest timeout of at least `time`, or else the longest.
     #[must_use]
     pub fn at_least(time: Duration) -> Self {
         let exponents = 1..EXPONENT_MAX;

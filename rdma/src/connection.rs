@@ -181,7 +181,7 @@ pub enum DisconnectReason {
 /// Event of a queue pair, an endpoint or a device.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The connection is established at both ends.
+    /// The peer's REP, RTU or first message arrived.
     Established {
         /// Queue pair.
         qp: QpId,

@@ -1,4 +1,4 @@
-//! Errors, each with a remedy.
+//! Errors outside the data path.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

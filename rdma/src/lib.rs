@@ -6,8 +6,8 @@
 //! * An [`Endpoint`] has the queues of one reactor on a device: a completion queue, a shared
 //!   receive queue, and queue pairs. An endpoint stays on one thread.
 //!
-//! Only opening, set-up and tear-down may block or allocate. Without the feature `std`, the crate
-//! has only value types.
+//! The data path neither blocks nor allocates. Without the feature `std`, the crate has only value
+//! types.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -120,7 +120,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Applies a line to the rules.
+    /// Adds the rule in `line`, or removes the rule with its scope (`tclass=-1`).
     pub fn add(&mut self, line: &str) -> Result<(), RuleError> {
         let (scope, marking) = read(line)?;
         let Some(marking) = marking else {

@@ -32,8 +32,8 @@ pub enum ListenerEvent {
 
 /// Connection request of a peer.
 ///
-/// Answer it with [`Endpoint::accept`] on any reactor, or with [`ConnRequest::reject`]. A dropped
-/// request is rejected without private data.
+/// Answer it with [`Endpoint::accept`] of any endpoint of `device`, or with
+/// [`ConnRequest::reject`]. A dropped request is rejected without private data.
 ///
 /// [`Endpoint::accept`]: crate::Endpoint::accept
 #[derive(Debug)]
@@ -71,12 +71,12 @@ impl ConnRequest {
 /// Callback for a listener's events. Runs on a provider thread, and must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
-/// Access to a network.
+/// RDMA implementation: verbs, user-space RoCE or loopback.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns "verbs", "soft" or "loopback".
     fn name(&self) -> &'static str;
 
-    /// Listens until the [`Listener`] is dropped.
+    /// Listens until the returned [`Listener`] is dropped.
     ///
     /// # Errors
     /// No device owns the address, the address has another listener, or the provider cannot work on
@@ -118,14 +118,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Returns a unique number. A device plugged in again has a new number.
+    /// Returns the adapter's unique number, which isolated devices share. An adapter plugged in
+    /// again has a new number.
     fn id(&self) -> u64;
 
     /// Returns this adapter with a new protection domain.
     ///
     /// Only queue pairs of endpoints opened on the returned device can access memory registered
-    /// with that device. A host uses one domain per association, so that a target can use only its
-    /// own keys.
+    /// with that device. A host uses one domain per association, so that no target can access
+    /// memory registered for another.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
     /// Pins and registers the whole `mapping` until the region is dropped.
@@ -237,7 +238,7 @@ pub trait Endpoint {
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
     /// Writes up to `out.len()` completions to `out` and returns their number. Later entries are
-    /// stale.
+    /// unchanged.
     ///
     /// A software endpoint does its network work here. It may delay acknowledgements until a
     /// response or [`arm`](Self::arm) sends them.
@@ -261,7 +262,7 @@ pub trait Endpoint {
     /// Prepares to sleep: a later completion or event makes a descriptor of
     /// [`wait_fds`](Self::wait_fds) readable.
     ///
-    /// Returns true if a completion or event is pending. The caller must then poll again.
+    /// Returns true if work is pending. The caller must then poll again.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
     /// Returns the descriptors to watch for readability while asleep.
@@ -269,6 +270,6 @@ pub trait Endpoint {
     /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read from them.
     fn wait_fds(&self) -> &[RawFd];
 
-    /// Returns the expiry of the earliest timer, when the owner must poll; `None` if no timer runs.
+    /// Returns the time at which the owner must poll for the next timer; `None` if no timer runs.
     fn next_deadline(&self) -> Option<Instant>;
 }

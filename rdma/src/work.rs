@@ -184,15 +184,15 @@ pub struct RecvWork {
 /// Kind of the completed work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionKind {
-    /// A `Send` or `SendWithInvalidate` arrived at the peer.
+    /// `Send` or `SendWithInvalidate`. Success: the message arrived at the peer.
     Send,
-    /// A `Write` is done.
+    /// `Write`. Success: the peer acknowledged all bytes.
     Write,
-    /// A `Read` is done: the bytes are in local memory.
+    /// `Read`. Success: the bytes are in local memory.
     Read,
-    /// A SEND of the peer filled a receive.
+    /// Receive. Success: a SEND of the peer filled the buffer.
     Recv,
-    /// Unknown: the device reports no kind for flushed work. The owner finds the work by its id.
+    /// Placeholder in unused entries such as [`Completion::EMPTY`]; never reported.
     Unknown,
 }
 
@@ -207,7 +207,7 @@ pub enum WorkStatus {
     LocalQpOperation,
     /// A local buffer is outside its region, or the region lacks the access right.
     LocalProtection,
-    /// The queue pair broke before the work was done.
+    /// The queue pair broke or closed before the work was done.
     Flushed,
     /// The response of the peer is invalid.
     BadResponse,

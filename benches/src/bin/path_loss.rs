@@ -1,6 +1,6 @@
 //! Time from the loss of a path until the other path has acknowledged the lost path's writes.
 //! Samples alternate between paths to one target, which resets the lost controller, and paths to
-//! two targets, where writes wait.
+//! two targets, where writes wait for KATO and CQT.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -111,7 +111,6 @@ fn config(number: usize) -> Result<Config> {
     Config::parse("the configuration", &text, &Flags::default()).map_err(anyhow::Error::msg)
 }
 
-/// Prints the median and its 95 % interval.
 fn row(name: &str, unit: &str, samples: &[f64]) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut resampled: Vec<f64> = (0..BOOTSTRAPS)

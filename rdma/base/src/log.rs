@@ -97,7 +97,7 @@ impl LogLine {
     }
 }
 
-/// Returns the lines suppressed since the process started, by topic.
+/// Counts the lines suppressed since the process started, by topic.
 #[must_use]
 pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     let budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);

@@ -39,8 +39,7 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps at least `length` zeroed bytes, rounded up to whole pages, in transparent huge pages if
-    /// possible.
+    /// Maps `length` zeroed bytes, in transparent huge pages if possible.
     ///
     /// # Panics
     /// `length` is 0.

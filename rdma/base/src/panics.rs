@@ -78,13 +78,13 @@ pub enum Part {
     /// Request of the metrics page. After a panic, the request fails with status 500, or its
     /// connection closes.
     Metrics,
-    /// Flush of disks at a shutdown or reload. After a panic, the flush fails.
+    /// Flush of disks, or storing of a namespace's state. After a panic, the job fails.
     Flush,
     /// Open or size query of a disk. After a panic, the call fails.
     Open,
     /// Close of a disk. After a panic, the disk counts as closed.
     Close,
-    /// Write or deallocation of a disk on a worker thread. After a panic, the command fails with
+    /// Write or deallocation of blocks on a worker thread. After a panic, the command fails with
     /// EIO.
     Disk,
     /// Request at the control socket. After a panic, the request fails, or the client's connection
@@ -258,8 +258,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic. Returns true if [`confine`] will catch it, which excludes a panic during
-/// another panic.
+/// Records a panic. Returns true if [`confine`] will catch it. A panic during another panic is not
+/// caught.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {

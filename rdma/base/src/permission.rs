@@ -1,7 +1,7 @@
 //! Advice for a missing permission.
 
-/// Returns the remedy for a missing permission: for an ordinary user, to run as root or follow
-/// `of_user`; for root, `of_root`, which names a mechanism that restricts root too.
+/// Returns the remedy for a missing permission. An ordinary user should run as root or follow
+/// `of_user`. For root, `of_root` names the mechanism that restricts root too.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)

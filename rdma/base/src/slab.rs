@@ -1,8 +1,8 @@
 //! Table of values with generational keys.
 //!
 //! The key of a removed value finds nothing until the slot's generation counter wraps around.
-//! Insertion, removal and lookup take constant time. Only a slab of [`Slab::growing`] allocates
-//! memory later.
+//! Insertion, removal and lookup take constant time. Only a growing slab ([`Slab::growing`])
+//! allocates memory after creation.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -227,7 +227,7 @@ impl<T, G: Generation> Slab<T, G> {
         self.len() == 0
     }
 
-    /// Returns the number of slots.
+    /// Returns the number of occupied and vacant slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()

@@ -1,8 +1,8 @@
 //! RoCE in user space: RDMA over UDP sockets, without RDMA device, kernel module or privileges.
 //!
 //! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA
-//! WRITE, over RoCE v2 or v1, and interoperates with Linux's `rdma_rxe`. No other program may use
-//! UDP port 4791 of the same address.
+//! WRITE, and interoperates with Linux's `rdma_rxe`. RoCE v2 needs UDP port 4791 of the address for
+//! itself. RoCE v1 uses packet sockets, which need `CAP_NET_RAW`.
 //!
 //! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which
 //! memory is [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of

@@ -45,7 +45,7 @@ pub(super) enum Phase {
     Established,
     Broken,
     Closing,
-    /// All work has been polled, but the event `Closed` has not.
+    /// All completions have been polled, the event `Closed` has not.
     Closed,
 }
 

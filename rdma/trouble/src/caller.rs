@@ -1,4 +1,4 @@
-/// End of an NVMe over RDMA connection.
+/// Side of an NVMe over RDMA connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Host.
@@ -7,10 +7,10 @@ pub enum End {
     Target,
 }
 
-/// Caller's end, and names of the programs at both ends, as typed in commands.
+/// Side of the calling program, and the programs' names at both sides, as typed in commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// Caller's end.
+    /// Caller's side.
     pub end: End,
     /// Host program with a `doctor` command.
     pub host: &'static str,

@@ -29,7 +29,7 @@ pub use status::STATUSES;
 
 pub use caller::{Caller, End};
 
-/// Explained RDMA error.
+/// Error with causes and next command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
     /// Number of the error in its table.
@@ -158,7 +158,7 @@ pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
 }
 
-/// Explains a status of Connect by its result (DW0), which may name a parameter.
+/// Explains a failed Connect. After Connect Invalid Parameters, `result` (DW0) names the parameter.
 #[must_use]
 pub fn of_connect(sct: u8, sc: u8, result: u32) -> Option<&'static Trouble> {
     const INVALID_PARAMETERS: (u8, u8) = (1, 0x82);
@@ -192,7 +192,7 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 8] {
 const OF_COMPLETIONS: &str = "work that completes with an error";
 const OF_CM_REJECTS: &str = "connections that a machine refuses";
 const OF_NVME_REJECTS: &str = "connections that a target refuses";
-/// Title of the table numbered by SCT and SC, in hexadecimal.
+/// Title of the table with hexadecimal numbers (SCT and SC).
 pub const OF_STATUSES: &str = "statuses of NVMe commands";
 const OF_LINES: &str = "lines of Linux's NVMe host";
 const OF_ERRORS: &str = "error numbers of Linux";

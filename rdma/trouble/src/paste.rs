@@ -22,7 +22,6 @@ const DNR: u16 = 1 << 14;
 const SC_SCT: u16 = 0x7ff;
 const STATUS_BITS: u16 = 0x7fff;
 
-/// Returns the entries that explain a pasted line by its fixed words and its numbers.
 pub(super) fn explain(text: &str) -> Vec<Found> {
     let text = text.to_ascii_lowercase();
     let mut all = Vec::new();

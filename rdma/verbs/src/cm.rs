@@ -27,7 +27,7 @@ pub(crate) struct Channel {
 // SAFETY: librdmacm protects its state with locks. The channel's structure is only a file
 // descriptor, which never changes.
 unsafe impl Send for Channel {}
-// SAFETY: see `Send`. Two threads that read events receive complete events.
+// SAFETY: see `Send`. Concurrent reads return different events.
 unsafe impl Sync for Channel {}
 
 impl Channel {

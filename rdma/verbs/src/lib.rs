@@ -3,8 +3,8 @@
 //! Both libraries are loaded at run time, so programs start without them ([`Library::open`]).
 //!
 //! * [`VerbsProvider`] tracks open devices, and listens.
-//! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
-//!   asynchronous events to the endpoints.
+//! * A device (`device`) is opened once, and has one or more protection domains. Its `watcher`
+//!   thread sends asynchronous events to the endpoints.
 //! * An endpoint (`endpoint`) has one completion queue, one event channel and one shared receive
 //!   queue, for one thread. If the device has no shared receive queues, each queue pair has its own
 //!   receive queue (`receive_quotas`).

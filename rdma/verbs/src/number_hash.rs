@@ -1,6 +1,6 @@
 use std::hash::Hasher;
 
-/// Hasher for numbers not chosen by peers, so that peers cannot cause collisions.
+/// Fast hasher for numbers that peers do not choose. A peer could choose numbers that collide.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -1,4 +1,4 @@
-//! P_Key table of a port: the partitions of an adapter.
+//! P_Key table of a port: its partitions.
 //!
 //! Queue pairs select a P_Key by its index (IBTA 10.9.2). RoCE connections of rdma_cm use the
 //! default partition unless the index is changed.

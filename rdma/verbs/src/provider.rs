@@ -34,7 +34,7 @@ impl VerbsProvider {
         Self::over(Library::open()?)
     }
 
-    /// Loads the libraries behind a layer that gives each device the quirks of another.
+    /// Loads the libraries behind a layer that simulates `quirks` on each device.
     #[cfg(feature = "quirks")]
     pub fn with_quirks(quirks: crate::Quirks) -> Result<Self, FabricError> {
         Self::over(crate::quirks::layer::library(quirks)?)

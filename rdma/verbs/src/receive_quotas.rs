@@ -12,6 +12,7 @@ use crate::number_hash::NumberHasher;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
+    /// Posted by the owner, and not yet given to a queue pair.
     Spare,
     Posted(QpId),
     /// The receive is flushed, and becomes spare when its queue pair is destroyed.
@@ -89,8 +90,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the maximum spare receives for one queue pair. If receives are scarce, needy queue
-    /// pairs get equal parts.
+    /// Returns the spare receives that one queue pair may take: an equal part if they cannot fill
+    /// all quotas.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {

@@ -144,7 +144,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed after a panic, because nothing reads its events any more.
+/// Runs `watch`. If it panics, reports the device as removed, as nothing reads its events.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

@@ -3,8 +3,8 @@
 //! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
 //! byte is accessed atomically, which compiles to slow code. The C library's copies access each
 //! byte at least like a relaxed atomic. They are called from assembly, because the compiler assumes
-//! nothing about memory accessed by assembly. For Miri, which cannot run assembly, byte-wise
-//! atomics copy.
+//! nothing about memory accessed by assembly. Other architectures than x86-64, and Miri, use
+//! byte-wise atomics.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use fast::{fill, load, shift, store, stream};

@@ -1,4 +1,4 @@
-//! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
+//! Capture of a provider's packets in a pcapng file with timestamps in nanoseconds.
 //!
 //! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
 //! and ports are right. MAC addresses, and the hop limit and IPv4 identification of received
@@ -57,7 +57,7 @@ struct Ends {
 }
 
 impl Capture {
-    /// Creates a file of at most `limit_bytes` that only its owner can read.
+    /// Creates a file with at most `limit_bytes` of packets, which only its owner can read.
     ///
     /// An existing file is replaced only if it belongs to this user and is empty or a capture of
     /// Cairn. Captured packets contain data, and other users may create links at the path.

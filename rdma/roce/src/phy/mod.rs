@@ -81,8 +81,8 @@ pub(crate) enum Inlet {
 }
 
 impl Network {
-    /// Opens the first inlet (receiving socket) of an address, for connection management. The
-    /// kernel steers packets to queue pair numbers below 2^`qpn_low_bits` to this inlet; a socket's
+    /// Opens the first inlet (receiving socket) of an address, for connection management. It
+    /// receives packets to queue pair numbers below 2^`qpn_low_bits`; on the system's networks, a
     /// filter passes only QP1.
     pub(crate) fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {

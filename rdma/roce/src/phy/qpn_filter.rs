@@ -10,8 +10,8 @@ use super::socket::{NOTHING, attach, statement};
 
 const LEAF: usize = 16;
 
-/// Replaces the filter of a socket by `narrow`, or by `wide` if the kernel lacks memory for
-/// `narrow`.
+/// Replaces a socket's filter by `narrow`. If memory is scarce, attaches the smaller `wide` first,
+/// which stays if `narrow` fails again.
 pub(super) fn exchange(
     fd: RawFd,
     narrow: &[libc::sock_filter],

@@ -95,7 +95,7 @@ impl Wire {
     /// `qpn` with `qpn >> qpn_low_bits == n`.
     ///
     /// # Errors
-    /// `is_first` is true and the address has a socket, or both are false.
+    /// `is_first` is true and the address has a socket, or false and it has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

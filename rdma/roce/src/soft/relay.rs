@@ -27,9 +27,9 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which other endpoints read an unread socket for their connection messages. This is
-/// shorter than 50 ms, the pause after which a reactor needs all these messages
-/// ([`cairn_rdma::Endpoint::drain_connections`]).
+/// Time after which other endpoints read an unread socket for their connection messages. It is
+/// shorter than 50 ms: after such a pause, a reactor calls
+/// [`cairn_rdma::Endpoint::drain_connections`].
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

@@ -31,11 +31,11 @@ const DRAWN: usize = 64;
 /// combine them with packets for other queue pairs (GRO).
 const ENDED: usize = 64;
 
-/// Queue pair numbers used by all endpoints that had this index.
+/// Queue pair numbers used by the successive endpoints of one index.
 ///
-/// A number is repeated only after half of all numbers were used, or if no other number fits a free
-/// slot. Otherwise, a peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1,
-/// "stale").
+/// A number is repeated only after half of all numbers were used, or if all numbers with the drawn
+/// low bits were used. Otherwise, a peer could mistake a new queue pair for an old one (IBTA
+/// 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -78,7 +78,8 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// `None` at an accepting end until the peer proves its address or the owner posts work.
+    /// `None` until the REP arrives; at an accepting end, until the peer proves its address or the
+    /// owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -122,7 +123,7 @@ impl Slots {
     }
 
     /// Finds a vacant slot. If new numbers are drawn, `admit` receives the sorted list of all
-    /// numbers in use.
+    /// numbers that the kernel's filter must pass.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,

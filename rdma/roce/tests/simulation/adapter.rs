@@ -1,4 +1,4 @@
-//! Tests of a single queue pair, whose peer is the test: an adapter or an attacker.
+//! Tests of a single queue pair. The test acts as the peer: an adapter or an attacker.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;

@@ -1,4 +1,4 @@
-//! Tests of a single queue pair, whose peer is the test.
+//! Tests of a single queue pair. The test acts as the peer.
 
 use super::*;
 

@@ -40,8 +40,8 @@ use receiving::{RECEIVE_BATCH, ReceiveQueues};
 use table::QpTable;
 use work_id::WorkId;
 
-/// Endpoint of an RDMA adapter. The field order drops queue pairs and identifiers before the queues
-/// and the channel that they use.
+/// The field order drops queue pairs and identifiers before the queues and the channel that they
+/// use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
@@ -109,8 +109,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Breaks a queue pair because the device refused `chain`, or its end. If the device accepted
-    /// the beginning, the refused requests complete as flushed.
+    /// Breaks a queue pair after the device refused all of `chain`, or only its end. In the second
+    /// case, the refused requests complete as flushed.
     #[cold]
     fn post_refused(
         &mut self,

@@ -9,8 +9,8 @@ use crate::objects::{QueuePair, Refusal};
 use crate::send_ring::{SendEntry, SendRing};
 
 pub(super) struct Qp {
-    /// `None` until a connecting end has resolved its device. Declared before `cm`, so that the
-    /// queue pair is destroyed first.
+    /// `None` until a connecting end has resolved its device, and after destruction. The field
+    /// order destroys the pair before `cm`.
     pub(super) pair: Option<Pair>,
     pub(super) cm: Id,
     pub(super) phase: Phase,
@@ -33,8 +33,7 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     Accepted,
     Established,
-    /// State after this end closed the connection. Outstanding work may complete until the
-    /// deadline.
+    /// State after a local close. Outstanding work may complete until the deadline.
     Closing {
         deadline: Instant,
     },

@@ -1,8 +1,5 @@
 //! Work request ids: numbers passed to the device and returned in completions.
 //!
-//! A receive's id contains its [`Posting`]; a send's id contains its [`QpId`] and its sequence
-//! number.
-//!
 //! ```text
 //! receive  1 ............... turn:16 slot:32
 //! send     0 generation:15 slot:16 sequence:32

@@ -32,7 +32,7 @@ pub struct Quirks {
     pub max_sge: i32,
     /// Maximum inline data in bytes.
     pub max_inline: u32,
-    /// True if base memory management extensions are reported.
+    /// True if `MEM_MGT_EXTENSIONS` (SEND with Invalidate) are reported.
     pub send_with_invalidate: bool,
     /// True if an error of a queue pair raises `QP_FATAL` instead of `LAST_WQE_REACHED`.
     pub no_last_wqe: bool,
