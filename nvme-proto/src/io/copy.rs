@@ -108,7 +108,7 @@ impl BlockRange {
     }
 }
 
-/// Fields common to both formats of a source range.
+/// Fields common to both formats of a range descriptor.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
