@@ -205,7 +205,7 @@ impl Target {
                     to += from.len();
                 }
             }
-            // Memory has no cache and no media errors; the namespace lacks Write Uncorrectable.
+            // Equal data, or no work: the disk has no cache, media errors or Write Uncorrectable.
             Operation::Compare(_)
             | Operation::Verify(_)
             | Operation::Flush(_)

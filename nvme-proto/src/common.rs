@@ -68,7 +68,7 @@ pub enum Kind {
 /// Health of the media, for log page 02h and SMART events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// CRITICAL WARNING bits 0, 2, 3 and 5. Bit 1 is computed from the temperature thresholds.
+    /// CRITICAL WARNING. Bit 1 is ignored: it is computed from the temperature thresholds.
     pub critical_warning: u8,
     /// Composite temperature in kelvin; 0 if unknown.
     pub temperature_k: u16,

@@ -1,7 +1,6 @@
 //! Discovery log page (70h): subsystems and listeners available to a host (Base, 5.16.1.23).
 //!
-//! Only the requested bytes are rendered. Hosts that read the log in several commands detect
-//! changes by GENCTR.
+//! Hosts that read the log in several commands detect changes by GENCTR.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -36,8 +36,7 @@
 //!
 //! Opcodes, status codes, log pages and features are integers with named constants, so unknown
 //! values are preserved. Enums of errors, events and parsed admin commands are `#[non_exhaustive]`;
-//! enums that the caller must handle completely, such as [`controller::Action`] or
-//! [`io::Operation`], are not.
+//! enums that the caller must handle completely, such as [`controller::Action`], are not.
 //!
 //! Sections and figures refer to the NVM Express Base Specification 2.0 ("Base"), NVM Command Set
 //! Specification 1.0 ("NVM") and RDMA Transport Specification 1.0 ("RDMA").

@@ -70,8 +70,8 @@ pub const CROSS_RESETS: usize = 4;
 /// Maximum entries of the Cross-Controller Reset log (Base 2.3, 5.2.12.3.1).
 pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
 
-/// Milliseconds after which the command Cross-Controller Reset completes although the reset is in
-/// progress. The log then reports the end of the reset.
+/// Milliseconds after which Cross-Controller Reset completes even with the reset in progress. The
+/// log then reports the end of the reset.
 pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 
 /// Entries of the Error Information log (ELPE is 0-based).
@@ -85,7 +85,7 @@ pub const KAS: u16 = 1;
 /// After expiry, no command is submitted to a disk.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// Idle time in milliseconds after which an association without running keep alive timer ends.
+/// Idle time in milliseconds after which an association without a running keep alive timer ends.
 ///
 /// Applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to
 /// controllers that are not ready.
@@ -111,7 +111,7 @@ pub struct Limits {
     pub namespaces: u32,
     /// Maximum controllers of a subsystem.
     pub controllers: u16,
-    /// Maximum controllers of one host NQN in an address range.
+    /// Maximum controllers of one host NQN in an address range ([`Peer`](crate::subsystem::Peer)).
     pub controllers_per_host: u16,
     /// Maximum controllers of an address range.
     pub controllers_per_address: u16,

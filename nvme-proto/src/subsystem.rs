@@ -108,7 +108,6 @@ pub struct Subsystem {
 
 #[derive(Debug)]
 struct Closing {
-    /// QIDs of I/O queues.
     queues: BTreeSet<u16>,
     host: Host,
     instance: Option<Instance>,
@@ -118,7 +117,7 @@ impl Subsystem {
     /// Creates an NVM subsystem without namespaces.
     ///
     /// # Panics
-    /// If a setting is outside the protocol's range.
+    /// If a setting is outside the protocol's range, or the NQN is the discovery NQN.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         assert!(
@@ -245,7 +244,7 @@ impl Subsystem {
 
     /// Creates the queue of a claim, after any authentication.
     ///
-    /// Checks the Connect again, because another queue may have taken the CNTLID or QID since.
+    /// Checks the Connect again, because another queue may have taken the CNTLID or QID.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -302,7 +301,7 @@ impl Subsystem {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        // Limits count by address, because a host can use another host's NQN.
+        // Controllers are counted by address, because a host can use another host's NQN.
         let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
             (Some(peer), Some(address)) => peer.counts(address),
             (peer, address) => peer.is_none() && address.is_none(),
@@ -355,8 +354,8 @@ impl Subsystem {
 
     /// Returns the first free CNTLID from `from` on; at least one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one: late reuse keeps delayed messages of an old
-    /// association from a new association.
+    /// Callers pass the last assigned CNTLID plus one: late reuse keeps an old association's
+    /// messages from a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;

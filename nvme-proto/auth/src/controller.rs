@@ -60,7 +60,7 @@ enum ExchangeState {
     Negotiating,
     Challenging(Hash, Group),
     Replying(Challenge),
-    /// The host has not read the result yet. The `Option` is the response to the host's challenge.
+    /// The host has not read the result yet. The `Option` answers the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
     Failing(Cause),
@@ -89,7 +89,7 @@ impl core::fmt::Debug for ExchangeState {
     }
 }
 
-/// Error: the buffer of an Authentication Receive is too short for any message.
+/// Error: the buffer of an Authentication Receive is shorter than every message.
 ///
 /// Complete the command with Invalid Field in Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Authentication {
         }
     }
 
-    /// Result, once the authentication has ended. On failure, close the connection.
+    /// Result; `None` until the authentication ends. On failure, close the connection.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Cause>> {
         match &self.state {
@@ -117,8 +117,8 @@ impl Authentication {
         }
     }
 
-    /// Processes the data of an Authentication Send, which always succeeds. The next Authentication
-    /// Receive reports an invalid message.
+    /// Processes the data of an Authentication Send. The command always succeeds; the next
+    /// Authentication Receive reports an invalid message.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);

@@ -23,15 +23,16 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes in AUTH_Negotiate: protocol descriptor, its header (`LISTS`), and its list of hash
-/// functions (`GROUPS`).
+/// Length of a protocol descriptor in AUTH_Negotiate.
 const DESCRIPTOR: usize = 64;
+/// Offset of the hash functions in a protocol descriptor.
 const LISTS: usize = 4;
+/// Offset of the groups from `LISTS`.
 const GROUPS: usize = 30;
 /// Bytes before the variable part of Challenge, Reply and Success1.
 const FIXED: usize = 16;
 pub(crate) const FAILURE_BYTES: usize = 8;
-/// Maximum bytes of a message (DH-HMAC-CHAP_Reply).
+/// Bytes in the longest message (DH-HMAC-CHAP_Reply).
 pub const MESSAGE_BYTES_MAX: usize = FIXED + 2 * 64 + 1024;
 
 /// Reason code of a failure (figure 450).
@@ -106,7 +107,7 @@ pub enum Message<'a> {
         seqnum: u32,
         /// CVAL: challenge.
         challenge: &'a [u8],
-        /// DHVAL: public key, empty without a group.
+        /// DHVAL: public key, empty for the null group.
         public_key: &'a [u8],
     },
     /// DH-HMAC-CHAP_Reply.
@@ -117,7 +118,7 @@ pub enum Message<'a> {
         challenge: Option<&'a [u8]>,
         /// SEQNUM.
         seqnum: u32,
-        /// DHVAL: public key, empty without a group.
+        /// DHVAL: public key, empty for the null group.
         public_key: &'a [u8],
     },
     /// DH-HMAC-CHAP_Success1.

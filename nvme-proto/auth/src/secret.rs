@@ -56,8 +56,7 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes: the smallest length that is at least `bytes`, or
-    /// 64.
+    /// Generates a secret of 32, 48 or 64 bytes: the smallest that is at least `bytes`, else 64.
     ///
     /// Without a transformation, the secret itself is the key of every NQN.
     #[must_use]
@@ -93,9 +92,8 @@ impl Secret {
         self.transformation
     }
 
-    /// Returns 8 hexadecimal digits that identify the secret without revealing it.
-    ///
-    /// The digits are 32 bits of a hash, from which a random secret cannot be found.
+    /// Returns 8 hexadecimal digits (32 bits of a hash) that identify the secret without revealing
+    /// it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let id = self.transformation.map_or(0, |hash| hash as u8);

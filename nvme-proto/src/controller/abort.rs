@@ -35,7 +35,7 @@ impl Aborts {
         Ok(())
     }
 
-    /// Removes a pending Abort and returns its completion; `None` if the CID is unknown.
+    /// Removes pending Abort `cid` and returns its completion; `None` if unknown.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
         let mine = |waiting: &PendingAbort| waiting.cid == cid;
         let index = self.waiting.iter().position(mine)?;
@@ -101,7 +101,7 @@ impl Controller {
     }
 }
 
-/// Completion of Abort `cid`.
+/// Completion of Abort `cid`; DW0 is 0 if `aborted`, else 1.
 #[must_use]
 pub fn completion(cid: u16, aborted: bool) -> Completion {
     let result = if aborted { 0 } else { NOT_ABORTED };

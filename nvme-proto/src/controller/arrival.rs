@@ -43,7 +43,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Address of a host, and the address range for limits of controllers.
+/// Address of a host, and the address range that shares its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Address of the host.

@@ -36,7 +36,7 @@ pub struct AsyncEvents {
     parked: Vec<u16>,
     /// Bit mask of the pending events; bit n is `KINDS[n]`.
     pending: u16,
-    /// Bit mask of events masked until the host reads their log page, as in `pending`.
+    /// Events masked until the host reads their log page; same bits as `pending`.
     masked: u16,
 }
 

@@ -100,7 +100,7 @@ pub struct GetLogPage {
     pub lid: LogPage,
     /// LSP.
     pub lsp: u8,
-    /// RAE: reading does not re-arm the event of the page.
+    /// RAE: true if reading does not re-arm the page's event.
     pub rae: bool,
     /// Offset in bytes, a multiple of 4.
     pub lpo: u64,

@@ -342,8 +342,8 @@ impl Controller {
         Ok(0)
     }
 
-    /// Grants the smaller requested number, because a Fabrics queue is one submission queue and one
-    /// completion queue (Base, 5.27.1.5).
+    /// Grants the smaller of NSQR and NCQR, up to `io_queues`: a Fabrics queue has one SQ and one
+    /// CQ (Base, 5.27.1.5).
     fn set_number_of_queues(
         &mut self,
         common: &Common,

@@ -30,7 +30,7 @@ use super::{Controller, Refusal, properties};
 const ANATT_S: u8 = 10;
 /// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;
-/// IORCSZ: response capsule (unit: 16 bytes).
+/// IORCSZ: response capsule size (unit: 16 bytes).
 const IORCSZ: u32 = 1;
 const SGLS_UNALIGNED: u8 = 0b01;
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
@@ -164,7 +164,7 @@ impl Controller {
         }
     }
 
-    /// True if all visible namespaces support Write Uncorrectable, as ONCS requires.
+    /// True if namespaces are visible, and all support Write Uncorrectable, as ONCS requires.
     pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
         common
             .namespaces

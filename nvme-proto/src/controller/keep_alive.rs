@@ -89,10 +89,8 @@ impl KeepAlive {
         Some(self.last_command + self.limit()?)
     }
 
-    /// Checks the timer.
-    ///
-    /// `last` is called only if the timer seems expired, and returns the time of the last command
-    /// on any queue.
+    /// Checks the timer. `last` returns the time of the last command on any queue, and is called
+    /// only if the timer seems expired.
     pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;

@@ -420,7 +420,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Continues a pending reset or shutdown after the last I/O queue closes.
+    /// Removes a closed I/O queue. The last one continues a pending reset or shutdown.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &mut Common,
@@ -545,7 +545,7 @@ impl Controller {
         }
     }
 
-    /// Discards commands in flight on the admin queue (Base, 3.7.2).
+    /// Resets the features, and discards admin commands in flight (Base, 3.7.2).
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

@@ -48,12 +48,12 @@ pub enum Cause {
     Fatal,
     /// Reason why authentication failed.
     NotAuthenticated(&'static str),
-    /// The controller does not meet this requirement of the host.
+    /// The host cannot use the controller for this reason.
     Unusable(&'static str),
 }
 
 impl Cause {
-    /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
+    /// True if a retry cannot succeed: DNR is set, or authentication failed.
     ///
     /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller
     /// may have ended, and a retry creates a new controller.

@@ -7,7 +7,7 @@
 //! The driver itself sends user commands while [`Association::state`] is
 //! [`AssociationState::Live`].
 //!
-//! Invalid responses end the association with a [`Cause`], without a panic.
+//! Invalid responses end the association with a [`Cause`].
 
 mod authentication;
 mod bring_up;

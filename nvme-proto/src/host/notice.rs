@@ -5,7 +5,8 @@ use crate::wire::feature::AsyncEventConfig;
 
 /// Asynchronous event reported by the controller.
 ///
-/// Another event of the same type follows only after the host has read the log page without RAE.
+/// Another event of the same type follows only after the host has read the event's log page without
+/// RAE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {

@@ -16,7 +16,7 @@ pub struct Settings {
     pub hostid: [u8; 16],
     /// I/O queues to request; 0 connects only the admin queue.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, within the controller's limits.
+    /// Entries of each I/O submission queue, reduced to the controller's limits.
     pub queue_entries: u16,
     /// True to reserve an entry of each I/O queue for reauthentication, not counted in
     /// [`QueueSpec::depth`](super::QueueSpec::depth).
@@ -30,7 +30,7 @@ pub struct Settings {
     /// The host then refuses a controller that does not authenticate the host, because such a
     /// controller does not authenticate itself either.
     pub expects_proof: bool,
-    /// Interval of periodic reauthentication.
+    /// Interval of reauthentication; `None` for never.
     pub reauthenticate_every: Option<Duration>,
     /// Asynchronous events to enable if OAES offers them.
     pub events: AsyncEventConfig,
@@ -44,7 +44,7 @@ impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
     /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a
-    /// bring-up step may take 10 s. `hostid` must be unique, because it identifies the host.
+    /// bring-up step may take 10 s. `hostid` must be unique.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Recovery {
         fast_io_fail_tmo: None,
     };
 
-    /// True if another attempt may follow `tries` failed attempts: as in Linux, up to
+    /// True if another attempt may follow `tries` failed attempts. As in Linux, the maximum is
     /// `ctrl_loss_tmo` divided by the delay, rounded up.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {

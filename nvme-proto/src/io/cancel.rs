@@ -62,7 +62,7 @@ impl Cancel {
         is_named && (self.nsid == NSID_ALL || self.nsid == nsid)
     }
 
-    /// Returns DW0: numbers of commands aborted, and still at a disk.
+    /// Returns DW0: commands aborted (`immediate`), and commands still at a disk (`deferred`).
     #[must_use]
     pub fn result(immediate: usize, deferred: usize) -> u64 {
         let count = |number: usize| u64::from(u16::try_from(number).unwrap_or(u16::MAX));

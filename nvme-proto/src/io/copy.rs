@@ -34,7 +34,7 @@ impl CopyFormat {
         }
     }
 
-    /// Bytes of a source range.
+    /// Length of a source range descriptor in bytes.
     #[must_use]
     pub const fn entry_bytes(self) -> usize {
         match self {
@@ -49,7 +49,7 @@ impl CopyFormat {
 pub struct BlockCopy {
     /// SDLBA: first destination block.
     pub sdlba: u64,
-    /// NR: source ranges, 1 to [`COPY_RANGES_MAX`].
+    /// NR: number of source ranges, 1 to [`COPY_RANGES_MAX`].
     pub ranges: u16,
     /// Format of the source ranges.
     pub format: CopyFormat,
@@ -89,7 +89,7 @@ impl BlockCopy {
 }
 
 impl BlockRange {
-    /// Encodes the range as a source range of format 0h.
+    /// Encodes the range as a source range descriptor of format 0h.
     ///
     /// # Panics
     /// If the range does not have 1 to 65,536 blocks.
@@ -108,7 +108,7 @@ impl BlockRange {
     }
 }
 
-/// Fields common to both formats of a source range.
+/// Fields common to both formats of a range descriptor.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -355,7 +355,6 @@ mod tests {
         let range = |slba, blocks| BlockRange { slba, blocks };
         let both = Ok(vec![range(100, 8), range(992, 8)]);
         assert_eq!(ranges(0, &[(100, 8), (992, 8)]), both);
-        // Sources may overlap each other.
         assert!(ranges(984, &[(0, 8), (0, 8)]).is_ok());
         let beyond = Err(Status::LBA_OUT_OF_RANGE.with_dnr());
         for from in [(993, 8), (1000, 1), (u64::MAX, 1)] {

@@ -1,4 +1,4 @@
-//! Data of Dataset Management: up to 256 ranges of 16 bytes (NVM, 3.2.3.1).
+//! Data of Dataset Management: up to 256 range descriptors (NVM, 3.2.3.1).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockRange, NamespaceView};
 use crate::wire::Status;
 
-/// Bytes of a range.
+/// Length of a range descriptor in bytes.
 pub const DATASET_RANGE_BYTES: usize = 16;
 /// Maximum ranges of a command (NR has 8 bits, 0-based).
 pub const DATASET_RANGES_MAX: usize = 256;

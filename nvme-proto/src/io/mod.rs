@@ -1,7 +1,7 @@
 //! Parser of I/O commands of the NVM command set.
 //!
 //! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields
-//! of an SQE. A valid command can fail only at the disk.
+//! of an SQE.
 //!
 //! A target processes an I/O command in these steps:
 //!
@@ -13,8 +13,7 @@
 //! 6. Send the response. It invalidates the key from `sqe.dptr.invalidate_rkey()`, if any.
 //!
 //! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3,
-//! CDW14, CDW15) and access hints (CDW13). A command without a namespace fails with Invalid
-//! Namespace or Format.
+//! CDW14, CDW15) and access hints (CDW13).
 
 mod cancel;
 mod copy;
@@ -94,7 +93,7 @@ pub enum Operation {
     Flush(FlushScope),
     /// Deallocates ranges, or gives hints (NVM, 3.2.3).
     DatasetManagement {
-        /// NR: ranges, 1 to [`DATASET_RANGES_MAX`].
+        /// NR: number of ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
         /// AD: true to deallocate the ranges, false for hints only.
         deallocate: bool,
@@ -327,7 +326,7 @@ mod cdw12 {
 /// Reserved bits of CDW13 in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
-/// Passed by value, to stay in registers.
+/// Inputs of the parser; passed by value to stay in registers.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,
@@ -447,8 +446,8 @@ impl<'a> Parser<'a> {
         Ok((Operation::Copy(copy), transfer))
     }
 
-    /// Returns the blocks with flags, and their length in bytes. `defined` has the bits of CDW12
-    /// that only this command defines.
+    /// Returns the blocks with flags, and their length in bytes. `defined` has the CDW12 bits that
+    /// only this command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;

@@ -294,7 +294,7 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Clears the reservation, and notifies all registrants except `host`.
+    /// Clears reservation and registrants, and notifies all except `host`.
     fn clear(&self, host: Option<&HostId>) -> Outcome {
         let mut outcome = Outcome::of(self);
         let hosts = self.registrants.iter().map(|one| one.host);

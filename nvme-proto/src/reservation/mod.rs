@@ -28,7 +28,7 @@ pub const REGISTRANTS_MAX: usize = 128;
 /// CNTLID reported for each registrant, because all controllers are dynamic.
 const CNTLID_DYNAMIC: u16 = 0xffff;
 
-/// RTYPE.
+/// RTYPE: type of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ReservationType {
@@ -155,7 +155,7 @@ impl Reservations {
         })
     }
 
-    /// GEN.
+    /// GEN: counts changes of registrations.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.generation

@@ -1,8 +1,8 @@
 //! File format of reservations that persist through power loss.
 //!
-//! Magic, UUID, generation, type, index of the holder, number of registrants, length of SUBNQN,
-//! SUBNQN, registrants (HOSTID and key), and an FNV-1a checksum of all bytes before it. Integers
-//! are little-endian.
+//! Layout (little-endian): magic, UUID, generation, type, index of the holder, number of
+//! registrants, length of SUBNQN, SUBNQN, registrants (HOSTID and key), and an FNV-1a checksum of
+//! all bytes before it.
 
 use alloc::vec::Vec;
 
@@ -40,8 +40,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 impl Reservations {
-    /// Encodes the state of disk `uuid` in subsystem `subnqn`, of which at most 255 bytes are
-    /// stored.
+    /// Encodes the state of disk `uuid` in subsystem `subnqn`, a name cut off after 255 bytes.
     #[must_use]
     pub fn encode(&self, uuid: &[u8; 16], subnqn: &str) -> Vec<u8> {
         let subnqn = &subnqn.as_bytes()[..subnqn.len().min(255)];

@@ -70,8 +70,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace, reports the change to its hosts, and fails the commands that still
-    /// change its write protection or persistence.
+    /// Removes a namespace, reports the change to its hosts, and fails pending commands that change
+    /// its write protection or PTPL state.
     pub fn remove_namespace(
         &mut self,
         nsid: u32,
@@ -86,7 +86,7 @@ impl Subsystem {
         Ok(removed)
     }
 
-    /// Changes the size to `blocks` logical blocks.
+    /// Changes the size to `blocks` logical blocks, and reports a change to hosts.
     pub fn resize_namespace(
         &mut self,
         nsid: u32,
@@ -122,7 +122,7 @@ impl Subsystem {
         }
     }
 
-    /// Records a change of a namespace's reservations, and notifies hosts.
+    /// Records the PTPL state of a namespace (`persist`), and sends `notices` to hosts.
     pub fn reservations_changed(
         &mut self,
         nsid: u32,
@@ -178,7 +178,7 @@ impl Subsystem {
         }
     }
 
-    /// Moves a namespace to another ANA group.
+    /// Moves a namespace to another ANA group, and reports a move to its hosts.
     pub fn set_ana_group(
         &mut self,
         nsid: u32,

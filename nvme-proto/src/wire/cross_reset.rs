@@ -29,7 +29,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// DW0 of the completion, IRS: the reset is complete.
+    /// IRS in DW0 of the completion: the reset is complete.
     pub const RESET_SUCCESSFUL: u32 = 1;
 
     /// Returns the instance that Identify Controller reports, if any.
@@ -53,7 +53,7 @@ impl Instance {
         }
     }
 
-    /// Writes the parameters of Cross-Controller Reset.
+    /// Writes the instance to CDW10, CDW12 and CDW13.
     pub fn put(&self, sqe: &mut Sqe) {
         let cdw10 = CrossResetCdw10(0).with_icid(self.cntlid).with_ciu(self.ciu);
         sqe.cdw10.set(cdw10.0);

@@ -63,7 +63,7 @@ bitfields! {
         csi with_csi: u8 = 24..=31;
     }
     flags {
-        /// The offset is an entry index, not bytes.
+        /// The offset is the index of an entry, not bytes.
         ot with_ot = 23;
     }
 }
@@ -206,7 +206,7 @@ assert_size!(SmartLog = 512);
 )]
 #[repr(C)]
 pub struct FirmwareSlotLog {
-    /// Active slot in bits 2:0; slot of the next reset in bits 6:4.
+    /// Active slot in bits 2:0; slot to activate at the next reset in bits 6:4.
     pub afi: u8,
     /// Reserved.
     pub reserved1: [u8; 7],

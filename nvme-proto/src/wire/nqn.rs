@@ -15,9 +15,9 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// NVMe qualified name: UTF-8 text of at most [`NQN_BYTES_MAX`] bytes without NUL.
 ///
-/// Any such text is accepted, even if empty, because some peers violate the NQN format, which
-/// [`Nqn::irregularity`] checks. Names are compared bytewise. `Display` and `Debug` escape control
-/// characters, which must not reach a terminal or split a log line; [`Nqn::raw`] does not.
+/// Any such text is accepted, even if empty, because some peers violate the NQN format;
+/// [`Nqn::irregularity`] checks it. Names are compared bytewise. `Display` and `Debug` escape
+/// control characters, to protect terminals and log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],

@@ -44,7 +44,7 @@ bitfields! {
         /// I/O queues are physically contiguous; 1 over Fabrics.
         cqr with_cqr = 16 ("queues may be in pieces of memory" | "queues are in one piece of memory");
         nssrs with_nssrs = 36 (supports "NVM subsystem reset");
-        /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO valid.
+        /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO is valid.
         crwms with_crwms = 59 (supports "ready with media");
         crims with_crims = 60 (supports "ready independent of media");
     }

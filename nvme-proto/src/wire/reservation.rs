@@ -27,7 +27,7 @@ impl RegisterCdw10 {
     pub const REPLACE: u8 = 2;
     /// Keeps the PTPL state.
     pub const CPTPL_KEEP: u8 = 0;
-    /// Clears the PTPL state: reservations do not survive the target's process.
+    /// Clears the PTPL state: reservations end with the target's process.
     pub const CPTPL_CLEAR: u8 = 2;
     /// Sets the PTPL state: reservations persist through power loss.
     pub const CPTPL_SET: u8 = 3;
@@ -176,7 +176,7 @@ assert_size!(RegisteredController = 24);
 pub struct RegisteredControllerExtended {
     /// CNTLID; FFFFh for a dynamic controller.
     pub cntlid: U16,
-    /// RCSTS: bit 0 if the host holds the reservation.
+    /// RCSTS: bit 0 is set if the host holds the reservation.
     pub rcsts: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
@@ -199,7 +199,7 @@ pub struct NotificationLog {
     pub count: U64,
     /// RNLPT: type of the notification; 0 if the page is empty.
     pub notice: u8,
-    /// NALP: further unread notifications.
+    /// NALP: number of further unread notifications.
     pub available: u8,
     /// Reserved.
     pub reserved10: [u8; 2],
@@ -220,7 +220,7 @@ bitfields! {
     flags {
         /// Reservations can persist through power loss.
         ptpl with_ptpl = 0;
-        /// IEKEY as defined since NVMe 1.3.
+        /// IEKEY is used as defined since NVMe 1.3.
         iekey with_iekey = 7;
     }
 }

@@ -53,7 +53,7 @@ assert_size!(SglDescriptor = SGL_DESCRIPTOR_BYTES);
 pub enum Sgl {
     /// Data in the command capsule.
     InCapsule {
-        /// Offset in bytes from the end of the SQE plus ICDOFF.
+        /// Offset in bytes, counted from ICDOFF after the SQE.
         offset: u64,
         /// Length in bytes.
         length: u32,
@@ -93,7 +93,7 @@ pub enum Sgl {
 }
 
 impl Sgl {
-    /// Maximum bytes of a keyed descriptor.
+    /// Maximum data length of a keyed descriptor, in bytes.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
     /// Length in bytes of the data or descriptor list.
@@ -133,7 +133,7 @@ impl SglDescriptor {
         Self(bytes)
     }
 
-    /// Creates a keyed descriptor of no data (all zeroes).
+    /// Creates a keyed descriptor with address, length and key 0.
     #[must_use]
     pub fn none() -> Self {
         Self::keyed(0, 0, 0, false)
@@ -145,7 +145,7 @@ impl SglDescriptor {
         Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_OFFSET, offset, length)
     }
 
-    /// Creates a Last Segment descriptor at an offset in the capsule.
+    /// Creates a Last Segment descriptor of a list at `offset` in the capsule.
     #[must_use]
     pub fn last_segment(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::LAST_SEGMENT, SUBTYPE_OFFSET, offset, length)
@@ -242,7 +242,7 @@ impl SglDescriptor {
 
 impl From<Sgl> for SglDescriptor {
     /// # Panics
-    /// If a keyed descriptor is longer than [`Sgl::KEYED_LENGTH_MAX`].
+    /// If the length of a keyed descriptor exceeds [`Sgl::KEYED_LENGTH_MAX`].
     fn from(sgl: Sgl) -> Self {
         match sgl {
             Sgl::InCapsule { offset, length } => Self::in_capsule(offset, length),

@@ -14,7 +14,6 @@ pub(crate) struct Capsule {
     pub frame: usize,
     /// Number of the connection, by order of CM requests. Several connections may use one CID.
     pub connection: usize,
-    /// QID from the CM request.
     pub qid: u16,
     pub capsule: Vec<u8>,
     pub first_packet_bytes: usize,

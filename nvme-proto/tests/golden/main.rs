@@ -1,7 +1,7 @@
 //! Captured sessions of a Linux host and target, parsed and encoded again.
 //!
 //! `tests/captures` has two sessions of Linux 6.12, as packets and as text of an independent
-//! decoder, which reveals fields parsed at a wrong offset.
+//! decoder. The text reveals fields parsed at a wrong offset.
 
 mod capture;
 mod decoded;

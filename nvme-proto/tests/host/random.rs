@@ -15,7 +15,7 @@ use crate::rig::settings;
 enum Event {
     /// Response to the oldest command: status, result, kind of data.
     Answer(u16, u64, u8),
-    /// Response to a step that may not be in flight.
+    /// Response to a step, even if not in flight.
     Stray(u32),
     Connected(u16),
     Lost(u16),
@@ -28,7 +28,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// Authentication step that may not be requested.
+    /// Authentication step, even if not requested.
     Authenticate(u8),
 }
 

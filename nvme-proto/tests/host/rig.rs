@@ -173,8 +173,7 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // While `mute` is set, the target's timer is not checked, because the target would end the
-        // association before the host.
+        // While `mute` is set, the target must not end the association before the host.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);

@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! A page reads as zeroes from its end to its maximum length, because hosts request the maximum
-//! from Identify, or a length read earlier. Higher offsets are errors.
+//! Beyond its end, a page reads as zeroes, because hosts compute its length from Identify or read
+//! it earlier. An offset above the maximum length is an error.
 
 mod effects;
 mod health;
@@ -29,7 +29,7 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// Log page 13h (NVMe-MI commands): empty, but required by log page 00h.
+/// Log page 13h (NVMe-MI commands): all zeroes, but required by LPA bit 5.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
 const NVM_PAGES: [LogPage; 11] = [
@@ -195,7 +195,6 @@ fn put_supported_pages(kind: Kind, page: &mut Window<'_>) {
 
 fn put_firmware(common: &Common, page: &mut Window<'_>) {
     let mut firmware = FirmwareSlotLog::new_zeroed();
-    // AFI: slot 1 is active.
     firmware.afi = 1;
     firmware.frs[0] = ascii_field(&common.settings.firmware);
     page.put(0, firmware.as_bytes());

@@ -47,7 +47,6 @@ fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
         | NvmOpcode::RESERVATION_RELEASE => None,
         NvmOpcode::WRITE | NvmOpcode::WRITE_ZEROES | NvmOpcode::WRITE_UNCORRECTABLE => {
             let slba = sqe.cdw10_11();
-            // NLB is 0-based.
             let blocks = u64::from(sqe.cdw12.get() as u16) + 1;
             Some(slba..slba.saturating_add(blocks))
         }
@@ -72,7 +71,7 @@ pub struct Doubts {
 
 impl Doubts {
     /// Creates an empty list of at most `most` ranges. If the list is full, [`add`](Self::add)
-    /// replaces all ranges by one range of all blocks.
+    /// replaces all ranges by one that covers all namespaces.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -89,8 +88,8 @@ impl Doubts {
         self.add_from(0, sqe, until);
     }
 
-    /// Like [`add`](Self::add), but [`release`](Self::release) of `source` removes the range,
-    /// unless `source` is 0.
+    /// Like [`add`](Self::add); [`release`](Self::release) of association `source` removes the
+    /// range, unless `source` is 0.
     pub fn add_from(&mut self, source: u64, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;

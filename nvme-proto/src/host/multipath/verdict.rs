@@ -2,7 +2,7 @@ use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum failovers of a command, as in Linux.
+/// Maximum retries of a command on any path, as in Linux.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step for a failed command.
@@ -21,12 +21,11 @@ pub enum Verdict {
 
 /// Decides the next step for a command that failed with `status`, as Linux does.
 ///
-/// A command that may not be repeated ([`requeue::may_pass`]) returns to the caller. A path related
-/// status (SCT 3h) or Command Aborted due to SQ Deletion requires another path; other statuses
-/// allow any path.
+/// A command that must not be repeated ([`requeue::may_pass`]) fails. A path related status (SCT
+/// 3h) or Command Aborted due to SQ Deletion requires another path; other statuses allow any path.
 ///
-/// `failovers` counts earlier failovers, except those after a loss or an ANA status. From
-/// [`FAILOVERS_MAX`] on, a command without an ANA status returns to the caller.
+/// `failovers` counts earlier retries, except those after a loss or an ANA status. At
+/// [`FAILOVERS_MAX`], a command fails unless it has an ANA status.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();

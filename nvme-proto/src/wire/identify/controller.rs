@@ -82,7 +82,7 @@ pub struct IdentifyController {
     pub lpa: u8,
     /// Entries of the Error Information log, 0-based.
     pub elpe: u8,
-    /// Power states, 0-based.
+    /// Number of power states, 0-based.
     pub npss: u8,
     /// Vendor specific admin command configuration.
     pub avscc: u8,
@@ -408,9 +408,9 @@ pub struct IdentifyControllerNvm {
     pub wusl: u8,
     /// Maximum Dataset Management ranges; 0: no limit.
     pub dmrl: u8,
-    /// Maximum logical blocks of a range; 0: no limit.
+    /// Maximum logical blocks in one range; 0: no limit.
     pub dmrsl: U32,
-    /// Maximum logical blocks of a command's ranges; 0: no limit.
+    /// Maximum logical blocks in all ranges of a command; 0: no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],

@@ -19,7 +19,7 @@ pub use namespace::{
     Nsfeat,
 };
 
-/// Bytes of each Identify data structure.
+/// Length of Identify data in bytes.
 pub const IDENTIFY_BYTES: usize = 4096;
 
 codes! {
@@ -71,7 +71,7 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IoCommandSets {
-    /// CSI values of each combination, as bits; 0 if unused.
+    /// Bit n of an entry is set for CSI n; unused entries are 0.
     pub combinations: [U64; 512],
 }
 assert_size!(IoCommandSets = IDENTIFY_BYTES);

@@ -19,7 +19,7 @@ pub struct IdentifyNamespace {
     pub nuse: U64,
     /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
-    /// LBA formats, 0-based.
+    /// Number of LBA formats, 0-based.
     pub nlbaf: u8,
     /// LBA format index, in bits 3:0 and 6:5.
     pub flbas: u8,
@@ -29,7 +29,7 @@ pub struct IdentifyNamespace {
     pub dpc: u8,
     /// End-to-end data protection settings.
     pub dps: u8,
-    /// Bit 0: several controllers may attach the namespace.
+    /// Bit 0: several controllers may share the namespace.
     pub nmic: u8,
     /// Reservation capabilities.
     pub rescap: u8,
@@ -97,7 +97,7 @@ pub struct IdentifyNamespace {
 assert_size!(IdentifyNamespace = IDENTIFY_BYTES);
 
 impl IdentifyNamespace {
-    /// NMIC bit 0: several controllers may attach the namespace.
+    /// NMIC bit 0: several controllers may share the namespace.
     pub const NMIC_SHARED: u8 = 1 << 0;
     /// NSATTR bit 0: write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
@@ -193,7 +193,7 @@ assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
 pub struct IdentifyNamespaceIndependent {
     /// Features.
     pub nsfeat: u8,
-    /// Bit 0: several controllers may attach the namespace.
+    /// Bit 0: several controllers may share the namespace.
     pub nmic: u8,
     /// Reservation capabilities.
     pub rescap: u8,
