@@ -1,4 +1,5 @@
-//! Order of the changes that one host sends to one disk over several associations.
+//! Order of the changes (commands that modify blocks) that one host sends to one disk over several
+//! associations.
 //!
 //! A host that loses a connection repeats its writes over another connection, then sends newer
 //! writes. A late change of the lost association must not overwrite the newer data. Changes of a
@@ -116,7 +117,7 @@ enum Exclusion {
     /// Reactors that have not registered their changes yet.
     Joining(Vec<usize>),
     /// All changes of the disk are registered. No exclusive command was found since
-    /// `idle_since_ns`.
+    /// `idle_since_ns`; `None` if the last check found one.
     On { idle_since_ns: Option<u64> },
 }
 
@@ -167,7 +168,7 @@ impl Entries {
     }
 }
 
-/// Hosts with one association take no lock, except while exclusive commands are registered.
+/// Hosts with one association take the lock only during exclusion.
 #[derive(Debug)]
 pub struct DiskOrder {
     place: DiskKey,

@@ -300,7 +300,7 @@ pub(in crate::reactor) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // An operation refused at once still counts against the depth limit.
+        // An operation refused at once was counted against the depth limit, too.
         leave(queues, io, id);
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
