@@ -161,7 +161,7 @@ impl Reserving {
         }
     }
 
-    /// Called after the subsystem's removal.
+    /// Drops all changes, after the subsystem's removal.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let gone = (state.pending.take(), std::mem::take(&mut state.waiting));

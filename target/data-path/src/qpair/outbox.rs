@@ -39,7 +39,7 @@ impl Outbox {
     const COVERED_BYTES: u64 = 128 << 10;
 
     /// Creates an outbox for a queue pair with `send_work` work requests. A response takes two, and
-    /// one completion frees at most a quarter.
+    /// a completion frees at most a quarter of them.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
