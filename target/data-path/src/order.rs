@@ -4,8 +4,8 @@
 //! A host that loses a connection repeats its writes over another connection, then sends newer
 //! writes. A late change of the lost association must not overwrite the newer data. Changes of a
 //! host with several associations therefore wait for overlapping older changes of its other
-//! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not reached
-//! the disk; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
+//! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not called
+//! `arrive`; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
 //! Exclusive commands (Compare, and Compare and Write) wait for every earlier change of their
 //! blocks, and later changes wait for them. All changes of the disk must therefore be registered
@@ -61,7 +61,7 @@ pub(crate) enum Entrance {
 pub(crate) enum Arrival {
     Go,
     Wait,
-    /// A newer change of the same blocks has begun, so this change must not begin.
+    /// A newer change of the same blocks has overtaken this change, which must not begin.
     Overtaken,
 }
 
@@ -293,7 +293,7 @@ impl DiskOrder {
     }
 
     /// Decides whether a change may begin. If `late`, it has waited for [`OVERTAKEN_AFTER`], and
-    /// overtakes older changes that have not reached the disk.
+    /// overtakes older changes that have not called this function.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;

@@ -9,8 +9,8 @@ use crate::work_id::{WorkId, WorkKind};
 /// batch. The host processes a batch while the target builds the next. A long transfer fills whole
 /// batches, so its response follows its data directly.
 ///
-/// The last response of a post is signaled: its completion also completes the unsignaled
-/// ("covered") responses before it.
+/// A response is signaled after `COVERED_BYTES` and at the end of a post: its completion also
+/// completes the unsignaled ("covered") responses before it.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,

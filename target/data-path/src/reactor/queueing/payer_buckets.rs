@@ -197,8 +197,7 @@ impl PayerBuckets {
                     bucket.take(cost, price, round, now_ns);
                     return Some(self.waiting.pop(TURN));
                 }
-                // No request is free for this capsule. The next attempt may be 1 ms late, which is
-                // harmless.
+                // No request is free for this capsule. The next attempt may be 1 ms late.
                 Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
             };
