@@ -425,9 +425,9 @@ impl Ring {
         }
     }
 
-    /// Moves changes with a valid lease into the submission queue, and cancels changes whose lease
-    /// has ended. Must be called directly before the system call. After a gap, or if the queue is
-    /// full, changes stay in the list.
+    /// Passes changes with a valid lease to workers or the submission queue, and cancels changes
+    /// whose lease has ended. Must be called directly before the system call. After a gap, or if
+    /// the queue is full, changes stay in the list.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
