@@ -25,7 +25,7 @@ impl ListenerShared {
     }
 }
 
-/// Changes do not affect commands in progress.
+/// State of each ANA group. A change does not affect commands in progress.
 #[derive(Debug)]
 pub struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 

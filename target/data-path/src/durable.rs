@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Atomic and durable. Blocks on the file system.
+/// Replaces the file atomically and durably. Blocks on the file system.
 ///
 /// # Panics
 /// If the path has no folder.

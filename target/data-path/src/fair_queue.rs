@@ -1,7 +1,7 @@
-//! Fair queue with one FIFO of waiting items per key. The key with the smallest use is served
+//! Fair queue with one FIFO of waiting items per key. The key with the smallest `used` is served
 //! first.
 //!
-//! Use grows by the cost of each served item, divided by its key's weight (start-time fair
+//! `used` grows by the cost of each served item, divided by its key's weight (start-time fair
 //! queueing). If every item costs 1, this is round robin.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ pub(crate) trait Key: PartialEq {
         None
     }
 
-    /// True if both keys wait for the same resource, so that their use is comparable.
+    /// True if both keys wait for the same resource, so that their `used` is comparable.
     fn competes(&self, _other: &Self) -> bool {
         true
     }
@@ -37,11 +37,11 @@ struct Queue<K, T> {
 
 #[derive(Debug)]
 pub(crate) struct FairQueue<K, T> {
-    /// Sorted by use. Empty queues stay while their use exceeds [`Self::floor`].
+    /// Sorted by `used`. Empty queues stay while their `used` exceeds [`Self::floor`].
     queues: VecDeque<Queue<K, T>>,
     /// Number of queues at the front that were skipped since the last [`Self::wake`].
     skipped: usize,
-    /// Use of the last served key before its last item was charged.
+    /// `used` of the last served key before its last item was charged.
     served: u64,
     lag_max: Option<u64>,
     len: usize,
@@ -64,8 +64,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue in which a skipped key keeps its use, and an idle key's use rises to
-    /// [`Self::floor`]. In a default queue, both rise to the use of the last served key.
+    /// Creates a queue in which a skipped key keeps its `used`, and that of an idle key rises to
+    /// [`Self::floor`]. In a default queue, both rise to `served`.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),
@@ -138,8 +138,8 @@ impl<K: Key, T> FairQueue<K, T> {
         self.skipped = 0;
     }
 
-    /// Returns the first item of the key with the smallest use, except keys skipped since the last
-    /// [`Self::wake`]. The caller then calls [`Self::pop`] or [`Self::skip`].
+    /// Returns the first item of the key with the smallest `used`, except keys skipped since the
+    /// last [`Self::wake`]. The caller then calls [`Self::pop`] or [`Self::skip`].
     #[inline]
     pub(crate) fn first(&self) -> Option<(&K, &T)> {
         if self.skipped >= self.queues.len() {
@@ -220,11 +220,11 @@ impl<K: Key, T> FairQueue<K, T> {
         }
     }
 
-    /// Returns the least [`Queue::used`] of the key `idle`, which begins to wait.
+    /// Returns the minimum [`Queue::used`] for `idle`, a key that begins to wait.
     ///
-    /// Without `lag_max`, the least value is that of the last served key. With `lag_max`, the least
-    /// value is the largest of the waiting keys that compete with `idle`, minus `lag_max`. If none
-    /// competes, the smallest value of all waiting keys replaces the largest.
+    /// The minimum is `served` without `lag_max`. With `lag_max`, it is the largest `used` of the
+    /// waiting keys that compete with `idle`, minus `lag_max`. If none competes, the smallest
+    /// `used` of all waiting keys replaces the largest.
     fn floor(&self, idle: Option<&K>) -> u64 {
         let Some(lag_max) = self.lag_max else {
             return self.served;
@@ -235,7 +235,7 @@ impl<K: Key, T> FairQueue<K, T> {
         other.map_or(0, |queue| queue.used.saturating_sub(lag_max))
     }
 
-    /// Drops empty queues whose use does not exceed the floor, or all queues if nothing waits.
+    /// Drops empty queues whose `used` does not exceed the floor, or all queues if nothing waits.
     fn tidy(&mut self) {
         let floor = match self.is_empty() {
             true => u64::MAX,

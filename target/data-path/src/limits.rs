@@ -117,7 +117,7 @@ impl Limiter {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
-    /// Charges by bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
+    /// Amount for each bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
     shares: [u64; RATES],
 }
 
@@ -183,7 +183,8 @@ impl Tokens {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Charges a command after [`Self::provide`]. Returns its highest cost, in nanoseconds.
+    /// Charges a command after [`Self::provide`]. Returns its largest cost in any bucket, in
+    /// nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {

@@ -38,7 +38,7 @@ pub struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     restricted: AtomicBool,
-    /// Whether controllers that used the replaced namespace must wait for access to this one.
+    /// Set by [`Self::withhold`].
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
@@ -160,7 +160,8 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Makes controllers that used the replaced namespace wait for access. Must precede the export.
+    /// Makes controllers of the replaced namespace wait for access until they have noticed the
+    /// change. Must precede the export.
     pub fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
@@ -228,8 +229,8 @@ impl Namespace {
         geometry.blocks * u64::from(geometry.block_bytes)
     }
 
-    /// Compares the namespace with the measured size of its disk. Returns true if the disk is or
-    /// was smaller: the namespace then keeps its size, because hosts lost data.
+    /// Records the size of a disk that is or was smaller than its namespace, and returns true: the
+    /// namespace then keeps its size, because hosts lost data.
     pub fn finds_loss(&self, measured_bytes: u64) -> bool {
         let has_lost = measured_bytes < self.bytes() || self.backend.is_cut();
         let remaining = if has_lost { measured_bytes } else { NO_LOSS };
@@ -242,7 +243,8 @@ impl Namespace {
         (remaining != NO_LOSS).then_some(remaining)
     }
 
-    /// Fails if the disk is smaller than its stored size. Blocks on the file system.
+    /// Fails if the disk is at least one block smaller than its stored size. Blocks on the file
+    /// system.
     pub fn check_size(&self) -> Result<(), OpenError> {
         let stored = self.size_file.as_ref().map(|file| (file.read(), file));
         match stored {

@@ -1,10 +1,11 @@
-//! Order of the changes that one host sends to one disk over several associations.
+//! Order of the changes (commands that modify blocks) that one host sends to one disk over several
+//! associations.
 //!
 //! A host that loses a connection repeats its writes over another connection, then sends newer
 //! writes. A late change of the lost association must not overwrite the newer data. Changes of a
 //! host with several associations therefore wait for overlapping older changes of its other
-//! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not reached
-//! the disk; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
+//! associations. After `OVERTAKEN_AFTER`, a change overtakes an older change that has not called
+//! `arrive`; the older change fails. Namespaces on the same file or device share a `DiskOrder`.
 //!
 //! Exclusive commands (Compare, and Compare and Write) wait for every earlier change of their
 //! blocks, and later changes wait for them. All changes of the disk must therefore be registered
@@ -60,7 +61,7 @@ pub(crate) enum Entrance {
 pub(crate) enum Arrival {
     Go,
     Wait,
-    /// A newer change of the same blocks has begun, so this change must not begin.
+    /// A newer change of the same blocks has overtaken this change, which must not begin.
     Overtaken,
 }
 
@@ -116,7 +117,7 @@ enum Exclusion {
     /// Reactors that have not registered their changes yet.
     Joining(Vec<usize>),
     /// All changes of the disk are registered. No exclusive command was found since
-    /// `idle_since_ns`.
+    /// `idle_since_ns`; `None` if the last check found one.
     On { idle_since_ns: Option<u64> },
 }
 
@@ -167,7 +168,7 @@ impl Entries {
     }
 }
 
-/// Hosts with one association take no lock, except while exclusive commands are registered.
+/// Hosts with one association take the lock only during exclusion.
 #[derive(Debug)]
 pub struct DiskOrder {
     place: DiskKey,
@@ -292,7 +293,7 @@ impl DiskOrder {
     }
 
     /// Decides whether a change may begin. If `late`, it has waited for [`OVERTAKEN_AFTER`], and
-    /// overtakes older changes that have not reached the disk.
+    /// overtakes older changes that have not called this function.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;

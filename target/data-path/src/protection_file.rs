@@ -50,8 +50,8 @@ impl ProtectionFile {
         }
     }
 
-    /// Stores the state durably; blocks meanwhile. After a failure, the file has the former state.
-    /// Fails if no target wrote the existing file.
+    /// Stores the state durably; blocks meanwhile. After a failure, the file has the former or the
+    /// new state. Fails if no target wrote the existing file.
     pub fn write(&self, state: State) -> io::Result<()> {
         check_own(&self.path)?;
         let word = match state {

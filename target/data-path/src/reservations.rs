@@ -102,7 +102,8 @@ impl Reserving {
         self.lock().in_force.clone()
     }
 
-    /// Begins or queues a change. Returns true if the control plane must now carry out a change.
+    /// Begins, queues or refuses a change. Returns true if the control plane must now carry out a
+    /// change.
     pub(crate) fn submit(&self, wish: Wish) -> bool {
         let mut state = self.lock();
         if !state.busy {
@@ -161,7 +162,7 @@ impl Reserving {
         }
     }
 
-    /// Called after the subsystem's removal.
+    /// Drops all changes, after the subsystem's removal.
     pub fn abandon(&self) {
         let mut state = self.lock();
         let gone = (state.pending.take(), std::mem::take(&mut state.waiting));

@@ -7,7 +7,8 @@
 //! must be 0.
 //!
 //! Offsets and lengths are in bytes, unless a field says blocks. Errors are errnos or drive
-//! statuses ([`Errno`]). Operations on files allocate no memory, take no lock and format no text.
+//! statuses ([`Errno`]). Operations on files allocate no memory, take no lock and format no text,
+//! except on worker threads.
 //!
 //! ```
 //! use cairn_disk::{Arena, Backend, BlockIo, BlockOp, Claim, Finished, Formers, FoundPath};

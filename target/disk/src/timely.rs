@@ -70,8 +70,8 @@ mod imp {
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).
     const SEQUENCE_AT: usize = 8;
 
-    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to label 3. An
-    // interrupted thread continues at label 4, after the signature registered by glibc.
+    // The descriptor is a `struct rseq_cs`. The sequence extends from label 772 to label 773. An
+    // interrupted thread continues at label 774, after the signature registered by glibc.
     global_asm!(
         ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
         ".balign 32",

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Maximum bytes of a text, because names and reasons come from unauthenticated peers.
+/// Maximum bytes of a text field; the rest is cut, because names and reasons come from
+/// unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
 pub(super) const START: &str = "{\"time\":\"";

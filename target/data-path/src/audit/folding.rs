@@ -1,7 +1,7 @@
 //! Combines equal events that a peer can cause cheaply, so that they cannot fill a disk.
 //!
 //! In each second, the first event of a kind gets a line. Later events that differ only in the port
-//! share a line at the end of the second, as do kinds beyond the limits.
+//! share a line at the end of the second. Kinds beyond the limits share one line.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

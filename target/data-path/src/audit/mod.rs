@@ -1,5 +1,4 @@
-//! Audit log: connections, refusals and changes, without rate limits
-//! (docs/operations/audit-log.md).
+//! Audit log of connections, refusals and changes (docs/operations/audit-log.md).
 //!
 //! Each destination has a bounded queue and a thread. Adding an event never blocks: events beyond a
 //! full queue are lost, and a later line counts them.
@@ -32,7 +31,7 @@ const JOIN_STEP: Duration = Duration::from_millis(5);
 /// Callback for a possible change of [`Audit::troubles`].
 pub type Changed = Arc<dyn Fn() + Send + Sync>;
 
-/// Records nothing until [`apply`](Self::apply).
+/// Audit log without destinations until [`apply`](Self::apply).
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,

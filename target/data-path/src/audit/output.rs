@@ -73,7 +73,8 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes the line from byte `from` on. Returns the written bytes, newline included.
+    /// Writes the line; a file gets only the bytes from `from` on. Returns the bytes written,
+    /// newline included.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {

@@ -24,7 +24,7 @@ pub(super) struct Writer {
     items: Receiver<Item>,
     output: Option<Output>,
     lines: VecDeque<String>,
-    /// Written bytes of the first line.
+    /// Bytes of `lines[0]` already written.
     written: usize,
     folding: Folding,
     retry: Option<Instant>,

@@ -33,8 +33,8 @@ impl Gauge {
     }
 }
 
-/// Counters by status code, searched linearly: too slow for every I/O. Codes beyond `PLACES` share
-/// a counter.
+/// Counters by status code, searched linearly: too slow for every I/O. Codes after the first
+/// `PLACES` share a counter.
 #[derive(Debug)]
 pub struct CodeCounts<const PLACES: usize> {
     places: [CodeCount; PLACES],

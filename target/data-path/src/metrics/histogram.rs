@@ -1,5 +1,5 @@
 //! Histograms of times, recorded by one thread, read by others. Four buckets per power of two make
-//! quantiles accurate to a fifth.
+//! quantiles accurate to 20 %.
 
 use super::counter::Counter;
 
@@ -45,7 +45,7 @@ impl Time {
     }
 }
 
-/// Bounds are inclusive, as in Prometheus.
+/// Upper bounds are inclusive, as in Prometheus.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
     if ns <= 1 << FIRST {
@@ -128,7 +128,7 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Records the snapshot with its exact sum, and one value per bucket.
+    /// Records each bucket as repetitions of one value, chosen so that the sum is exact.
     pub fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {

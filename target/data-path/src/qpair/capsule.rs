@@ -2,7 +2,7 @@ use nvme_proto::wire::Sqe;
 
 use crate::ids::QpairId;
 
-/// Capsule that waits for a free request or for its fused partner.
+/// Capsule that waits for a free request, tokens or its fused partner.
 #[derive(Debug)]
 pub(crate) struct Capsule {
     pub(crate) qpair: QpairId,

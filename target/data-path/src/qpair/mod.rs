@@ -25,7 +25,7 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ConnectPlace, ControllerShared, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// Time limit from the connection request to a complete Connect or authentication.
+/// Time limit from the connection request to the end of Connect and authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for each message of a host's reauthentication. Longer than [`CONNECT_TIMEOUT`],

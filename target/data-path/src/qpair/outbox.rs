@@ -9,8 +9,8 @@ use crate::work_id::{WorkId, WorkKind};
 /// batch. The host processes a batch while the target builds the next. A long transfer fills whole
 /// batches, so its response follows its data directly.
 ///
-/// The last response of a post is signaled: its completion also completes the unsignaled
-/// ("covered") responses before it.
+/// A response is signaled after `COVERED_BYTES` and at the end of a post: its completion also
+/// completes the unsignaled ("covered") responses before it.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -39,7 +39,7 @@ impl Outbox {
     const COVERED_BYTES: u64 = 128 << 10;
 
     /// Creates an outbox for a queue pair with `send_work` work requests. A response takes two, and
-    /// one completion frees at most a quarter.
+    /// a completion frees at most a quarter of them.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,

@@ -201,7 +201,7 @@ pub(crate) struct Disks {
     reactor: usize,
     disks: Vec<Option<Disk>>,
     tables: Vec<Table>,
-    /// Number of changes of decisions, modulo 2^32; see [`super::stages::decisions`].
+    /// Number of epochs begun, modulo 2^32; see [`super::stages::decisions`].
     epoch: u32,
     busy: Vec<u32>,
 }

@@ -4,9 +4,8 @@
 //! (one chain per queue pair) and block I/O (one system call). An idle reactor polls for a while
 //! ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! Modules: `stages` (stages of an I/O command, in the order of docs/walk.md), `commands` (other
-//! commands), `queueing` (waiting commands), `lifecycle` (queue pairs), and `control` (replies to
-//! the control plane).
+//! Modules: `stages` (I/O commands), `commands` (other commands), `queueing` (waiting commands),
+//! `lifecycle` (queue pairs), and `control` (replies to the control plane).
 
 mod aborts;
 mod command;
@@ -58,8 +57,8 @@ use time::Time;
 pub use start::{ReactorHandle, Start, start};
 pub use time::Rest;
 
-/// Interval at which a busy reactor checks for events and messages, because a check may be a system
-/// call. A sleeping reactor is woken.
+/// Interval at which a busy reactor checks for events and messages, which may take a system call. A
+/// sleeping reactor is woken instead.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);
@@ -510,7 +509,8 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Queued capsules are served only after a round with work; other rounds free no requests.
+    /// Queued capsules are served only after a round with work (`busy`); other rounds free no
+    /// requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

@@ -132,7 +132,7 @@ pub(super) fn arrive_with(
     arrive(queues, io, id, false)
 }
 
-/// Registers a multi-step change.
+/// Registers the destination of a Copy before its first step.
 pub(super) fn arrive_whole(queues: &mut Queues, io: &Io, id: RequestId) -> Arrival {
     if queues.requests[id].ordered.is_none() {
         if !is_ordered(queues, io, id) {

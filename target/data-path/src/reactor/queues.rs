@@ -182,7 +182,7 @@ impl Queues {
             port.counters().work_failed(status);
         }
         let ending = match status {
-            // Another failure caused the flush. The connection's close event reports the reason.
+            // Another failure caused the flush.
             WorkStatus::Flushed => None,
             _ => Some(Ending::Work(kind, status)),
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Maximum time that a Connect waits until the capsules of older queues have requests.
+/// Maximum time that a Connect waits until queued capsules of older queues have requests.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]

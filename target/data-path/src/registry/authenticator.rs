@@ -14,10 +14,10 @@ use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::fair_queue::{FairQueue, TURN};
 use crate::ids::QpairId;
 
-/// Maximum queued steps. Another step displaces the last step of the [`Payer`] with the most steps,
-/// whose connection or reauthentication then ends.
+/// Maximum queued steps. A further step displaces the last step of the [`Payer`] with the most
+/// steps, whose connection or reauthentication then ends.
 const JOBS_MAX: usize = 256;
-/// Maximum queued steps of a payer. The connection of another step ends, and its host retries.
+/// Maximum queued steps of a payer. A further step is refused, with the same effect.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
 /// Niceness of the thread, because unauthenticated hosts must not take time from reactors.

@@ -1,5 +1,5 @@
 //! Admitted connections that wait for their reactor, which accepts a few at a time, known hosts
-//! first. [`super::places`] limits the number of connections.
+//! first.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

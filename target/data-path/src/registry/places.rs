@@ -28,8 +28,8 @@ pub const DISPLACED: &str = "waiting without an association while all places of 
 
 /// Maximum waiting connections of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum waiting connections of strangers in a network. User-space RoCE accepts half as many, so
-/// new connections are admitted while old ones end.
+/// Maximum waiting connections of strangers in a network. Twice the limit of user-space RoCE for
+/// all strangers: new connections are admitted while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Maximum waiting connections of a known address: enough for hosts that connect 128 I/O queues at
@@ -114,7 +114,7 @@ impl Places {
         }
     }
 
-    /// Returns the displaced connection, if any. If `is_short`, no queue pair is free for
+    /// Returns the place and any displaced connection. If `is_short`, no queue pair is free for
     /// strangers, so a stranger displaces another stranger.
     pub fn take(
         self: &Arc<Self>,

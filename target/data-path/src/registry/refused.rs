@@ -16,9 +16,9 @@ pub enum RefusedFor {
     Subsystem,
     /// The host, or the target, did not prove its identity.
     Authentication(Cause),
-    /// The target has no key for the host, so the host cannot authenticate.
+    /// The target has no key for the host.
     NoKey,
-    /// The host disconnected, or was disconnected, before it authenticated.
+    /// The connection ended before the host authenticated.
     Unauthenticated,
 }
 

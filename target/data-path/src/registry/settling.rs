@@ -1,4 +1,4 @@
-//! Settling: a change takes effect once no reactor has commands that began before it.
+//! Settling: a change is complete once no disk executes a command that began before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

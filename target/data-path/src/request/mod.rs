@@ -59,7 +59,6 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// One command of a fused pair waits for its partner.
     AwaitingPartner,
     AwaitingCensus,
     AwaitingAuthentication,

@@ -151,7 +151,8 @@ impl BlockFile {
         );
     }
 
-    /// Returns the device's atomic unit if a single request can write it, or else one block.
+    /// Returns the device's atomic unit if a single `O_DIRECT` request can write it, or else one
+    /// block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;

@@ -114,7 +114,7 @@ impl AdmittedPath {
         found.admit(|_| Ok(true))
     }
 
-    /// Returns the path that was looked up, for messages.
+    /// Returns the path that was looked up.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path

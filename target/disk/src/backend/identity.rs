@@ -189,8 +189,7 @@ struct Birth {
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// A Btrfs snapshot has another file system ID than the original, but its files have the
-        /// same inode numbers.
+        /// `f_type` of Btrfs. A snapshot has another file system ID, but the same inode numbers.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;

@@ -13,7 +13,7 @@ impl Backend {
         }
     }
 
-    /// True if commands fail until a reload, because data was lost.
+    /// True after a permanent failure: all commands fail, or only flushes and durable writes.
     #[inline]
     pub fn is_failed(&self) -> bool {
         match &self.0 {
@@ -55,8 +55,7 @@ impl Backend {
         }
     }
 
-    /// Returns the device number of the file system if the disk is a file. Only a file can be
-    /// truncated or deleted.
+    /// Returns the device number of the file system if the disk is a file.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),

@@ -1,6 +1,6 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! Callers check offsets and lengths, which are in bytes.
+//! Callers check offsets and lengths.
 
 mod block_file;
 mod claim;
@@ -240,7 +240,7 @@ impl Backend {
         })
     }
 
-    /// Returns the disk's [place](FoundPath::place).
+    /// Returns the [place](FoundPath::place) of a file, device or drive.
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),
@@ -341,8 +341,8 @@ impl Backend {
         }
     }
 
-    /// Returns the slot for the next operation. Operations that may block at submission go to
-    /// other threads; while the disk is `slow`, these are all reads and writes of a regular file.
+    /// Returns the slot for the next operation. Operations that may block at submission go to other
+    /// threads. While the disk is `slow`, all reads and writes of a regular file do.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {
@@ -390,7 +390,7 @@ impl Backend {
 }
 
 impl Formers {
-    /// Adds a disk.
+    /// Adds a file, device or drive; ignores other disks.
     pub fn add(&mut self, backend: &Backend) {
         match &backend.0 {
             Kind::File(disk) => self.insert(disk.former()),

@@ -133,7 +133,7 @@ impl BlockIo {
         self.stop.get_or_insert(Stop::OfTarget);
     }
 
-    /// Stops the operation for the host.
+    /// Like [`Self::stop`], at the request of the host.
     #[inline]
     pub fn cancel(&mut self) {
         self.stop = Some(Stop::OfHost);
@@ -177,7 +177,8 @@ impl BlockIo {
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Returns an NVMe status: SC in bits 7:0, SCT in bits 10:8, DNR in bit 14.
+    /// Returns the NVMe status (SC in bits 7:0, SCT in bits 10:8, DNR in bit 14), or `None` for an
+    /// errno.
     #[must_use]
     pub fn drive_status(self) -> Option<u16> {
         let status = self.0.checked_sub(STATUS)?;

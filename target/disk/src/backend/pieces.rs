@@ -83,8 +83,8 @@ impl Pieces {
     }
 }
 
-/// Maximum bytes of a passthrough command. The kernel does not split such commands, and maps each
-/// in at most 256 segments. Unaligned data needs one more segment.
+/// Returns the maximum bytes of a passthrough command. The kernel does not split such commands, and
+/// maps each in at most 256 segments. Unaligned data needs one more segment.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

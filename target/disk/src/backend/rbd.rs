@@ -20,7 +20,8 @@ use super::{
 };
 use crate::ring::{Ring, Span};
 
-/// Maximum bytes of one call. librbd sends the requests to all objects of a call at once.
+/// Maximum bytes zeroed or discarded by one call. librbd sends the requests to all objects of a
+/// call at once.
 const PIECE_MAX: u64 = 256 << 20;
 
 /// Allocation unit of an OSD. For a smaller write, the OSD must read first.

@@ -1,7 +1,7 @@
 //! Remedies for a path that cannot be opened.
 //!
-//! Administrators run these commands as root, so no remedy changes an existing file, or creates a
-//! file in a device or memory file system.
+//! Administrators run the suggested commands as root, so no remedy changes an existing file, or
+//! creates a file in a device or memory file system.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -1,11 +1,11 @@
-//! Changes of disks that may block, executed by worker threads. io_uring is not used, because its
-//! kernel thread could execute a blocked write at any later time.
+//! Disk changes that may block at submission, executed by worker threads. io_uring is not used,
+//! because its kernel thread could execute a blocked write at any later time.
 //!
 //! A worker reads the clock directly before the system call, which is made soon or not at all
 //! ([`timely`]). If [`WITH_WORKERS_MAX`] changes of a file are with workers, further changes wait
 //! here, and are cancelled when their lease ends. After a gap ([`ROUND_GAP`]), changes that have
-//! not begun wait until the reactor has processed closed connections. On FUSE and NFS, a waiting
-//! worker may keep the file locked, so workers submit by AIO ([`Aio`]).
+//! not begun wait for the next round. On FUSE and NFS, a waiting worker may keep the file locked,
+//! so workers submit by AIO ([`Aio`]).
 //!
 //! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory to which devices
 //! may write, so no reference to it may exist.
@@ -32,7 +32,8 @@ const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Minimum gap between two rounds of a reactor in which hosts may have disconnected.
+/// Time from the start of a round after which hosts may have disconnected unnoticed: changes then
+/// wait for the next round.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
@@ -97,8 +98,8 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time in nanoseconds after which the change must not begin, because a connection may have
-    /// closed without the reactor's knowledge.
+    /// Time in nanoseconds after which the change must not begin: [`ROUND_GAP`] after the round's
+    /// start.
     known_until_ns: u64,
     fate: Fate,
 }

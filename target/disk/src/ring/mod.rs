@@ -162,7 +162,7 @@ pub struct Ring {
     files_max: usize,
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Number of operations in the kernel; polls do not count.
+    /// Number of operations in the kernel, the submission queue or `outgoing`; polls do not count.
     in_flight: u32,
     outgoing: Outgoing,
     /// Completions of [`Self::settle`] and of cancelled operations, which [`Self::pop`] returns
@@ -342,8 +342,8 @@ impl Ring {
         !self.settled.is_empty()
     }
 
-    /// True if changes wait for the next round because of a gap ([`ROUND_GAP`]). They do not end a
-    /// wait.
+    /// True if changes wait for the next round because of a gap ([`ROUND_GAP`]). Such changes do
+    /// not end [`Self::wait`].
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -425,9 +425,9 @@ impl Ring {
         }
     }
 
-    /// Moves changes with a valid lease into the submission queue, and cancels changes whose lease
-    /// has ended. Must be called directly before the system call. After a gap, or if the queue is
-    /// full, changes stay in the list.
+    /// Passes changes with a valid lease to workers or the submission queue, and cancels changes
+    /// whose lease has ended. Must be called directly before the system call. After a gap, or if
+    /// the queue is full, changes stay in the list.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -501,8 +501,8 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // Pending operations need their files' locks. The files leak, because closing a file
-            // would release its lock.
+            // The files leak, because closing them would release locks that pending operations
+            // need.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))

@@ -155,8 +155,8 @@ impl Ring {
         });
     }
 
-    /// Cancels the operations of this tag that have not begun. Each operation still completes, with
-    /// `ECANCELED`, but at a worker only when the worker checks it.
+    /// Cancels the operations of this tag that have not begun. Each still completes, with
+    /// `ECANCELED`; operations at workers complete later.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);

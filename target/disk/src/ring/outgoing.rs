@@ -3,8 +3,7 @@
 //! After the end of an association's lease, the host may write the same blocks through another
 //! path. The clock is therefore read directly before submission, and again if the process was
 //! stopped since. Changes whose lease has ended leave the submission queue. After a gap
-//! ([`ROUND_GAP`]), in which hosts may have disconnected, changes wait until the reactor has
-//! processed closed connections.
+//! ([`ROUND_GAP`]), changes wait until the reactor has processed closed connections.
 
 use std::time::Instant;
 

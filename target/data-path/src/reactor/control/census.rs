@@ -1,5 +1,5 @@
-//! Census of an older queue, requested by an [`Arming`]: registers the queue's pending changes in
-//! [`crate::order`].
+//! Census of a queue when its host begins another association ([`Arming`]): registers the queue's
+//! pending changes in [`crate::order`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(in crate::reactor) struct Census {
     qpair: QpairId,
-    /// Capsules that arrive until then must be registered. `None` until the device was polled.
+    /// Capsules that arrived up to this time must be registered. `None` until the device was
+    /// polled.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }

@@ -1,4 +1,4 @@
-//! Link of a reactor to the control plane, and commands of panicked reactors on its thread.
+//! Link of a reactor to the control plane, and disk commands of panicked reactors.
 
 pub(super) mod census;
 pub(super) mod exclusion;

@@ -2,7 +2,7 @@
 //!
 //! Capsules that arrived in the gap may be stale, because their hosts may use another path by now.
 //! The reactor therefore first ends expired associations. It also handles connection events,
-//! because other threads may have stopped, too. The ring detects gaps within a round.
+//! because other threads may have stopped, too.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;

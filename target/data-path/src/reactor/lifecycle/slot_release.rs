@@ -35,8 +35,8 @@ pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &
     }
 }
 
-/// Removes overdue capsules. Their hosts may exceed their shares, up to three quarters of all
-/// requests.
+/// Removes capsules with discarded data that have waited for [`PATIENCE`]. Their hosts may exceed
+/// their shares, up to three quarters of all requests.
 pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.capsule_queues.is_empty() {
         return Vec::new();

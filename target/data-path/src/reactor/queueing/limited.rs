@@ -9,8 +9,8 @@ use crate::request::RequestId;
 /// Once 1/`CROWD` of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum lag of an idle key's use behind waiting keys, in nanoseconds. Limits the advantage of
-/// idle time.
+/// Maximum nanoseconds by which an idle key's `used` ([`FairQueue`]) lags behind that of waiting
+/// keys. Limits the advantage of idle time.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -100,7 +100,7 @@ pub(in crate::reactor) struct PayerBuckets {
 }
 
 impl PayerBuckets {
-    /// True if queued work must be checked now.
+    /// Begins a round. Returns true if queued work must be checked now.
     #[inline(always)]
     pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
@@ -197,8 +197,7 @@ impl PayerBuckets {
                     bucket.take(cost, price, round, now_ns);
                     return Some(self.waiting.pop(TURN));
                 }
-                // No request is free for this capsule. The next attempt may be 1 ms late, which is
-                // harmless.
+                // No request is free for this capsule. The next attempt may be 1 ms late.
                 Ok(()) => now_ns + IO_LASTS_NS,
                 Err(at) => at,
             };

@@ -1,4 +1,5 @@
-//! Serializes flushes and allocations of a disk, so that a hanging disk blocks few kernel threads.
+//! Limits the flushes and allocations in progress at a disk, so that a hanging disk blocks few
+//! kernel threads.
 //!
 //! A disk has one flush in progress; the next flush completes all flushes that arrive meanwhile.
 

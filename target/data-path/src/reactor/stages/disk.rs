@@ -300,7 +300,7 @@ pub(in crate::reactor) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // An operation refused at once still counts against the depth limit.
+        // An operation refused at once was counted against the depth limit, too.
         leave(queues, io, id);
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
@@ -500,7 +500,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts requests that waited for `id`. The `result` is `None` if `id` will be retried.
+/// Starts or completes requests that waited for `id`. The `result` is `None` if `id` will be
+/// retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,
@@ -557,7 +558,7 @@ pub(in crate::reactor) fn older_ended(queues: &mut Queues, io: &mut Io, now: &No
     }
 }
 
-/// Starts requests that waited too long for older changes not yet at the disk.
+/// Lets requests that have waited for `OVERTAKEN_AFTER` overtake older changes.
 pub(in crate::reactor) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {

@@ -4,12 +4,12 @@
 //! |---|---|---|---|
 //! | request ([`admission`]) | queue pair and namespace | round robin | a round with work |
 //! | tokens, not for I/O ([`budget`]) | payer | round robin | time |
-//! | rate limits ([`throttle`]) | host and disk | least use, time of the limit | time |
+//! | rate limits ([`throttle`]) | host and disk | weighted fair, time of the limit | time |
 //! | share of the buffers ([`shares`]) | host and disk | round robin | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
 //! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
 //! | flushes and allocations ([`disk`]) | none, by disk | arrival | end of the previous operation |
-//! | depth of a disk ([`disk`]) | host | least use, bytes | a completed command |
+//! | depth of a disk ([`disk`]) | host | weighted fair, bytes | a completed command |
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
 //! A Copy passes the rate limits once its ranges are known. Gates with keys use
@@ -79,7 +79,7 @@ fn serve_due(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     while let Some(id) = throttle::next(queues, io, now) {
         let request = &mut queues.requests[id];
         if copying::has_ranges(request) {
-            // The time limit at the disk begins now.
+            // `io_timeout` begins now.
             request.times.fetched(now.ns);
             resume(queues, io, now, id, Stop::Disk);
         } else {

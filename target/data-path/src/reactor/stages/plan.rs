@@ -16,7 +16,6 @@ use crate::reactor::io::Io;
 use crate::reactor::time::Now;
 use crate::request::{Request, Task};
 
-/// Plans one command of a fused pair, like [`plan`].
 #[cold]
 pub(in crate::reactor) fn one_of_pair(
     command: &mut Command<'_>,

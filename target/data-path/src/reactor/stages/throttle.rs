@@ -1,5 +1,5 @@
-//! Rate limits, applied between plan and buffers. The time limit at the disk begins later. Of the
-//! waiting commands, only a Copy holds a buffer.
+//! Rate limits, applied between plan and buffers. `io_timeout` begins later. Of the waiting
+//! commands, only a Copy holds a buffer.
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};
@@ -90,7 +90,7 @@ fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) 
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // The last limiter determines the cost, because the most hosts share it.
+        // The last limiter with a cost determines `cost_ns`.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,

@@ -21,7 +21,7 @@ impl SubsystemShared {
             ..
         } = action
         {
-            // The protection belongs to the namespace, even if the controller has ended.
+            // The protection changes even if the controller has ended.
             self.set_protection(state, nsid, protection, change);
         }
         let (Action::Complete { cntlid, .. }

@@ -99,8 +99,8 @@ impl SubsystemShared {
         );
     }
 
-    /// Clears reservation and registrations for an administrator. The change begins only if it sets
-    /// `claimed` before the administrator gives up; otherwise, `done` is dropped.
+    /// Clears reservation and registrations for an administrator. The change sets `claimed` when it
+    /// begins. If the administrator has set `claimed` first, `done` is dropped.
     pub fn clear_reservations(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,

@@ -1,4 +1,4 @@
-//! Data transfers by the ring if they cannot block, or else by a worker.
+//! Data transfers: reads by the ring; writes by the ring if they cannot block, or else by a worker.
 
 use std::sync::atomic::Ordering;
 

@@ -46,7 +46,7 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns (blocks, log2 of the block size in bytes), or the reason and remedy.
+/// Returns (blocks, log2 of the block size in bytes), or why the drive is unusable, with a remedy.
 pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
     let (formats, flbas) = (namespace[25], namespace[26]);
     let mut index = flbas & 0xf;

@@ -1,4 +1,4 @@
-//! Ring for commands to drives, which wait here for a tag.
+//! Ring for commands to drives. Commands wait here for a free tag.
 //!
 //! Why `unsafe` here: the kernel accesses registered memory, which the reactor's ring owns.
 
@@ -22,10 +22,9 @@ use crate::timely::Look;
 /// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
-/// Index of the first claim in the fixed files. The drives' files come first.
+/// Index in the fixed files of the first claim (block device). The drives' files come first.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
-/// Position of the drive's number in user data.
 pub(super) const PLACE_SHIFT: u32 = 56;
 
 pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
@@ -350,7 +349,7 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // The files leak on purpose, because commands are pending.
+            // The files leak, because commands are pending.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
