@@ -136,7 +136,7 @@ pub struct Target {
     pub log: Log,
 }
 
-/// Metrics page.
+/// Settings of the metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Listen address; `None` disables the metrics page. For port 0, the system chooses the port.
@@ -154,7 +154,7 @@ pub struct Audit {
     pub datagram: Option<PathBuf>,
 }
 
-/// Control socket.
+/// Settings of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlSettings {
     /// Path setting of the socket.
@@ -260,7 +260,7 @@ pub struct Referral {
 pub struct HostGroup {
     /// Name without [`GROUP_PREFIX`].
     pub name: Arc<str>,
-    /// Members.
+    /// Hosts in the group.
     pub hosts: Arc<BTreeSet<Nqn>>,
 }
 
