@@ -13,7 +13,7 @@ use serde::Serialize;
 pub(crate) struct Status {
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
-    /// Refused hosts that may still not connect, latest first; at most 256.
+    /// Refused hosts that may be refused again, latest first; at most 256.
     pub(crate) refused: Vec<RefusedHost>,
     pub(crate) version: &'static str,
     pub(crate) commit: &'static str,

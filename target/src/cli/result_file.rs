@@ -24,7 +24,6 @@ impl ResultFile {
         self.path.as_deref()
     }
 
-    /// Prints the result if the user named no file.
     pub(super) fn print(&self, text: &str) {
         if self.path.is_none() {
             print_line(text);

@@ -131,8 +131,8 @@ impl Openings {
         }
     }
 
-    /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other
-    /// disks. A failure ends all openings, unless `may_fail` is true for the disk.
+    /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other disks
+    /// except pool files. A failure ends all openings, unless `may_fail` is true for the disk.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

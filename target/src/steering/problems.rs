@@ -88,7 +88,7 @@ fn connected(snapshot: &Snapshot) -> HashSet<(Nqn, String)> {
     hosts.collect()
 }
 
-/// Returns the refused hosts that may still not connect, latest first.
+/// Returns the refused hosts that may be refused again, latest first.
 pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     if snapshot.refused.is_empty() {
         return Vec::new();

@@ -95,7 +95,7 @@ fn probe_in_time(
     })
 }
 
-/// Returns problems of namespaces that cannot be exported, and notes about partly exported disks.
+/// Returns problems of namespaces and memory, and notes about disks with a hidden end or in tmpfs.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
