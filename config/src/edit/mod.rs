@@ -204,7 +204,7 @@ impl NewNamespace {
     }
 }
 
-/// Warnings about a removal, such as lost settings that adding the object again does not restore.
+/// Warnings about a removal, such as settings that adding the object again does not restore.
 pub type Losses = Vec<String>;
 
 /// Editable text of a configuration file.

@@ -132,7 +132,7 @@ impl Openings {
     }
 
     /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other disks
-    /// except pool files. A failure ends all openings, unless `may_fail` is true for the disk.
+    /// except pool files. A failed open ends all openings, except of a pool file or if `may_fail`.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

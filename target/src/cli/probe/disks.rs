@@ -193,8 +193,8 @@ impl Opened<'_> {
         texts.map(finding).collect()
     }
 
-    /// Returns the identity of the disk. Its device and inode replace an unconfigured UUID, because
-    /// the disk's own UUID may not be stored yet.
+    /// Device and inode replace an unconfigured UUID, because the disk's own UUID may not be stored
+    /// yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {
