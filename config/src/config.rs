@@ -277,7 +277,7 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have keys.
+    /// Hosts that may connect if `allow_any_host` is false. Only they can have their own keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -321,7 +321,7 @@ pub struct Authentication {
     /// Keys of all hosts not in `hosts`. With `None`, these hosts connect without authentication,
     /// or are refused if `is_required`.
     pub others: Option<Keys>,
-    /// Keys of single hosts that may connect, at most one entry per host.
+    /// Keys of single hosts in `allowed_hosts`, at most one entry per host.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,

@@ -26,7 +26,7 @@ pub(crate) struct Status {
     pub(crate) read_only: bool,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) missing: Vec<Missing>,
-    /// Up to 64 sentences about parts of the configuration that no host can use.
+    /// Up to 64 sentences about valid settings that are probably mistakes.
     pub(crate) warnings: Vec<String>,
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,

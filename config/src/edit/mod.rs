@@ -297,7 +297,7 @@ impl Draft {
     /// Shows a namespace to a host, or hides it from the host.
     ///
     /// # Errors
-    /// The namespace is not in the file, is visible to every host, or stays visible by a group.
+    /// The file lacks the namespace, or it is visible to every host or stays visible by a group.
     pub fn show_namespace(
         &mut self,
         nqn: &str,

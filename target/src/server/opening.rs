@@ -132,7 +132,8 @@ impl Openings {
     }
 
     /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other disks
-    /// except pool files. A failed open ends all openings, except of a pool file or if `may_fail`.
+    /// except pool files. A failed open ends all openings, unless the disk is a pool file or
+    /// `may_fail` is true.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

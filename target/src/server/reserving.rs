@@ -24,8 +24,8 @@ pub(crate) enum NotCleared {
     NoRegistrants,
 }
 
-/// Begins to clear a namespace's reservations. The receiver fails if the namespace is removed
-/// first, or if the caller sets `claimed` first.
+/// Begins to clear a namespace's reservations. The receiver fails if, before the change begins,
+/// the namespace is removed or the caller sets `claimed`.
 pub(super) fn clear(
     exports: &Exports,
     (nqn, nsid): Place,

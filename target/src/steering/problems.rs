@@ -33,7 +33,7 @@ const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --
 const DHCHAP_KEY: &str = "dhchap_key";
 const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
 
-/// Maximum problems of one kind about hosts, which strangers can cause.
+/// Maximum problems of one kind about hosts, because strangers can cause them.
 const HOSTS_MAX: usize = 32;
 
 pub(super) struct Observations<'a> {

@@ -133,7 +133,7 @@ fn prepare(
 }
 
 /// Refuses to replace a namespace if its disk lost data, if its path leads to another file, or if
-/// the new disk is smaller and has its UUID. The replacement would accept the loss.
+/// the new disk has the same UUID and is smaller. The replacement would accept the loss.
 fn check_loss((nqn, nsid): &Place, former: &Namespace, disk: &Namespace) -> Result<(), StartError> {
     let (before, now) = (former.bytes(), disk.bytes());
     let block_bytes = u64::from(disk.backend.geometry().block_bytes);
