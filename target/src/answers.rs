@@ -154,7 +154,7 @@ pub(crate) struct Missing {
 pub(crate) struct LastReload {
     /// Seconds since 1970.
     pub(crate) at: u64,
-    /// Reason of a failure, after which the previous configuration stays in force.
+    /// Reason of a failure. The previous configuration is in force, unless the reason denies it.
     pub(crate) error: Option<String>,
 }
 

@@ -115,7 +115,7 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Checks whether files of removed namespaces are deleted; the watch notices it only after seconds.
+/// Checks removed namespaces for deleted files; the watch notices deletions only after seconds.
 pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
     let gone = leaving(before, now, scope).into_iter();
     let gone = gone.map(|one| one.entry.namespace);

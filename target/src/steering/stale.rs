@@ -12,7 +12,7 @@ use super::published::Published;
 use super::source::Source;
 use crate::files;
 
-/// Maximum reads of the file, because a change replaces the file shortly before publication.
+/// Maximum reads of a differing file: a change replaces the file before publication.
 const LOOKS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -95,7 +95,7 @@ fn probe_in_time(
     })
 }
 
-/// Returns problems of namespaces and memory, and notes on disks in tmpfs or of partial blocks.
+/// Returns problems of namespaces and memory, and notes on disks in tmpfs or with a partial block.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
