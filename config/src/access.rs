@@ -139,8 +139,7 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Cached comparisons of host sets by their memory addresses: thousands of namespaces share a few
-/// sets.
+/// Results of `is_within` by the addresses of both host sets, which thousands of namespaces share.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

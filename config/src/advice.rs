@@ -1,4 +1,4 @@
-//! Advice about keys, and about controller IDs of disks that several targets share.
+//! Advice about keys, and about controller IDs of subsystems that several targets export.
 
 use std::collections::{HashMap, HashSet};
 

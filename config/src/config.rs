@@ -136,7 +136,7 @@ pub struct Target {
     pub log: Log,
 }
 
-/// Metrics page.
+/// Settings of the metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Listen address; `None` disables the metrics page. For port 0, the system chooses the port.
@@ -154,7 +154,7 @@ pub struct Audit {
     pub datagram: Option<PathBuf>,
 }
 
-/// Control socket.
+/// Settings of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlSettings {
     /// Path setting of the socket.
@@ -260,7 +260,7 @@ pub struct Referral {
 pub struct HostGroup {
     /// Name without [`GROUP_PREFIX`].
     pub name: Arc<str>,
-    /// Members.
+    /// Hosts in the group.
     pub hosts: Arc<BTreeSet<Nqn>>,
 }
 
@@ -277,7 +277,7 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have keys.
+    /// Hosts that may connect if `allow_any_host` is false. Only they can have their own keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -321,7 +321,7 @@ pub struct Authentication {
     /// Keys of all hosts not in `hosts`. With `None`, these hosts connect without authentication,
     /// or are refused if `is_required`.
     pub others: Option<Keys>,
-    /// Keys of single hosts that may connect, at most one entry per host.
+    /// Keys of single hosts in `allowed_hosts`, at most one entry per host.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,

@@ -4,7 +4,7 @@ const USUAL_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 const SLIP_MAX: usize = 2;
 
-/// Returns the reason if `host` is probably mistyped.
+/// Returns the reason why `host` is probably mistyped, if it is.
 #[must_use]
 pub fn host_doubt(host: &Nqn) -> Option<String> {
     if let Some(why) = host.irregularity() {
@@ -27,8 +27,7 @@ pub fn is_slip(one: &str, other: &str) -> bool {
     one != other && is_near(one, other) && !are_counted(one, other)
 }
 
-/// Returns the name that is most similar to `typed`, if at most two typing errors separate
-/// the two names, within 16 bytes.
+/// Returns the name most similar to `typed`, if at most two typing errors separate the two.
 #[must_use]
 pub fn nearest_name<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Maximum length in bytes of the differing part, because a comparison takes quadratic time.

@@ -275,8 +275,8 @@ pub fn absolute_path(path: &str) -> String {
 
 /// Returns an export with its absolute path. May block, because symbolic links are resolved.
 ///
-/// Links in /dev are kept, because device names such as /dev/dm-3 can change. The result is the
-/// same before the file exists, as while its disk is unmounted.
+/// Links in /dev are kept, because device names such as /dev/dm-3 can change. The result does not
+/// depend on whether the file exists: its disk may be unmounted.
 #[must_use]
 pub fn resolved_export(export: &str) -> String {
     let export = absolute_export(export);

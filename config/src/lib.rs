@@ -148,8 +148,8 @@ impl Config {
 
     /// Returns the configuration plus the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// Equals the result of a full check. Returns `None` for drafts with other changes, and if only
-    /// a full check can decide.
+    /// A full check would give the same result. Returns `None` for drafts with other changes, and
+    /// if only a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -184,8 +184,8 @@ impl Config {
 
     /// Returns the configuration minus the namespaces removed by `draft`, and their NQNs and NSIDs.
     ///
-    /// Equals the result of a full check. Returns `None` for drafts with other changes, and if only
-    /// a full check can decide.
+    /// A full check would give the same result. Returns `None` for drafts with other changes, and
+    /// if only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;

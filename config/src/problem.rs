@@ -178,7 +178,6 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// Escapes control characters except tabs.
 fn shown(c: char) -> String {
     match c.is_control() && c != '\t' {
         true => c.escape_default().to_string(),

@@ -36,8 +36,7 @@ impl Config {
         })
     }
 
-    /// Returns a warning if two listeners need the same UDP port, unless an RDMA device serves
-    /// them.
+    /// Returns a warning if a wildcard listener and another one may both need the RoCE UDP port.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub(crate) struct Status {
     pub(crate) health: Health,
     pub(crate) problems: Vec<Problem>,
-    /// Refused hosts that may still not connect, latest first; at most 256.
+    /// Refused hosts that may be refused again, latest first; at most 256.
     pub(crate) refused: Vec<RefusedHost>,
     pub(crate) version: &'static str,
     pub(crate) commit: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Status {
     pub(crate) read_only: bool,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) missing: Vec<Missing>,
-    /// Up to 64 sentences about parts of the configuration that no host can use.
+    /// Up to 64 sentences about valid settings that are probably mistakes.
     pub(crate) warnings: Vec<String>,
     /// Changed settings that wait for a restart.
     pub(crate) at_next_start: Vec<String>,
@@ -154,7 +154,7 @@ pub(crate) struct Missing {
 pub(crate) struct LastReload {
     /// Seconds since 1970.
     pub(crate) at: u64,
-    /// Reason of a failure, after which the previous configuration stays in force.
+    /// Reason of a failure. The previous configuration is in force, unless the reason denies it.
     pub(crate) error: Option<String>,
 }
 

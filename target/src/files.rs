@@ -186,7 +186,7 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| panicked());
     }
-    // After this close, the thread cannot send its result and passes the result to `undo`.
+    // After this close, the thread passes its result to `undo`.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;

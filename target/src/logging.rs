@@ -110,7 +110,6 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     })
 }
 
-/// Quotes values that contain white space.
 fn write_field(
     out: &mut FieldWriter<'_>,
     field: &tracing::field::Field,

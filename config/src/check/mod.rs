@@ -40,7 +40,7 @@ pub use subsystem::MODEL_DEFAULT;
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// Keys that the file sets to unusable values; checks do not report them as missing.
+    /// Keys misspelt or with unusable values in the file. Checks do not report them as missing.
     pub(crate) dropped: &'a HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }

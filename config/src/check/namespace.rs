@@ -20,7 +20,7 @@ const FORMS: &str = "write the absolute path of a block device or file, \"dir:DI
 /// Maximum size in bytes. Byte offsets and block addresses then fit in signed 64-bit numbers.
 const BYTES_MAX: u64 = 1 << 62;
 
-/// Returns a subsystem's namespaces sorted by NSID; the flag is true for a pool directory.
+/// Returns a subsystem's namespaces sorted by NSID, each with a flag: true for a pool directory.
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -86,7 +86,7 @@ pub(super) fn check_limits(
     }
 }
 
-/// Refuses a pool directory twice, and a disk in two namespaces unless both are read-only: hosts
+/// Refuses two exports of one pool directory, and of one disk unless both are read-only: hosts
 /// would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[SubsystemTable]) {
     let mut firsts: HashMap<PathBuf, (KeyPath, bool)> = HashMap::new();

@@ -46,7 +46,7 @@ pub(super) fn directory(
     None
 }
 
-/// Splits pools from other namespaces; `all` is sorted by NSID. A pool gets the NSIDs up to the
+/// Separates pools from other namespaces; `all` is sorted by NSID. A pool gets the NSIDs up to the
 /// next entry, or up to `last`.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();

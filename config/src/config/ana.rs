@@ -24,7 +24,7 @@ impl AnaOverride {
         states
     }
 
-    /// Returns the states by group, first the state of all groups (`None`).
+    /// Returns groups and states; `all`, if set, comes first, with group `None`.
     pub fn entries(&self) -> impl Iterator<Item = (Option<u32>, AnaState)> {
         let groups = self.groups.iter();
         let of_groups = groups.map(|(group, state)| (Some(*group), *state));

@@ -8,7 +8,7 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener, or of all groups without an entry for `None`.
+    /// Sets the ANA state of `group` at a listener. `None` means all groups not in `ana_group`.
     pub fn set_ana(
         &mut self,
         address: Traddr,
@@ -34,7 +34,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of a subsystem's `group` at a listener, or of all groups for `None`.
+    /// Sets a subsystem's ANA state of `group` at a listener. `None` sets the state of all groups.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
@@ -59,8 +59,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem's ANA state of `group` at a listener, or of all groups for `None`. The
-    /// listener's state then applies.
+    /// Removes a subsystem's ANA state of `group` at a listener, or all its states there for
+    /// `None`. The listener's states then apply.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -36,7 +36,7 @@ impl Draft {
         Ok(list.len() - before)
     }
 
-    /// Removes hosts from a group.
+    /// Removes hosts from a group, and keys of hosts that become unlisted.
     pub fn remove_from_host_group(
         &mut self,
         name: &str,
@@ -80,10 +80,8 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a host group.
-    ///
     /// # Errors
-    /// A host list names the group.
+    /// A host list names the group, or the group is not in the file.
     pub fn remove_host_group(&mut self, name: &str) -> Result<(), EditError> {
         if let Some(message) = self.first_use(name) {
             return Err(EditError::InUse(message));

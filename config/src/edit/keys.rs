@@ -53,7 +53,7 @@ impl Draft {
     /// `keys` are the values of `dhchap_key` and `dhchap_ctrl_key`.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or does not list the host.
+    /// The file lacks the subsystem or a named key, or the subsystem does not list the host.
     pub fn set_host_keys(
         &mut self,
         nqn: &str,

@@ -57,7 +57,7 @@ impl Draft {
         Ok(before != text(owner))
     }
 
-    /// True if the subsystem permits the host.
+    /// True if the host may connect: by `allow_any_host`, `allowed_hosts` or a group.
     pub fn permits(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
         let subsystem = self.subsystem(nqn)?;
         let list = subsystem.get("allowed_hosts").and_then(Item::as_array);

@@ -72,7 +72,7 @@ impl NewListener {
 }
 
 impl Draft {
-    /// Adds a listener.
+    /// Adds a listener, unless one exists at its address and port.
     pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, new.address, new.port);
         if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {
@@ -83,7 +83,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a listener from the file and from all subsystems' lists.
+    /// Removes a listener, its entries in subsystems' lists, and its ANA overrides.
     pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<Losses, EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {

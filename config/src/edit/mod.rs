@@ -40,7 +40,7 @@ pub enum EditError {
     /// The file lacks the object to edit.
     #[error("{0}")]
     Missing(String),
-    /// The file has the object to add.
+    /// The file already has the object.
     #[error("{0}")]
     Exists(String),
     /// The object to remove is in use.
@@ -204,7 +204,7 @@ impl NewNamespace {
     }
 }
 
-/// Warnings about settings lost with a removed object, even if it is added again.
+/// Warnings about a removal, such as settings that adding the object again does not restore.
 pub type Losses = Vec<String>;
 
 /// Editable text of a configuration file.
@@ -261,7 +261,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem with its namespaces.
+    /// Removes a subsystem with its namespaces. Returns warnings about its host keys.
     pub fn remove_subsystem(&mut self, nqn: &str) -> Result<Losses, EditError> {
         let hosts = tables(self.subsystem(nqn)?, "host");
         let losses = hosts.map(|table| keys::loss(nqn, table)).collect();
@@ -297,7 +297,7 @@ impl Draft {
     /// Shows a namespace to a host, or hides it from the host.
     ///
     /// # Errors
-    /// The namespace is not in the file, or is visible to every host or to a group with this host.
+    /// The file lacks the namespace, or it is visible to every host or stays visible by a group.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -335,7 +335,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a namespace.
+    /// Returns warnings about lost access restrictions and removed pool files.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Losses, EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
         let Some((apart, lost)) = self.document.remove_namespace(at, nqn, nsid) else {
@@ -377,7 +377,8 @@ impl Draft {
         true
     }
 
-    /// Removes a referral.
+    /// # Errors
+    /// The file has no such referral.
     pub fn remove_referral(
         &mut self,
         address: SocketAddr,
@@ -392,7 +393,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns subsystem NQN and NSID of each namespace with this name.
+    /// Returns subsystem NQN and NSID of each namespace with this bdev name.
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<(String, u32)> {
         let subsystems = self

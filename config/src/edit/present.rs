@@ -14,12 +14,12 @@ use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, NewListener, NewNamespace, NewSubsystem, has_nsid, text_of};
 use crate::size;
 
-/// Settings in force of an object by key, defaults included.
+/// An object's settings in force by key, defaults included.
 pub type InForce = BTreeMap<&'static str, Vec<String>>;
 
 const IDENTITY: [&str; 4] = ["nqn", "nsid", "address", "port"];
 
-/// Values in the file that stand for the value in force, which is then compared too.
+/// Values that let the target choose. `compare` then also accepts the chosen value.
 const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 
 const SHOWN_MAX: usize = 8;

@@ -104,7 +104,7 @@ impl Draft {
         }
     }
 
-    /// Changes a namespace.
+    /// Changes a namespace, except to or from a pool directory.
     pub fn set_namespace(
         &mut self,
         nqn: &str,
@@ -155,7 +155,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Changes the export of a namespace.
+    /// Sets `export` without checking the value.
     pub fn set_export(&mut self, nqn: &str, nsid: u32, export: &str) -> Result<(), EditError> {
         self.namespace(nqn, nsid)?["export"] = value(export);
         Ok(())

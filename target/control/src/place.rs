@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
-/// Returns the default path: in `$RUNTIME_DIRECTORY` (service manager), `/run` (root) or
-/// `$XDG_RUNTIME_DIR`.
+/// Returns the default path: in `$RUNTIME_DIRECTORY` (service manager), `/run/cairn` (root) or
+/// `$XDG_RUNTIME_DIR/cairn`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)

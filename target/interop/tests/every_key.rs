@@ -37,8 +37,8 @@ type Key = (
     &'static str,
 );
 
-/// Keys of the schema, each with a value other than the default, required other settings, and the
-/// note's expected text. An empty text stands for the last part of the key.
+/// Keys of the schema, each with a value other than the default, other settings that it needs, and
+/// the note's expected text. An empty text stands for the last part of the key.
 const KEYS: &[Key] = &[
     ("audit.datagram", "'/run/audit'", &[], ""),
     ("audit.file", "'/var/log/audit'", &[], ""),

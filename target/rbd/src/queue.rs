@@ -192,7 +192,7 @@ impl Queue {
         Some((tag, result))
     }
 
-    /// Returns the number of operations without a completion from [`Self::pop`].
+    /// Returns the number of started operations that [`Self::pop`] has not returned yet.
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out

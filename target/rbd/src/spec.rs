@@ -3,7 +3,7 @@
 pub struct Access {
     /// Whether to open for reading only.
     pub read_only: bool,
-    /// Whether to allow other writers, without the exclusive lock.
+    /// Whether to leave out the exclusive lock, so that other clients may write.
     pub shared: bool,
 }
 

@@ -59,8 +59,7 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// Returns the address to which hosts can connect. For a wildcard, this is the source address of
-/// the default route.
+/// For a wildcard, returns the source address of the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;

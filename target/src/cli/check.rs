@@ -40,7 +40,6 @@ struct Located<'a> {
     column: Option<usize>,
 }
 
-/// Returns each probably mistyped host with its finding.
 fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
     let odd = crate::steering::odd_hosts(config).into_iter();
     let finding = |odd: OddHost| {
@@ -51,7 +50,7 @@ fn odd_hosts(config: &Config) -> Vec<(String, Finding)> {
     odd.map(finding).collect()
 }
 
-/// Returns the notes on the configuration, and warnings about hosts that cannot connect.
+/// Returns the findings that need no access to this machine.
 fn configured(config: &Config) -> Vec<Finding> {
     let (odd, keyless) = (odd_hosts(config), config.keyless());
     let repeats = |one: &str, host: &str| one.contains(&format!("host \"{host}\" is not an NQN"));

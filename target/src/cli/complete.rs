@@ -119,7 +119,7 @@ fn is_plain(c: char) -> bool {
 
 type Pick = fn(&Place<'_>, &Value) -> Vec<String>;
 
-/// Argument that the last word belongs to, with the words before it.
+/// Argument that the last word belongs to, after subcommands `path` and positional `values`.
 struct Place<'a> {
     path: Vec<&'a str>,
     argument: &'a Arg,

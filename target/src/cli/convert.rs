@@ -54,7 +54,6 @@ pub(super) enum Export {
 
 const PARTIAL: u8 = 4;
 
-/// Writes the converted configuration, and returns the exit code.
 pub(super) fn import(import: &Import) -> Result<u8, String> {
     let (Import::Nvmet { file, result } | Import::Spdk { file, result }) = import;
     let converted = match import {

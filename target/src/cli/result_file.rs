@@ -24,7 +24,6 @@ impl ResultFile {
         self.path.as_deref()
     }
 
-    /// Prints the result if the user named no file.
     pub(super) fn print(&self, text: &str) {
         if self.path.is_none() {
             print_line(text);
@@ -61,7 +60,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let written = || -> io::Result<()> {
         if let Some(like) = like {
             file.set_permissions(like.permissions())?;
-            // Only root may give a file to its former owner. Others keep the new one.
+            // Only root may give a file to its former owner; otherwise the new owner stays.
             let _ = fchown(&file, Some(like.uid()), Some(like.gid()));
         }
         writeln!(file, "{}", text.trim_end())?;

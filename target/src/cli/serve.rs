@@ -89,8 +89,7 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With a configuration file, the target starts even if parts are missing, and retries them
-    // later.
+    // With a configuration file, missing parts are retried later.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| refusal(&error))?;

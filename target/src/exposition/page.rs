@@ -202,8 +202,7 @@ impl Family {
         Ok(())
     }
 
-    /// Returns the metric type. A gauge named `*_total` is a counter in seconds
-    /// (`Reporter::count_ns`).
+    /// A gauge named `*_total` is a counter in seconds (`Reporter::count_ns`).
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

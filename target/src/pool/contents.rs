@@ -240,7 +240,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// Finds the directory. An error's flag is true if the directory counts as empty.
+/// An error's flag is true if the directory counts as empty.
 fn find(rules: &DiskRules, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

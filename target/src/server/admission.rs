@@ -199,7 +199,7 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // The new queue pair may use half of the reserve, because the evicted one closes later.
+            // Half of the reserve is usable, because the evicted queue pair has not closed yet.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
@@ -227,8 +227,8 @@ fn marking_policy(
     }
 }
 
-/// Returns the VLAN priorities of packets from `local`: of a RoCE v1 listener's VLAN tag, of the
-/// adapter, or of the kernel for an address at a VLAN interface.
+/// Returns the VLAN priorities of packets from `local`. A RoCE v1 listener's VLAN tag, the adapter,
+/// or, at a VLAN interface, the kernel determines them.
 fn priorities_at(
     config: &Config,
     local: IpAddr,

@@ -243,8 +243,8 @@ impl Paths {
     }
 }
 
-/// Watches the folders one after another. Periodic attempts notice changes in a folder that does
-/// not answer in time.
+/// Watches the folders one after another. A folder that does not answer in time stays unwatched;
+/// periodic attempts notice its changes.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -300,8 +300,8 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Returns [`reports`], removals of files, and files closed after writing, but not single writes,
-/// which are frequent.
+/// Returns [`reports`] plus removals of files and closes after writing. Single writes are left out,
+/// because they are frequent.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }

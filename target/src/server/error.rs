@@ -71,7 +71,7 @@ pub enum StartError {
     /// The authentication thread cannot start.
     #[error("cannot start the thread of authentications: {0}")]
     Authenticator(io::Error),
-    /// One disk is two namespaces, and not both are read-only.
+    /// One disk backs two namespaces that are not both read-only.
     #[error(
         "namespace {nsid} of {nqn} is the same disk as namespace {other_nsid} of {other_nqn}: \
          export it once, or set read_only = true for both"
@@ -220,7 +220,7 @@ impl StartError {
     }
 }
 
-/// Reason why a configuration was refused, or applied partly.
+/// Reason why a reload failed. [`is_in_force`](Self::is_in_force) tells whether it took effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// A configured part is unavailable.

@@ -8,7 +8,7 @@ pub(super) struct LostDevices(Vec<(String, Instant)>);
 
 impl LostDevices {
     pub(super) fn note(&mut self, name: String, now: Instant) {
-        // Only earlier devices are checked, because the sysfs folder of `name` may still exist now.
+        // `name` is added unchecked, because its sysfs folder may still exist.
         self.0
             .retain(|(known, _)| *known != name && !is_back(known));
         self.0.push((name, now));

@@ -60,7 +60,7 @@ pub(crate) use reload::{ReloadScope, Step};
 pub(crate) use reserving::NotCleared;
 pub use stepped::SteppedTarget;
 
-/// Time limit to close Ceph images, which waits for the cluster's OSDs.
+/// Time limit to close Ceph images; a close waits for the cluster's OSDs.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Running target. A drop stops it like [`Target::stop`].

@@ -131,8 +131,9 @@ impl Openings {
         }
     }
 
-    /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other
-    /// disks. A failure ends all openings, unless `may_fail` is true for the disk.
+    /// Opens the disks that `config` adds or replaces. If `measures`, also measures all other disks
+    /// except pool files. A failed open ends all openings, unless the disk is a pool file or
+    /// `may_fail` is true.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,

@@ -19,13 +19,13 @@ use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, Subsyste
 #[derive(Debug)]
 pub(crate) enum NotCleared {
     NoNamespace,
-    /// The namespace is shared.
+    /// The namespace has `shared = true`.
     NotReservable,
     NoRegistrants,
 }
 
-/// Begins to clear a namespace's reservations. The receiver fails if the namespace is removed
-/// first.
+/// Begins to clear a namespace's reservations. The receiver fails if, before the change begins,
+/// the namespace is removed or the caller sets `claimed`.
 pub(super) fn clear(
     exports: &Exports,
     (nqn, nsid): Place,
@@ -69,8 +69,8 @@ impl Flushes {
         }
     }
 
-    /// Stores the change if it must survive a power loss. Only then does the change come into
-    /// force, because a crash must not undo it.
+    /// Enforces the change. If it must survive a power loss, stores it first, because a crash must
+    /// not undo a change in force.
     fn store(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let Some(state) = namespace.reserving().to_store() else {
             return self.enforce(subsystem, namespace);
@@ -88,7 +88,8 @@ impl Flushes {
         }));
     }
 
-    /// Puts the change in force. Answers it once the disks have ended all commands that it forbids.
+    /// Puts the change in force. Answers the request once the disks have ended all commands that
+    /// the change forbids.
     fn enforce(&mut self, subsystem: Arc<SubsystemShared>, namespace: Arc<Namespace>) {
         let scope = Scope::Reservation(namespace.reserving().enforce());
         self.settle(scope, move |flushes, settled| {

@@ -10,11 +10,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
-/// Time limit for the end of commands begun before a change.
+/// Maximum wait for commands begun before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Continuation of a change, called with the owner of the [`Waits`] and whether the change is
-/// settled.
+/// Continuation of a change, called with the owner of the [`Waits`]. The flag is false after a
+/// failure or the deadline.
 pub(super) type Then<O> = Box<dyn FnOnce(&mut O, bool) + Send>;
 
 struct Wait<O> {

@@ -76,7 +76,7 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor, without the control plane, to measure its cost.
+    /// Runs one round of each reactor, without the control plane, to measure the cost of a round.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
@@ -86,7 +86,7 @@ impl SteppedTarget {
         self.control.reactors.replace_workers();
     }
 
-    /// Moves each worker to its next scheduling point, like [`cairn_disk::Ring::step_workers`].
+    /// Calls [`cairn_disk::Ring::step_workers`] for each reactor. Returns true if a worker moved.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }

@@ -18,8 +18,7 @@ use cairn_data_path::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Length of a pause, as a multiple of the round before it, to limit the CPU cost of thousands of
-/// files.
+/// Pause length as a multiple of the preceding round, to limit the CPU cost of many files.
 const PAUSES_PER_ROUND: u32 = 100;
 
 /// Time after which a check counts as hung.

@@ -94,10 +94,10 @@ fn still_admitted(config: &Config, nqn: &str, hosts: &[Nqn]) -> Vec<String> {
     sentences.collect()
 }
 
-/// Returns the sentences about a removed subsystem.
+/// Returns sentences about lost reservations and disconnected hosts.
 ///
 /// # Errors
-/// Hosts are connected or reservations exist, and the removal is not forced.
+/// Hosts are connected or reservations would be lost, and the removal is not forced.
 pub(super) fn of_subsystem(
     before: &Snapshot,
     nqn: &str,

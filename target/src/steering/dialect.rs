@@ -1,4 +1,4 @@
-//! Server side of [`cairn_interop`].
+//! Implements the traits of [`cairn_interop`] for the running target.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;

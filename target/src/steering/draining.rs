@@ -17,7 +17,7 @@ type Answer = Result<Value, Error>;
 const TIMEOUT_DEFAULT_S: u16 = 60;
 const TIMEOUT_MAX_S: u16 = 3600;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum polls for closed queues after the disconnection.
+/// Maximum polls until the disconnected associations have ended.
 const CLOSING_LOOKS: u32 = 100;
 
 fn which(drain: &Drain) -> Result<Which, Error> {

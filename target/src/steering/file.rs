@@ -170,8 +170,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Replaces the file's content. After an error, the file has its former content, or gets it
-    /// once a late file system responds.
+    /// Replaces the file's content. After an error, the file has its former content or gets it once
+    /// a late file system responds, except after [`WriteError::Unsynced`] with `is_left`.
     pub(super) async fn commit(mut self) -> Result<(), WriteError> {
         let (file, text, place) = (self.file.clone(), Arc::clone(&self.text), self.place.take());
         if let (Some(place), Some(path)) = (place, file.path.clone()) {

@@ -28,7 +28,7 @@ impl LastCopy {
 
     pub(super) fn of(before: &Snapshot) -> Vec<Self> {
         let own = before.exports().filter(is_deleted);
-        // Deleting a pool file means to remove its namespace.
+        // Deleting a pool file is the way to remove its namespace.
         let own = own.filter(|one| one.config.pooled.is_none());
         let copies = own.filter_map(|one| {
             let mut subsystems = before.config.subsystems.iter();
@@ -115,7 +115,7 @@ pub(super) fn refusal(nqn: &str, nsid: u32) -> Error {
     )
 }
 
-/// Checks for deletions, which the watch notices only after seconds.
+/// Checks removed namespaces for deleted files; the watch notices deletions only after seconds.
 pub(super) async fn look(before: &Snapshot, now: &Config, scope: &ReloadScope) {
     let gone = leaving(before, now, scope).into_iter();
     let gone = gone.map(|one| one.entry.namespace);

@@ -10,7 +10,7 @@ use crate::server::Snapshot;
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Returns the directory, and the reason why reservations stored there are lost.
+/// Returns the directory and a reason if reservations stored there are lost.
 pub(super) async fn look(snapshot: &Snapshot) -> Option<(PathBuf, String)> {
     let mut folder = None;
     let mut stored = Vec::new();

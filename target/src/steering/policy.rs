@@ -38,8 +38,8 @@ pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Err
     })
 }
 
-/// Refuses to export a path again if another file is there, because the former file would stay
-/// served.
+/// Refuses to add an existing export if its path leads to another file by now, because the former
+/// file would stay served.
 pub(super) async fn refuse_displaced(
     snapshot: &Snapshot,
     nqn: &str,

@@ -33,7 +33,7 @@ const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --
 const DHCHAP_KEY: &str = "dhchap_key";
 const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
 
-/// Maximum problems of one kind about hosts, which strangers can cause.
+/// Maximum problems of one kind about hosts, because strangers can cause them.
 const HOSTS_MAX: usize = 32;
 
 pub(super) struct Observations<'a> {
@@ -88,7 +88,7 @@ fn connected(snapshot: &Snapshot) -> HashSet<(Nqn, String)> {
     hosts.collect()
 }
 
-/// Returns the refused hosts that may still not connect, latest first.
+/// Returns the refused hosts that may be refused again, latest first.
 pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
     if snapshot.refused.is_empty() {
         return Vec::new();

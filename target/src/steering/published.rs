@@ -1,4 +1,4 @@
-//! State of the change queue, shared with other threads.
+//! State that the change queue publishes to the control methods.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

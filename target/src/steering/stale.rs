@@ -12,8 +12,7 @@ use super::published::Published;
 use super::source::Source;
 use crate::files;
 
-/// Maximum reads of the file, which may briefly differ from the configuration in force, because a
-/// change is renamed into place before it is published.
+/// Maximum reads of a differing file: a change replaces the file before publication.
 const LOOKS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -1,4 +1,4 @@
-//! Warnings about accepted parts of the configuration that no host can use.
+//! Warnings about valid settings that are probably mistakes.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -11,8 +11,8 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Returns the columns that fit into `width`. Shortens names, then drops columns of the highest
-/// rank, but never column `kept`.
+/// Returns the columns that fit into `width`. Shortens names, drops columns of the highest rank but
+/// never column `kept`, then gives the remaining width to names.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table

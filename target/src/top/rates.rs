@@ -92,7 +92,6 @@ pub(super) struct Device {
     pub(super) per_second: BTreeMap<String, f64>,
 }
 
-/// Serializes a label as a number, or else as null.
 fn number<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     text.parse::<u64>().ok().serialize(serializer)
 }

@@ -95,7 +95,7 @@ fn probe_in_time(
     })
 }
 
-/// Returns problems of namespaces that cannot be exported, and notes about partly exported disks.
+/// Returns problems of namespaces and memory, and notes on disks in tmpfs or with a partial block.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
@@ -193,8 +193,8 @@ impl Opened<'_> {
         texts.map(finding).collect()
     }
 
-    /// Returns the identity of the disk. Its device and inode replace an unconfigured UUID, because
-    /// the disk's own UUID may not be stored yet.
+    /// Device and inode replace an unconfigured UUID, because the disk's own UUID may not be stored
+    /// yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -58,8 +58,8 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Returns the findings. A warning means that `serve` would start without an object, a note that an
-/// object is in use, possibly by a running target.
+/// Returns the findings. An error would prevent the start of `serve`; with a warning, `serve` would
+/// start without an object. A note needs no action.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);

@@ -83,7 +83,6 @@ pub(super) fn explain(
             "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
-        // With `auto`, a listener without a device uses RoCE in user space.
         Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
         _ => None,
     }

@@ -24,7 +24,6 @@ const HOST_KEYS: View = View::Rows(&[
     ("REMOVED", "removed"),
 ]);
 
-/// Returns the hosts for a table, with "required, no key" for each that lacks a key.
 pub(super) fn shown(hosts: &Value) -> Value {
     let mut hosts = hosts.clone();
     let rows = hosts.as_array_mut().into_iter().flatten();

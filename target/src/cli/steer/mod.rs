@@ -30,7 +30,7 @@ pub(super) use monitoring::check;
 pub(super) use names::place;
 use reservations::{ReservationAction, of_reservation};
 
-/// Maximum wait for a response, so long because of slow disks.
+/// Maximum wait for a response, long because disks may be slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_OF_READS: Duration = Duration::from_secs(20);
 

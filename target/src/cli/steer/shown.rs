@@ -65,7 +65,6 @@ pub(super) fn check(status: &Value) -> String {
     text
 }
 
-/// Returns the reason of a problem without the object's name.
 fn why(problem: &Value) -> String {
     let [what, why] = ["what", "why"].map(|key| cell(key, &problem[key]));
     let rest = why

@@ -1,4 +1,4 @@
-//! Checks that each disk has one identity, which no other disk has.
+//! Checks that namespaces do not share a writable disk, UUID or NGUID by mistake.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Retirement of removed or drained listeners.
 //!
 //! All ANA groups of the listener become inaccessible. Hosts are notified by an event or a
-//! response, and move to other paths. Commands in flight complete. An association ends after
-//! [`SILENCE`] without I/O, or at the deadline.
+//! response, and move to other paths. Commands in flight complete. All associations end once the
+//! listener has had no I/O for [`SILENCE`], or at the deadline.
 
 use cairn_base::Trid;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cairn_data_path::registry::Activity;
 
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time without I/O after which a host is assumed to use other paths.
+/// Time without I/O at a listener after which its hosts are assumed to use other paths.
 const SILENCE: Duration = Duration::from_millis(500);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -74,8 +74,8 @@ impl Retirements {
         });
     }
 
-    /// Disconnects the hosts of each retired listener that is idle or late. Returns these listeners
-    /// with their commands in flight.
+    /// Disconnects the hosts of each listener that is idle or past its deadline. Returns these
+    /// listeners with the number of their commands in flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {

@@ -1,4 +1,4 @@
-//! Incremental changes, whose cost is independent of the configuration's size.
+//! Scope of a reload: `Whole` also measures disks; `Step` only adds or removes namespaces.
 
 use std::collections::HashMap;
 use std::sync::Arc;

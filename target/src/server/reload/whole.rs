@@ -132,8 +132,8 @@ fn prepare(
     })
 }
 
-/// Refuses new settings for a disk that lost data or was replaced at its path, and a smaller disk
-/// with the same UUID: a new namespace would accept the loss.
+/// Refuses to replace a namespace if its disk lost data, if its path leads to another file, or if
+/// the new disk has the same UUID and is smaller. The replacement would accept the loss.
 fn check_loss((nqn, nsid): &Place, former: &Namespace, disk: &Namespace) -> Result<(), StartError> {
     let (before, now) = (former.bytes(), disk.bytes());
     let block_bytes = u64::from(disk.backend.geometry().block_bytes);
