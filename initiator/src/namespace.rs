@@ -28,8 +28,6 @@ pub struct Namespace {
 }
 
 /// I/O command for [`Controller::submit`](crate::Controller::submit).
-///
-/// Commands of a [`Namespace`] fail if its NSID refers to another disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,

@@ -63,11 +63,11 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 pub(crate) enum Effect {
     /// The command has not ended, or its caller abandoned it.
     No,
-    /// A caller's command ended.
+    /// A command of the caller ended.
     ForCaller,
     /// A caller's command failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// The association's command ended.
+    /// A command of the association ended.
     ForDuty(Duty, Response),
     /// An identification command of `Guard` ended.
     ForGuard(Response),
@@ -96,7 +96,8 @@ impl Queue {
         })
     }
 
-    /// Prepares for a new connection. Parked commands beyond its limits end with `loss`.
+    /// Prepares for a new connection. Parked commands that exceed its depth or capsule size end
+    /// with `loss`.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
