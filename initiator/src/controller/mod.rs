@@ -305,8 +305,8 @@ impl Controller {
         IoQueue::all(self.association.io_queues())
     }
 
-    /// Handle of I/O queue `turn` modulo the number of granted queues. Incrementing `turn` uses the
-    /// queues in rotation.
+    /// Handle of the I/O queue at index `turn`, modulo the number of granted queues. Incrementing
+    /// `turn` uses the queues in rotation.
     #[must_use]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         IoQueue::in_rotation(turn, self.association.io_queues())
@@ -342,7 +342,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands of a queue that have not ended, including the association's own.
+    /// Commands of a queue that have not ended, including the association's.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());

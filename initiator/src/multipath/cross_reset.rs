@@ -119,8 +119,8 @@ impl Multipath {
         }
     }
 
-    /// Advances a reset by one step. Returns true if the reset is confirmed, false to be called
-    /// again, and `None` if the reset must wait.
+    /// Advances a reset by one step. Returns true if the reset is confirmed, false if another step
+    /// is possible, and `None` if the reset must wait.
     fn advance_reset(&mut self, at: usize) -> Option<bool> {
         let now = self.time();
         let reset = &mut self.resets[at];

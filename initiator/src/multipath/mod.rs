@@ -226,8 +226,8 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Commands not sent yet, because no path is usable or an unanswered write may still be
-    /// executed.
+    /// Commands that wait, because no path is usable, an unanswered write may still be executed, or
+    /// a retry is delayed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()

@@ -1,4 +1,4 @@
-//! Queue of the association with its commands and capsules.
+//! Admin or I/O queue with its commands and capsules.
 //!
 //! A queue persists over reconnections. When a connection breaks, sent commands keep their buffers
 //! until the fabric reports the connection as closed. The commands are then parked for the next
@@ -51,7 +51,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Answered commands that cannot end before some SENDs complete.
+    /// Answered commands that wait for SENDs to complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -63,11 +63,11 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 pub(crate) enum Effect {
     /// The command has not ended, or its caller abandoned it.
     No,
-    /// A command of the caller ended.
+    /// A caller's command ended.
     ForCaller,
     /// A caller's command failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// A command of the association ended.
+    /// The association's command ended.
     ForDuty(Duty, Response),
     /// An identification command of `Guard` ended.
     ForGuard(Response),
@@ -354,7 +354,7 @@ impl Queue {
     }
 
     /// Increments the age of commands in flight. Returns the CIDs of commands older than `age_max`,
-    /// and whether their abort is already requested.
+    /// and whether their abort is requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()

@@ -113,7 +113,7 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is set while an answered command waits for completed SENDs.
+    /// The command was sent. `response` is set if it is answered, but waits for SENDs to complete.
     Outstanding {
         response: Option<Response>,
     },

@@ -12,8 +12,7 @@ const DEEP: usize = 7;
 /// this limit. A write by RDMA READ takes two round trips, so this limit permits 200,000 writes/s,
 /// about as many as in-capsule data.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Consecutive commands below [`DEEP`] or beyond [`NEAR`] after which RDMA READ is no
-/// longer used.
+/// Consecutive commands below [`DEEP`] or beyond [`NEAR`] after which RDMA READ is no longer used.
 const CALM: u8 = 64;
 
 #[derive(Debug, Default)]
