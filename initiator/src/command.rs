@@ -6,7 +6,7 @@ use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
 use nvme_proto::wire::{AdminOpcode, FromZeros, NvmOpcode, Sqe, U32};
 
-/// FUA in CDW12 of Read, Write, Compare and Write Zeroes (NVM, 3.2.4).
+/// FUA in CDW12 of Read, Write, Compare, Write Zeroes and Copy.
 const FUA: u32 = 1 << 30;
 /// DEAC in CDW12 of Write Zeroes: blocks may be deallocated.
 const DEALLOCATE: u32 = 1 << 25;

@@ -374,8 +374,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, executes a READ
-    /// again, and returns the stored result of an atomic.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, executes an
+    /// answered READ again, and returns the stored result of an atomic.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
