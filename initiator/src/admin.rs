@@ -33,7 +33,7 @@ impl Host {
         self.run_admin(set.into(), Data::None).map(|_| ())
     }
 
-    /// Returns the 4096-byte structure of Identify as `T`.
+    /// Runs Identify. Returns its data as `T`, which must have 4096 bytes.
     pub fn identify<T: FromBytes>(&mut self, cns: Cns, nsid: u32) -> Result<Box<T>, HostError> {
         let bytes = self.identify_bytes(cns, nsid)?;
         let structure = T::read_from_bytes(&bytes).ok();
@@ -42,7 +42,7 @@ impl Host {
         ))
     }
 
-    /// Returns the 4096 bytes of Identify.
+    /// Runs Identify and returns its 4096 bytes.
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
         let mut scratch = self.scratch.lend();
         let data = Data::start_of(&mut scratch, IDENTIFY_BYTES as u32);
@@ -69,8 +69,8 @@ impl Host {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page from `offset`, with several commands if they exceed the
-    /// maximum transfer. With `retain` (RAE), the controller does not re-arm the page's event.
+    /// Reads `length` bytes of a log page from `offset`, if necessary with several commands. With
+    /// `retain` (RAE), the controller does not re-arm the page's event.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.

@@ -7,8 +7,8 @@ use crate::host::{Host, SCRATCH_BYTES};
 use crate::namespace::{Command, Namespace};
 use crate::queue::IoQueue;
 
-/// Blocking commands on the first I/O queue, which copy the data, unlike [`Host::run`] with a
-/// [`Buffer`](crate::Buffer).
+/// Blocking commands on the first I/O queue. They copy their data; [`Host::run`] with a
+/// [`Buffer`](crate::Buffer) does not.
 ///
 /// A command transfers at most 64 KiB, or the controller's maximum if smaller. A longer transfer
 /// takes several commands and is not atomic.

@@ -86,10 +86,10 @@ impl Buffer {
         Ok(Self::of_memory(Memory::Paths(Arc::new(regions), 0), length))
     }
 
-    /// Creates a buffer of a region that controllers may read and write.
+    /// Creates a buffer that covers `region`.
     ///
-    /// While a command owns the buffer, no other access to the region is allowed, not even through
-    /// another buffer.
+    /// While a command owns the buffer or a piece, no other access to these bytes is allowed, not
+    /// even through another buffer.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         let length = region.mapping().len();
@@ -153,7 +153,7 @@ impl Buffer {
         out
     }
 
-    /// Registration of the buffer, with its keys.
+    /// Registered region that contains the buffer.
     #[must_use]
     pub fn region(&self) -> &Region {
         match &self.memory {

@@ -6,14 +6,14 @@ use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
 use nvme_proto::wire::{AdminOpcode, FromZeros, NvmOpcode, Sqe, U32};
 
-/// FUA in CDW12 of Read, Write, Compare and Write Zeroes (NVM, 3.2.4).
+/// FUA in CDW12 of Read, Write, Compare, Write Zeroes and Copy.
 const FUA: u32 = 1 << 30;
 /// DEAC in CDW12 of Write Zeroes: blocks may be deallocated.
 const DEALLOCATE: u32 = 1 << 25;
 /// AD in CDW11 of Dataset Management: ranges are deallocated.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
-/// Identify.
+/// Identify with the CSI of the NVM command set.
 #[must_use]
 pub fn identify(cns: Cns, nsid: u32) -> Sqe {
     let mut sqe = plain(AdminOpcode::IDENTIFY.0, nsid);
@@ -48,7 +48,7 @@ pub fn get_log_page(page: LogPage, nsid: u32, offset: u64, length: u32, retain: 
     sqe
 }
 
-/// Get Features.
+/// Get Features. SEL (`select`) is current, default, saved or capabilities.
 #[must_use]
 pub fn get_features(fid: u8, select: Select, nsid: u32, cdw11: u32) -> Sqe {
     let mut sqe = plain(AdminOpcode::GET_FEATURES.0, nsid);
@@ -57,7 +57,7 @@ pub fn get_features(fid: u8, select: Select, nsid: u32, cdw11: u32) -> Sqe {
     sqe
 }
 
-/// Set Features.
+/// Set Features, without saving the value.
 #[must_use]
 pub fn set_features(fid: u8, nsid: u32, cdw11: u32) -> Sqe {
     let mut sqe = plain(AdminOpcode::SET_FEATURES.0, nsid);

@@ -4,7 +4,7 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum queued events. Beyond this number, the oldest event is dropped.
+/// Maximum queued events; a further event replaces the oldest.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.
@@ -33,7 +33,7 @@ pub enum Event {
     Notice(Notice),
     /// Each queue has authenticated again.
     Reauthenticated,
-    /// The target refused to authenticate this host again. The connections stay.
+    /// A command of the reauthentication ended in an error status. The connections stay.
     NotReauthenticated(HostError),
 }
 

@@ -149,7 +149,8 @@ impl Host {
         response.require_success(|| command_name(0, &sqe))
     }
 
-    /// Polls until `ready` returns a value.
+    /// Polls until `ready` returns a value, or fails with [`HostError::Timeout`], which names
+    /// `what`.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,

@@ -28,8 +28,6 @@ pub struct Namespace {
 }
 
 /// I/O command for [`Controller::submit`](crate::Controller::submit).
-///
-/// Commands of a [`Namespace`] fail if its NSID refers to another disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,
@@ -50,7 +48,7 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// Adds Force Unit Access to a Read, Write, Compare or Write Zeroes.
+    /// Adds Force Unit Access to a Read, Write, Compare, Write Zeroes or Copy.
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);

@@ -77,8 +77,8 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// Creates options with defaults: one I/O queue of 128 entries, and a timeout of 10 s. KATO (5
-    /// s), command timeout and recovery are those of Linux.
+    /// Creates options with defaults: one I/O queue of 128 entries, and a timeout of 10 s. KATO
+    /// (5 s), command timeout and recovery are those of Linux.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {

@@ -119,7 +119,7 @@ pub struct Provided {
     provider: Arc<dyn Provider>,
 }
 
-/// Listens with the first usable provider. `auto` tries RDMA devices first.
+/// Listens with the first usable provider that `rdma` permits.
 pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
@@ -128,7 +128,7 @@ pub fn listen(
 }
 
 impl Provided {
-    /// Chooses a device with a route to `remote`. `auto` tries RDMA devices first.
+    /// Chooses a device with a route to `remote`.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,

@@ -99,7 +99,7 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Creates a job.
+    /// Creates a job from names and values of [`KEYS`].
     pub fn with<'a>(
         keys: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     ) -> Result<Self, String> {
@@ -110,7 +110,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Sets a key of the job, and replaces its earlier value.
+    /// Sets the key `name`, in place of an earlier value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let key = KEYS.iter().find(|key| key.name == name);
         let key = key.ok_or_else(|| format!("unknown key {name}: {FIO_ITSELF}"))?;

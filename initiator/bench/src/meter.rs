@@ -25,7 +25,7 @@ pub enum Phase {
 pub(super) struct Meter {
     phase: AtomicU8,
     directions: [Counter; 2],
-    /// Bytes to transfer in this phase; 0 if only the time is limited.
+    /// Bytes to transfer in this phase; 0 if not known in advance.
     pub(super) goal: AtomicU64,
 }
 

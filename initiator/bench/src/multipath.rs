@@ -123,7 +123,8 @@ struct MultipathLane {
     buffers: Vec<Option<Buffer>>,
     /// Slot of the lane, by [`PathTicket::slot`].
     slots: Vec<usize>,
-    /// False before a path has connected, so that the path does not count as lost.
+    /// Last seen state of each path; at first false, so that a path that never connects is not
+    /// reported as lost.
     was_usable: Vec<bool>,
     usable: Arc<Usable>,
     on_path: fn(SocketAddr, bool),

@@ -24,7 +24,7 @@ pub struct NvmeLanes {
     pub format: Format,
     /// Interval of controller resets during the run.
     pub reset_interval: Option<Duration>,
-    /// Called for each connection event.
+    /// Called for each controller event.
     pub on_event: fn(&Event),
 }
 

@@ -12,7 +12,7 @@ use super::random::mix;
 
 pub(super) const HEADER_BYTES: usize = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
-/// Byte range of the checksum over all later bytes.
+/// Position of the CRC-32C, which covers all later bytes.
 const CRC: std::ops::Range<usize> = 8..12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ pub struct JobResult {
     pub error: Option<JobError>,
     /// Descriptions of the first bad blocks.
     pub mismatches: Vec<String>,
-    /// Time from the first command to the last completion.
+    /// Run time of the copy, including ramp time and verification.
     pub elapsed: Duration,
     pub(super) cpu: CpuUse,
 }
@@ -34,7 +34,7 @@ pub struct JobResult {
 pub struct BenchResult {
     /// Result of each copy.
     pub jobs: Vec<JobResult>,
-    /// True if `stop` ended the run.
+    /// True if `stop` was set before the end of [`run`].
     pub interrupted: bool,
 }
 

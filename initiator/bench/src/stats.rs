@@ -225,7 +225,7 @@ impl Steps {
     }
 }
 
-/// Returns a percentage, as in fio at least 0.01 unless `count` is 0.
+/// Returns `count` in percent of `of`, as in fio at least 0.01 unless `count` is 0.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;

@@ -14,7 +14,7 @@ use super::stats::{JobStats, Times};
 
 const GLANCE: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum bad blocks described in the result. Further bad blocks are only counted.
+/// Maximum bad blocks described in the result; more are only counted.
 const MISMATCHES_MAX: usize = 10;
 
 /// Error that ended a job early.

@@ -148,7 +148,7 @@ fn name(field: &[u8; 256]) -> String {
     Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
 }
 
-/// Text of an ASCII field without its padding: spaces, or zeroes from some targets.
+/// Text of an ASCII field without trailing spaces and NUL bytes.
 pub(super) fn ascii(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.trim_end_matches(['\0', ' ']).to_owned()

@@ -1,4 +1,4 @@
-/// Example of each command; a test runs them.
+/// Examples for the help of each command, run by a test.
 pub(super) const EXAMPLES: &str = "\
 PROGRAM discover -t rdma -a 192.0.2.1 -s 4420
 PROGRAM connect-check -t rdma -a 192.0.2.1 -n nqn.2024-01.com.example:disk --nr-io-queues 2

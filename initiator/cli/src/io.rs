@@ -157,7 +157,6 @@ impl Disk {
         Ok(())
     }
 
-    /// Reads one block of data from `file` or stdin.
     pub(super) fn block(&self, option: &str, file: Option<&Path>) -> Result<Vec<u8>> {
         let block = u64::from(self.format.block_bytes);
         let (name, input) = open_input(option, file)?;
@@ -217,8 +216,8 @@ struct Source {
 }
 
 impl Source {
-    /// Opens a source. Refuses a file with too few bytes, because the write would leave the range
-    /// partly overwritten, and without `size`, a file with too many bytes.
+    /// Opens a source. Refuses a file that is too short, because a write would stop midway, or,
+    /// without `size`, too long.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;

@@ -155,7 +155,7 @@ struct Controller {
     address: Address,
 }
 
-/// Returns the grammar of the command line.
+/// Returns the definition of all commands and options.
 #[must_use]
 pub fn command_line() -> clap::Command {
     let examples = [examples::EXAMPLES, cairn_doctor::cli::EXAMPLES];

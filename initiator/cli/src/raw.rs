@@ -26,7 +26,7 @@ const RECEIVES: usize = 4;
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
 pub(super) const DATA_BYTES: u32 = 128 << 10;
 pub(super) const DEPTH: usize = 8;
-/// Size of perftest's message with key and address of its memory, in bytes.
+/// Bytes of perftest's message with key and address of the sender's memory.
 pub(super) const DESTINATION_BYTES: usize = 56;
 pub(super) const RKEY: std::ops::Range<usize> = 16..20;
 pub(super) const ADDR: std::ops::Range<usize> = 24..32;

@@ -12,8 +12,8 @@ pub(super) struct Samples {
     ns: Vec<u64>,
 }
 
-/// Limits of a measurement, which ends after `time`, but not before `times_min` repetitions, and at
-/// the latest after `times_max` repetitions.
+/// Limits of a measurement: it ends after `time`, but repeats at least `times_min` and at most
+/// `times_max` times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) time: Duration,

@@ -36,10 +36,8 @@ pub(crate) struct Job {
     namespace: Namespace,
     polled_at: Instant,
     underway: Vec<*mut IoUnit>,
-    /// I/Os beyond the queue depth, oldest first, because fio's iodepth may be larger.
-    ///
-    /// The engine does not report these I/Os as busy, because fio would then fill their buffers
-    /// again.
+    /// I/Os beyond the queue depth, oldest first. They are not reported to fio as busy, because fio
+    /// would then fill their buffers again.
     backlog: VecDeque<*mut IoUnit>,
     /// Ended I/Os not yet reported by [`Job::wait`].
     over: Vec<*mut IoUnit>,

@@ -29,13 +29,10 @@ impl Controller {
 
     /// Submits a command on an I/O queue. Fills in CID, PSDT and data pointer.
     ///
-    /// The command owns its buffer until [`take`](Self::take) or [`reap`](Self::reap) returns the
-    /// result.
-    ///
     /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the
     /// controller is lost, and then until their disk is identified again. A write with unknown
-    /// outcome, and other writes of its blocks, wait for
-    /// [`HostOptions::write_hold`](crate::HostOptions::write_hold).
+    /// outcome, and other writes of its blocks, wait as long as
+    /// [`HostOptions::write_hold`](crate::HostOptions::write_hold) requires.
     ///
     /// # Errors
     /// The queue does not exist, is full or lost. The namespace is not opened or is another disk.
@@ -140,7 +137,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Takes the result of an ended command, which makes the ticket void.
+    /// Takes the result and voids the ticket, or returns `None` if the command has not ended.
     pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
         let outcome = self.queues[usize::from(ticket.qid())].take(ticket)?;
         Some(self.ended_as(ticket.qid(), outcome))
@@ -178,15 +175,15 @@ impl Controller {
         queue.is_some_and(Queue::is_full)
     }
 
-    /// Abandons a command and discards its result. An unsent command is never sent. A command in
-    /// flight keeps its buffer until it ends, which [`give_up`](Self::give_up) can force.
+    /// Abandons a command and discards its result. A waiting command is not sent. A command in
+    /// flight keeps its buffer until it ends; [`give_up`](Self::give_up) can force this end.
     pub fn forget(&mut self, ticket: Ticket) {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
 
     /// Ends a command that exceeded the caller's time limit.
     ///
-    /// An unsent command ends in [`HostError::Lost`] at once. If the command is in flight, the
+    /// A waiting command ends in [`HostError::Lost`] at once. If the command is in flight, the
     /// controller counts as lost. The command then ends when its connection is closed, and is not
     /// sent again.
     pub fn give_up(&mut self, ticket: Ticket) {

@@ -2,8 +2,7 @@
 //! reconnection.
 //!
 //! An opened namespace is identified again after each reconnection and report of changed
-//! namespaces. If its identifiers differ or are missing, I/O fails until the caller opens the
-//! namespace anew.
+//! namespaces ([`Controller::expect_disk`](super::Controller::expect_disk)).
 //!
 //! Other writes of a lost write's blocks wait until the target can no longer execute the lost write
 //! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
@@ -19,7 +18,7 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Maximum lost writes whose blocks are recorded. If there are more, all writes wait.
+/// Maximum lost writes whose blocks are recorded; with more, all writes wait.
 const DOUBTS_MAX: usize = 256;
 
 #[derive(Debug)]

@@ -305,8 +305,8 @@ impl Controller {
         IoQueue::all(self.association.io_queues())
     }
 
-    /// Handle of I/O queue `turn` modulo the number of granted queues. Incrementing `turn` uses the
-    /// queues in rotation.
+    /// Handle of the I/O queue at index `turn`, modulo the number of granted queues. Incrementing
+    /// `turn` uses the queues in rotation.
     #[must_use]
     pub fn io_queue(&self, turn: usize) -> IoQueue {
         IoQueue::in_rotation(turn, self.association.io_queues())
@@ -342,7 +342,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands of a queue without a result, including the association's commands.
+    /// Commands of a queue that have not ended, including the association's.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
@@ -405,8 +405,8 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Sends a command. Returns false if the connection is broken; the command then ends when the
-    /// connection has closed.
+    /// Sends a command. Returns false if the connection is broken; `Queue::closed` then ends or
+    /// parks the command.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {
@@ -501,7 +501,8 @@ impl Controller {
         }
     }
 
-    /// Cancels a command, if the controller supports this and its queue has room.
+    /// Sends a Cancel for an I/O command. Returns false if Cancel is not supported, or the queue is
+    /// down or full.
     fn cancel(&mut self, qid: u16, cid: u16) -> bool {
         if qid == 0 || !self.association.cancels() {
             return false;

@@ -34,7 +34,7 @@ impl Route {
     }
 }
 
-/// Removes padding: spaces, and zeroes from some targets.
+/// Removes trailing spaces and NUL bytes.
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?;
     Some(text.trim_end_matches(['\0', ' ']))

@@ -124,7 +124,7 @@ pub struct Discovered {
     pub left_out: usize,
 }
 
-/// Reads the logs of a discovery service and, once each, of the services to which it refers.
+/// Reads the logs of a discovery service and of all services to which the logs refer, each once.
 ///
 /// # Errors
 /// The first service failed. Errors of other services are in [`Discovered::failures`].

@@ -1,4 +1,4 @@
-//! Discovery services to ask, which may refer to each other.
+//! Queue of discovery services found by referrals, each read once.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use nvme_proto::wire::log::SubsystemType;
 use super::DiscoveryLog;
 use super::entry::Route;
 
-/// Maximum discovery services, including the first.
+/// Maximum services read by [`discover_all`](super::discover_all), including the first.
 pub const SERVICES_MAX: usize = 32;
 
 /// Discovery service.

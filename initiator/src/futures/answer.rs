@@ -13,8 +13,7 @@ use crate::error::HostError;
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Cell<T>>);
 
-/// Sending half. If dropped without a result, the task receives an error: the host's thread has
-/// ended.
+/// Sending half. If dropped without a result, the task receives an error.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 

@@ -137,8 +137,7 @@ impl AsyncHost {
         Completion(answer)
     }
 
-    /// Submits an I/O command on the next queue in rotation. A status other than success is an
-    /// error.
+    /// Runs an I/O command on the next queue in rotation. A status other than success is an error.
     pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
         let (queue, command) = (self.next_queue(), command.into());
         let ended = self.submit_on(queue, command, data).await;

@@ -116,7 +116,7 @@ impl Multipath {
         self.timeout = timeout;
     }
 
-    /// Polls until `ready` returns a value.
+    /// Like [`Host::wait_until`](crate::Host::wait_until).
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,

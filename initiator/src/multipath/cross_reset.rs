@@ -119,7 +119,8 @@ impl Multipath {
         }
     }
 
-    /// Returns whether the reset is complete, or `None` if it must wait.
+    /// Advances a reset by one step. Returns true if the reset is confirmed, false if another step
+    /// is possible, and `None` if the reset must wait.
     fn advance_reset(&mut self, at: usize) -> Option<bool> {
         let now = self.time();
         let reset = &mut self.resets[at];
@@ -169,10 +170,9 @@ impl Multipath {
         }
     }
 
-    /// True if a reset or a read of the log is underway on the path `by`.
+    /// True if a reset command or a read of the log is underway on the path `by`.
     ///
-    /// A read removes the completed entries of all resets. A reset whose command is underway would
-    /// not learn its state.
+    /// A read removes all completed entries, also that of a reset whose command is underway.
     fn is_busy(&self, by: usize) -> bool {
         self.resets.iter().any(|reset| match reset.step {
             Step::Sent { via, .. } | Step::Reading { via, .. } => via == by,
@@ -214,7 +214,7 @@ impl Multipath {
         }
     }
 
-    /// Returns a live path to the same subsystem that has not tried the reset.
+    /// Returns a live path to the same subsystem on which the reset has not failed.
     fn carrier(&self, at: usize) -> Option<usize> {
         let reset = &self.resets[at];
         let subnqn = self.paths[reset.path].controller.options().subnqn;

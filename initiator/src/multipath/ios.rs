@@ -38,12 +38,12 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data, if any. In-capsule data is not possible: a retry would need a copy.
     part: Option<Part>,
-    /// Failures on a connected path. ANA statuses do not count.
+    /// Number of retried error statuses, except ANA statuses.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
     given_up: bool,
-    /// True if the owner has abandoned the result. The slot becomes free when the command ends.
+    /// True if the caller has abandoned the result. The slot becomes free when the command ends.
     orphan: bool,
 }
 

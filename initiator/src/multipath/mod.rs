@@ -48,7 +48,7 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum queued events. Beyond this number, the oldest event is dropped.
+/// Maximum queued events; a further event replaces the oldest.
 const EVENTS_MAX: usize = 256;
 
 /// Options of a [`Multipath`].
@@ -226,8 +226,8 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Commands not sent yet, because no path is usable or an unanswered write may still be
-    /// executed.
+    /// Commands that wait, because no path is usable, an unanswered write may still be executed, or
+    /// a retry is delayed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()
@@ -294,7 +294,7 @@ impl Multipath {
         self.ios.has_room()
     }
 
-    /// Takes the result of an ended command, which makes the ticket void.
+    /// Takes the result and voids the ticket, or returns `None` if the command has not ended.
     pub fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.ios.take(ticket)
     }
@@ -304,7 +304,7 @@ impl Multipath {
         self.ios.take_oldest()
     }
 
-    /// Abandons a command and discards its result. A waiting command is never sent. A command in
+    /// Abandons a command and discards its result. A waiting command is not sent. A command in
     /// flight is not sent again, and its buffer is dropped when it ends.
     pub fn forget(&mut self, ticket: PathTicket) {
         self.ios.forget(ticket);

@@ -1,4 +1,4 @@
-//! Queue of the association with its commands and capsules.
+//! Admin or I/O queue with its commands and capsules.
 //!
 //! A queue persists over reconnections. When a connection breaks, sent commands keep their buffers
 //! until the fabric reports the connection as closed. The commands are then parked for the next
@@ -51,7 +51,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Answered commands that cannot end before some SENDs complete.
+    /// Answered commands that wait for SENDs to complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -96,7 +96,8 @@ impl Queue {
         })
     }
 
-    /// Prepares for a new connection. Parked commands beyond its limits end with `loss`.
+    /// Prepares for a new connection. Parked commands that exceed its depth or capsule size end
+    /// with `loss`.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
@@ -353,7 +354,7 @@ impl Queue {
     }
 
     /// Increments the age of commands in flight. Returns the CIDs of commands older than `age_max`,
-    /// and whether their abort is already requested.
+    /// and whether their abort is requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()

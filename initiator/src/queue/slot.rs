@@ -113,7 +113,7 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is set while the command must wait for SENDs.
+    /// The command was sent. `response` is set if it is answered, but waits for SENDs to complete.
     Outstanding {
         response: Option<Response>,
     },
@@ -134,7 +134,7 @@ pub(super) struct Slot {
     pub(super) not_before: Duration,
     pub(super) timed: bool,
     pub(super) aborted: bool,
-    /// Age checks since the command or its abort was sent.
+    /// Number of sweeps since the command or its abort was sent.
     pub(super) age: u8,
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,

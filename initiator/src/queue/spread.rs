@@ -6,14 +6,13 @@
 
 use std::time::Duration;
 
-/// Minimum number of commands in flight for RDMA READ.
+/// Minimum commands in flight for RDMA READ.
 const DEEP: usize = 7;
 /// RDMA READ is used while the round trip, divided by the number of commands in flight, is below
 /// this limit. A write by RDMA READ takes two round trips, so this limit permits 200,000 writes/s,
 /// about as many as in-capsule data.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Number of consecutive commands below [`DEEP`] or beyond [`NEAR`] after which RDMA READ is no
-/// longer used.
+/// Consecutive commands below [`DEEP`] or beyond [`NEAR`] after which RDMA READ is no longer used.
 const CALM: u8 = 64;
 
 #[derive(Debug, Default)]

@@ -105,7 +105,7 @@ counters! {
     np_cnp_sent,
     /// CNPs that reduced a queue pair's rate.
     rp_cnp_handled,
-    /// CNPs ignored, because no data was unacknowledged, congestion control was disabled, or
-    /// another CNP arrived in the same round trip.
+    /// CNPs ignored, because the queue pair was idle, congestion control was disabled, or another
+    /// CNP arrived in the same round trip.
     rp_cnp_ignored,
 }

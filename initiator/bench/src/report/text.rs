@@ -6,7 +6,7 @@ use super::super::stats::{DirectionStats, PERCENTILES, Series, per_second};
 use super::units::{binary_bytes, decimal, decimal_bytes, time_unit};
 use super::{Entry, entries};
 
-/// Formats a result as text.
+/// Formats a result like the normal output of fio.
 #[must_use]
 pub fn text(result: &BenchResult) -> String {
     let entries = entries(result);

@@ -24,7 +24,7 @@ pub struct Path {
     pub remote: IpAddr,
 }
 
-/// Queue pair parameters that a REQ or REP contains.
+/// Queue pair parameters of the sender of a REQ or REP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpTerms {
     /// Queue pair number.

@@ -83,7 +83,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Sends an answer once, unless answers to unproven addresses exceed their rate limit.
+    /// Sends an answer once, or drops it if answers to unproven addresses exceed their rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;

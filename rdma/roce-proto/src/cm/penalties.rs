@@ -10,8 +10,8 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 const COST: Duration = Duration::from_secs(10);
-/// Maximum penalty with which an address may connect: eight wrong keys. A faulty host can then be
-/// diagnosed.
+/// Maximum penalty with which an address may connect: eight wrong keys, so that a faulty host can
+/// be diagnosed.
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 

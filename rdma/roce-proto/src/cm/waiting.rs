@@ -19,7 +19,8 @@ use cairn_base::address::{Payer, prefix_of};
 use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
-/// Maximum unanswered requests for each unproven address ([`Payer`]). More are dropped.
+/// Maximum requests waiting for the consumer, for each unproven address ([`Payer`]). More are
+/// dropped.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;

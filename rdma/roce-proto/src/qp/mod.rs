@@ -144,7 +144,7 @@ impl Qp {
         self.held = false;
     }
 
-    /// Returns the shortest measured time from a packet to its acknowledgement.
+    /// Returns the shortest round trip since the last timeout, if any was measured.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.requester.round_trip()
@@ -161,7 +161,7 @@ impl Qp {
         self.held
     }
 
-    /// True after a failure; all outstanding work has then completed.
+    /// True after a failure or [`Qp::flush`]; all outstanding work has then completed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -202,8 +202,7 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification causes no notification. Otherwise, two queue pairs could exchange
-            // notifications without end.
+            // A CNP causes no CNP, because two queue pairs could exchange CNPs without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -246,7 +245,7 @@ impl Qp {
         }
     }
 
-    /// Records that the last packet was added to a super-packet after another packet.
+    /// Records that the last packet, with this opcode, follows another packet in a super-packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),

@@ -6,7 +6,7 @@
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// Returns the first sequence number, so large that no PSN maps to a negative number.
+/// Returns the sequence number of the first PSN, so large that no PSN maps to a negative number.
 #[must_use]
 pub const fn start(psn: u32) -> u64 {
     1 << BITS | psn as u64 & MASK

@@ -4,7 +4,7 @@ use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum and maximum retry time, after which a silent peer's queue pair counts as lost.
+/// Minimum and maximum time without an answer after which the peer's queue pair counts as lost.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]

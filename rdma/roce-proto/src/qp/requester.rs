@@ -65,9 +65,8 @@ pub(super) struct Requester {
 
 /// Unconfirmed fatal NAK.
 ///
-/// A NAK can be forged, because its PSN can be guessed. The packet is therefore sent again. If the
-/// peer acknowledges the packet, the NAK was forged. If the peer stays silent or repeats the NAK,
-/// the NAK is genuine.
+/// A NAK can be forged, because its PSN can be guessed. The packet is therefore sent again. The NAK
+/// is genuine unless the peer acknowledges the packet before `until`.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,

@@ -24,8 +24,8 @@ pub(super) struct Responder {
     expected: u64,
     msn: u32,
     inbound: Inbound,
-    /// True if a NAK for `expected` was sent and the packet has not arrived. Until then, no other
-    /// NAK is sent (IBTA 9.7.5.1.2).
+    /// True if a NAK for `expected` was sent. No other NAK is sent before that packet arrives (IBTA
+    /// 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
     reads: AnsweredReads,
@@ -374,8 +374,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, executes a READ
-    /// again, and returns the stored result of an atomic.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, executes an
+    /// answered READ again, and returns the stored result of an atomic.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
@@ -412,8 +412,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues a response to a READ or atomic. If `responder_resources` responses are queued
-    /// already, a request was duplicated, so the oldest response is dropped.
+    /// Queues a response to a READ or atomic. If `responder_resources` responses are queued, a
+    /// request was duplicated, so the oldest response is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -424,8 +424,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, which replaces a queued acknowledgement. But an ACK does not
-    /// replace a queued NAK, because the NAK also acknowledges all earlier packets.
+    /// Queues an acknowledgement in place of one queued last. A NAK is not replaced by an ACK,
+    /// because the NAK also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,

@@ -16,9 +16,8 @@ pub(super) struct RoundTrip {
     least: Duration,
     /// Doublings of the timeout since the last measurement.
     ///
-    /// Progress does not reset this number. Otherwise, a peer that always answers late would
-    /// receive each packet twice, and no round trip could be measured (Karn's rule, RFC 6298
-    /// section 5).
+    /// Only a measurement resets this number (Karn's rule, RFC 6298 section 5). Otherwise, a peer
+    /// that always answers late would receive each packet twice.
     backoff: u32,
     limit: Duration,
     /// Packet whose round trip is measured, and its send time. The packet was sent only once

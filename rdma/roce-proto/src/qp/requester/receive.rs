@@ -11,7 +11,8 @@ const RNR_RETRY_FOR_EVER: u8 = 7;
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// Returns true if the PSN belongs to an outstanding packet or the last acknowledged packet.
+    /// Handles an ACK or NAK. Returns true if the PSN belongs to an outstanding packet or to the
+    /// last acknowledged one.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,
@@ -283,8 +284,8 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested, so none was lost. The last packet is repeated with
-            // a request (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            // No acknowledgement was requested, so none was lost. The last packet is repeated, and
+            // requests one (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

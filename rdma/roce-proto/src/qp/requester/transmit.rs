@@ -55,7 +55,7 @@ impl Requester {
     }
 
     /// Writes a READ request for at most [`READ_PACKETS`] packets of data. Returns the lengths of
-    /// the request and of its data in bytes.
+    /// request and data in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
@@ -140,8 +140,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if this packet must request an acknowledgement, as at regular intervals and before a
-    /// pause in sending.
+    /// True if the packet must request an acknowledgement: every [`ACK_EVERY`] packets, and before
+    /// a pause in sending.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Private data length in bytes.
 pub const PRIVATE_LEN: usize = 224;
 
-/// Message that has only communication ids.
+/// Message with only communication ids and private data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bare<const ATTRIBUTE: u16> {
     /// Communication IDs.

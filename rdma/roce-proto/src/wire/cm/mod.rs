@@ -26,7 +26,7 @@ use super::{Header, field};
 /// Body of a message: 232 bytes after the MAD header.
 pub type Body = [u8; MAD_BODY_LEN];
 
-/// Communication ids of both peers; REQ and SIDR messages have none.
+/// Communication ids of sender and receiver. A REQ has only the sender's, SIDR messages have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommIds {
     /// Local Communication ID: the sender's, or 0.
