@@ -63,7 +63,7 @@ pub fn print_finding(severity: Severity, text: &str) {
     }
 }
 
-/// Returns the text of an error with its prefix.
+/// Returns the text of an error with one prefix `error: `.
 #[must_use]
 pub fn error_line(text: &str) -> String {
     format!("error: {}", text.trim_start_matches("error: "))

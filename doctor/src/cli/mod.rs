@@ -163,7 +163,7 @@ pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
 }
 
 /// Runs the command `doctor` and returns the exit code. `printed` has the severities of findings
-/// that the caller printed.
+/// that the caller printed; they count towards the exit code.
 #[must_use]
 pub fn doctor(args: &DoctorArgs, intent: Intent, printed: &[Severity]) -> u8 {
     let mut stdout = std::io::stdout().lock();

@@ -2,7 +2,7 @@ use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
 use crate::source::{Known, Source, unless_absent};
 
-/// Changing state and counters of a device, cheap to read periodically.
+/// Changing state and counters of a device, cheap to read repeatedly.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
     /// Driver.
@@ -13,7 +13,7 @@ pub struct Telemetry {
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
-/// State and counters of a port, with the texts of [`Port`](super::Port).
+/// State and counters of a port, in the format of [`Port`](super::Port).
 #[derive(Clone, Debug)]
 pub struct PortTelemetry {
     /// Number, from 1.

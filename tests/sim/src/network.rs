@@ -55,7 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if a connection may end, which takes eight lost packets in succession.
+    /// True if losses are frequent enough to end a connection: eight in succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30

@@ -175,7 +175,7 @@ impl FaultyDisk {
         self.server.release(None);
     }
 
-    /// Fails waiting operations.
+    /// Fails waiting operations with `errno`.
     pub fn fail_waiting(&self, errno: i32) {
         self.server.release(Some(errno));
     }

@@ -151,7 +151,7 @@ impl Rig {
         Host::connect(&*self.network, self.options(name, 1))
     }
 
-    /// Connects the first host, all of whose queues are on reactor 1.
+    /// Connects the first host, with all its queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();

@@ -46,7 +46,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The programs contain this variable, so cargo links them again when it changes.
+        // The programs read this variable when compiled, so cargo rebuilds them if it changes.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
@@ -60,8 +60,8 @@ fn path_with(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Writes a linker script and returns its folder. The script links programs and the fio engine with
-/// `libraries`, and other files as the system's `cc` does. It is also named `cc`: for a linker with
+/// Writes a shell script for use as linker, and returns its folder. The script calls the system's
+/// `cc`, with `libraries` for programs and the fio engine. It is also named `cc`: for a linker with
 /// another name, cargo would compile all crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
