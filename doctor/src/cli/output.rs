@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::{Failure, error_line, print_error};
 
-/// First error of [`print_line`], except a closed pipe.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
 /// Prints a line to stdout. An error is stored for [`check_stdout`].

@@ -172,7 +172,7 @@ impl Rig {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host that reconnects, all of whose queues are on reactor 0.
+    /// Connects a host like `connect_once`, which also reconnects.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }

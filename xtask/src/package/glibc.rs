@@ -30,8 +30,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs and returns their folder. Links with the old glibc if it can be fetched,
-/// else with this machine's glibc.
+/// Returns the folder of programs built with the old glibc if it can be fetched, else with this
+/// machine's glibc.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
@@ -120,7 +120,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the files for the linker to a new folder; returns the folder.
+/// Returns the folder of files for the linker; copies them if missing.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

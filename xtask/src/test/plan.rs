@@ -32,7 +32,7 @@ const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Steps that take a few minutes; they install no packages.
+    /// Steps of a few minutes, without installing packages.
     Quick,
     /// All unit, property, simulation and end-to-end tests, and the main scenarios.
     Main,
@@ -146,7 +146,7 @@ fn small_steps(tools: &Tools, skips: &Skips) -> [Step; 2] {
     ]
 }
 
-/// Returns three threads per core, since most tests wait for timers.
+/// Returns the number of test threads: three per core, since most tests wait for timers.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }

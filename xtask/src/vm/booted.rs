@@ -19,7 +19,7 @@ use super::scenario::Options;
 use super::tree::create_dir;
 
 pub(crate) const STATE: &str = "state";
-/// Environment variable with the path of the state for QEMU's shell, which avoids quoting.
+/// Variable with the state's path for QEMU's shell, which avoids quoting.
 const STATE_VARIABLE: &str = "CAIRN_STATE";
 /// Line printed by `init.sh` when the machine is ready to be saved.
 const HELD: &str = "cairn: booted";
