@@ -30,7 +30,7 @@ const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
 
-/// Maximum size in bytes of an archive for other versions of compiler or dependencies.
+/// Maximum size in bytes of an archive that [`closest`] returns for other versions.
 const OTHER_VERSIONS_MAX: u64 = 6 << 30;
 
 #[derive(clap::Args)]

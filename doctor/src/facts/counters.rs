@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::source::{Source, Unknown};
 
-/// Counters of an RDMA port by name. Counters of the port's netdev exclude RoCE traffic.
+/// Counters by name. Adapters count RoCE traffic in the RDMA port, not in the netdev.
 pub type Counters = BTreeMap<String, u64>;
 
 /// File with the time for which the driver caches counters.

@@ -46,7 +46,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The programs read this variable when compiled, so cargo rebuilds them if it changes.
+        // The programs read this variable at build time, so its change rebuilds them.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
