@@ -19,11 +19,11 @@ use super::scenario::Options;
 use super::tree::create_dir;
 
 pub(crate) const STATE: &str = "state";
-/// Variable with the state's path for QEMU's shell, which avoids quoting.
+/// Variable with the file's path for QEMU's shell, which avoids quoting.
 const STATE_VARIABLE: &str = "CAIRN_STATE";
 /// Line printed by `init.sh` when the machine is ready to be saved.
 const HELD: &str = "cairn: booted";
-/// File created by `init.sh` in the scenario's folder when the machine continues.
+/// File created by `init.sh` in the scenario's folder when it continues.
 const AWAKE: &str = "awake";
 
 /// Console lines to show after a failure.
