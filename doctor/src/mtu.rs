@@ -7,7 +7,7 @@ pub const ROCE_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 /// assume 80 to 96 bytes.
 const HEADER_BYTES: u32 = 96;
 
-/// Recommended netdev MTU for RoCE in bytes: the largest path MTU and the headers.
+/// Recommended netdev MTU for RoCE in bytes: the largest path MTU plus headers, rounded up.
 pub const ADVISED_NETDEV_MTU: u32 = 4200;
 
 /// Minimum netdev MTU in bytes: below it, the kernel disables IPv6 on the netdev (RFC 8200, 5).

@@ -152,7 +152,7 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // A thread of the target must compute the authentication meanwhile.
+                // A thread of the target needs this time to compute the authentication.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, None, IDENTIFY_BYTES as u32),

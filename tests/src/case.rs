@@ -18,7 +18,7 @@ pub struct Case<C> {
     pub name: &'static str,
     /// Behaviour required by the case.
     pub about: &'static str,
-    /// Runs the case.
+    /// Runs the case; an error fails it.
     pub run: fn(&C) -> anyhow::Result<Outcome>,
 }
 

@@ -104,7 +104,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// Returns the sum of a metric's samples that have at least these labels.
+    /// Returns the sum of a metric's samples with at least these labels; `None` without samples.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {

@@ -123,7 +123,7 @@ impl TestTarget {
         Self::start(&subsystem(NQN, exports))
     }
 
-    /// Reloads the configuration.
+    /// Reloads the configuration; panics on an error.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
@@ -207,12 +207,12 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("{name} cannot connect: {error}"))
     }
 
-    /// Connects a host.
+    /// Connects a host with these options.
     pub fn try_connect(&self, options: HostOptions) -> Result<Host, HostError> {
         Host::connect(&*self.provider(), options)
     }
 
-    /// Stops the target.
+    /// Stops the target; panics on an error.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
@@ -310,7 +310,7 @@ pub fn host_nqn(name: &str) -> Nqn {
     nqn(&format!("nqn.2026-01.org.example:host-{name}"))
 }
 
-/// Parses an NQN.
+/// Parses a valid NQN.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))

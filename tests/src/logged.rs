@@ -30,7 +30,7 @@ impl MakeWriter<'_> for Tap {
     }
 }
 
-/// Starts to store log lines, once.
+/// Starts storing log lines; later calls do nothing.
 pub fn listen() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {

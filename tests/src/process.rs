@@ -168,7 +168,7 @@ impl TargetProcess {
         signal(self.child(), Signal::STOP);
     }
 
-    /// True if all threads are stopped or blocked in the kernel.
+    /// True if each thread is stopped, in uninterruptible sleep, or ended.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));

@@ -45,7 +45,7 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// True if the device must refuse the work. Panics if the test armed a panic of reads.
+    /// True if the device must refuse the work. Panics if a test has armed a panic at reads.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
@@ -59,7 +59,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a provider. [`arm`](Self::arm) applies to reads of `length` bytes.
+    /// Wraps a provider. The affected reads are those of `length` bytes.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {

@@ -1,5 +1,5 @@
 //! `cargo xtask aarch64`: compiles the workspace for aarch64, and runs tests of memory, wire
-//! formats and verbs under qemu-user, which lacks the io_uring of the data path.
+//! formats and verbs under qemu-user. The data path is not tested: qemu-user lacks io_uring.
 
 use std::process::{Command, ExitCode};
 

@@ -30,7 +30,7 @@ const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
 
-/// Maximum size in bytes of an archive for other versions; larger archives are ignored.
+/// Maximum size in bytes of an archive that [`closest`] returns for other versions.
 const OTHER_VERSIONS_MAX: u64 = 6 << 30;
 
 #[derive(clap::Args)]
@@ -75,8 +75,8 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     Ok(folder()?.join(format!("compiled/{:016x}.tar", fingerprint(&recipe))))
 }
 
-/// Returns the archive for exactly these versions, or else the newest archive for other versions,
-/// of which cargo can use a part.
+/// Returns the archive `exact`, or else the newest archive for other versions of compiler or
+/// dependencies, of which cargo can use a part.
 fn closest(exact: PathBuf) -> Result<Option<PathBuf>> {
     if exact.exists() {
         return Ok(Some(exact));
@@ -105,8 +105,8 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the compiled dependencies into the cache if they are over 2 % larger than the cached
-/// archive. Prints nothing, because CI output must end with the total of the tests.
+/// Replaces all cached archives by the compiled dependencies, if these are over 2 % larger than
+/// `archive`. Prints nothing, because CI output must end with the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;

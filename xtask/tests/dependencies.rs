@@ -1,4 +1,4 @@
-//! Crates that users of the libraries depend on.
+//! Dependencies that crates must not have.
 
 use std::process::Command;
 

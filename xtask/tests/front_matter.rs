@@ -1,4 +1,4 @@
-//! Files and names in the README and the documents must exist.
+//! The README must name existing scenarios and CI's test command.
 
 use std::path::Path;
 

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The pages have more references to tests. If the search finds fewer, it is broken.
+/// Minimum references to tests that a working search finds in the pages.
 const SEEN_MIN: usize = 200;
 
 const QUESTIONS: usize = 40;

@@ -1,4 +1,4 @@
-//! Release builds contain the commit ID.
+//! The build script must return the checked-out commit.
 
 #[path = "../../target/build.rs"]
 #[expect(dead_code, reason = "cargo runs the rest")]

@@ -63,7 +63,7 @@ pub fn print_finding(severity: Severity, text: &str) {
     }
 }
 
-/// Returns the text of an error with its prefix.
+/// Returns the text of an error with one prefix `error: `.
 #[must_use]
 pub fn error_line(text: &str) -> String {
     format!("error: {}", text.trim_start_matches("error: "))
@@ -110,8 +110,8 @@ PROGRAM fabric set-tos mlx5_0 96
 PROGRAM completions bash
 ";
 
-/// Adds examples to the help of each command. Only the commands in `records`, which print records
-/// (`namespace list`), accept the output formats `wide` and `name`.
+/// Adds examples to the help of each command. Only the commands in `records`, such as
+/// `namespace list`, accept the output formats `wide` and `name`.
 ///
 /// Each line of `examples` belongs to the command that it runs; `PROGRAM` stands for the name of
 /// `command`.

@@ -7,10 +7,9 @@ use serde::Serialize;
 
 use super::{Failure, error_line, print_error};
 
-/// First error of stdout, with which the program fails at exit.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Prints a line to stdout; [`check_stdout`] returns an error.
+/// Prints a line to stdout. An error is stored for [`check_stdout`].
 pub fn print_line(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());

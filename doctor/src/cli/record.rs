@@ -17,9 +17,9 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     create(path, may_overwrite)?.write_all(text.as_bytes())
 }
 
-/// Opens an empty file, a pipe or a character device for a result.
+/// Opens a result file: a new or empty file, a pipe or a character device.
 ///
-/// Empties a regular file with content if `may_overwrite` permits it.
+/// A file with content is emptied if `may_overwrite` permits it.
 ///
 /// # Errors
 /// The path is a block device, `may_overwrite` returns an error, or a system call fails.

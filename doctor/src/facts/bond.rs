@@ -84,9 +84,8 @@ impl Fabric {
         })
     }
 
-    /// Returns the netdev, PCI function or RDMA device that shares RoCE traffic with a netdev in
-    /// ECMP mode, without a bond. Values that name no other port are ignored: they may turn the
-    /// mode off.
+    /// Returns the partner of a netdev in RoCE LAG's ECMP mode: a netdev, PCI function or RDMA
+    /// device. Values that name no other port are ignored, because they may turn the mode off.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

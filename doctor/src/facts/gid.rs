@@ -93,7 +93,7 @@ impl Gid {
         self.version.get() == Some(&version)
     }
 
-    /// True for a GID derived from a MAC address (usually index 0 or 1).
+    /// True for a GID derived from a MAC address.
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         self.gid.is_unicast_link_local()

@@ -34,7 +34,7 @@ const CAP_IPC_LOCK: u32 = 14;
 pub struct Host {
     /// Kernel release.
     pub kernel: Known<String>,
-    /// Loaded modules among `MODULES`.
+    /// Loaded kernel modules that affect RDMA.
     pub modules: Known<Vec<String>>,
     /// Limit on locked memory.
     pub memlock: Known<Memlock>,

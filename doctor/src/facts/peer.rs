@@ -55,7 +55,7 @@ impl Peer {
         }
     }
 
-    /// Returns the size of the largest answered packet in bytes.
+    /// Returns the size in bytes of the largest answered packet.
     #[must_use]
     pub fn largest_echo(&self) -> Option<u32> {
         let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);
@@ -66,7 +66,7 @@ impl Peer {
             .map(|(bytes, _)| *bytes)
     }
 
-    /// Returns the size of the largest packet with a known result in bytes.
+    /// Returns the size in bytes of the largest packet whose result is known.
     #[must_use]
     pub fn largest_tried(&self) -> Option<u32> {
         let known = |(_, echo): &&(u32, Known<Echo>)| echo.get().is_some();

@@ -140,8 +140,8 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port's GIDs, the netdev with the port's number, and for a device
-    /// with one port all netdevs of the device.
+    /// Returns the netdevs of the port's GIDs, the port's entry in [`Device::port_netdevs`], and if
+    /// the device has one port all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

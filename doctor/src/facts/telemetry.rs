@@ -2,10 +2,10 @@ use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
 use crate::source::{Known, Source, unless_absent};
 
-/// Changing state and counters of a device, cheap to read periodically.
+/// Changing state and counters of a device, cheap to read repeatedly.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Driver.
+    /// Driver name.
     pub driver: Known<String>,
     /// Firmware version.
     pub firmware: Known<Option<String>>,
@@ -13,18 +13,18 @@ pub struct Telemetry {
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
-/// State and counters of a port, with the texts of [`Port`](super::Port).
+/// State and counters of a port, in the format of [`Port`](super::Port).
 #[derive(Clone, Debug)]
 pub struct PortTelemetry {
     /// Number, from 1.
     pub number: u32,
-    /// State.
+    /// State, such as ACTIVE.
     pub state: Known<String>,
-    /// Physical state.
+    /// Physical state, such as LinkUp.
     pub physical_state: Known<String>,
-    /// Link layer.
+    /// Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// Rate.
+    /// Rate, such as 100 Gb/sec.
     pub rate: Known<String>,
     /// Packet, byte and error counters.
     pub counters: Known<Counters>,

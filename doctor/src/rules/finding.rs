@@ -50,7 +50,7 @@ pub struct Evidence {
 pub struct Fix {
     /// Command to run, or text to add to a file.
     pub command: String,
-    /// Words of the command, if `doctor --fix` may run it because it does not interrupt traffic.
+    /// Words of the command if `doctor --fix` may run it: it does not interrupt traffic.
     pub safe: Option<Vec<String>>,
 }
 

@@ -103,7 +103,7 @@ pub struct Rule {
     check: fn(&Examination, &mut Vec<Finding>),
 }
 
-/// Rules in the order of checks, total failures first.
+/// Rules in the order of checks and, at equal severity, of findings.
 pub const RULES: [Rule; 22] = [
     Rule::new(
         modules::NAME,

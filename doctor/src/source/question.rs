@@ -31,7 +31,7 @@ pub enum Question {
     Neighbour(String, IpAddr),
     /// Result of a packet to a peer, of this many bytes including the IP header: [`super::Echo`].
     Echo(IpAddr, u32),
-    /// Process that owns the socket with this inode: "NAME (pid N)", or null for the kernel.
+    /// Process that owns the socket with this inode: "NAME (pid N)", or null if none is found.
     SocketHolder(u64),
     /// Result of a datagram to this UDP port of a peer: [`super::Reached`].
     Udp(IpAddr, u16),

@@ -30,7 +30,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("reservations", reservations::run),
 ];
 
-/// Runs the fuzz target `name`.
+/// Runs the fuzz target `name` of [`TARGETS`].
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(own, _)| *own == name);
     let (_, target) = target.expect("the target is one of TARGETS");

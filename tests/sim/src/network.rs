@@ -14,7 +14,7 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets per thousand with a flipped bit. If a checksum detects the flip, the packet is lost.
+    /// Packets per thousand with a flipped bit.
     pub corruption: u64,
     /// Packets per thousand that arrive after later packets.
     pub reordering: u64,
@@ -55,7 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if a connection may end, which takes eight lost packets in succession.
+    /// True if losses may end a connection, which takes eight in succession.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
@@ -90,8 +90,7 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit of the packet. Returns false if a checksum detects the flip; the packet is then
-    /// lost.
+    /// Flips a bit of the packet. Returns false if a checksum detects the flip.
     fn flip(&mut self, bit: usize) -> bool;
 
     /// Sets the congestion mark, if packets of this type have one.

@@ -5,7 +5,7 @@
 //! does not allow.
 //!
 //! A [`probe`] checks whether the machine meets a requirement; its error is the reason of the skip.
-//! A probe must not use the code under test, whose failure must fail the test.
+//! A probe must not use the code under test: a failure there must fail the test.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -15,7 +15,7 @@ use std::process::Command;
 /// Environment variable with the path of the skip file.
 pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Records a skip of the calling test, or of a part.
+/// Records a skip of the calling test or a part of it.
 ///
 /// The record is a line with source file, test name and reason, separated by tabs.
 #[track_caller]

@@ -85,7 +85,7 @@ impl Renewing {
         self.peer.cntlid
     }
 
-    /// Connects and authenticates another I/O queue, which replaces queue 1.
+    /// Connects and authenticates I/O queue `qid`, which later calls use as queue 1.
     pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
         self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
         let is_live = std::mem::replace(&mut self.is_live, false);

@@ -18,7 +18,7 @@ const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
 /// Checks that the target fails all commands before authentication, and closes the queue after a
-/// failure.
+/// failed authentication.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;

@@ -170,8 +170,8 @@ fn unsignaled_sends(setting: &Setting) -> Result<()> {
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;
-    // The queue is smaller than all unsignaled work requests of this test, so completed requests
-    // must free their entries.
+    // The test posts more unsignaled work requests than the queue holds, so completed requests must
+    // free their entries.
     for round in 0..10 {
         pair.target.post_receives(0..16)?;
         let chain: Vec<_> = (0..16)

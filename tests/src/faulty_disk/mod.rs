@@ -4,8 +4,8 @@
 //! without caching. [`Nature`] selects whether held reads and writes block their callers. Mounting
 //! requires root.
 //!
-//! A stopping target waits for its I/O, so a test must first release or fail held operations, and
-//! declare the disk before the target: Rust drops variables in reverse order.
+//! A stopping target waits for its I/O, so a test must first release or fail held operations. It
+//! must declare the disk before the target: Rust drops variables in reverse order.
 
 mod faults;
 mod mounting;
@@ -47,7 +47,7 @@ impl HangingFolder {
     /// and returns `None`.
     ///
     /// # Panics
-    /// If mounting fails for another reason, or [`VARIABLE`] is "required".
+    /// If mounting fails for another reason, or at all with [`VARIABLE`] "required".
     #[must_use]
     #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
@@ -175,7 +175,7 @@ impl FaultyDisk {
         self.server.release(None);
     }
 
-    /// Fails waiting operations.
+    /// Fails waiting operations with `errno`.
     pub fn fail_waiting(&self, errno: i32) {
         self.server.release(Some(errno));
     }

@@ -6,8 +6,8 @@ use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 const ALONE_INSTRUCTIONS: f64 = 2.0;
 /// Maximum additional instructions per write with two associations and queue depth 32.
 const PATHS_INSTRUCTIONS: f64 = 1030.0;
-/// Maximum additional atomic operations per write. The target acquires the disk's ordering lock
-/// three times.
+/// Maximum additional atomic operations per write, which acquires the disk's ordering lock three
+/// times.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

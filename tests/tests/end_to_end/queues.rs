@@ -13,8 +13,8 @@ struct InFlight {
     write: bool,
 }
 
-/// Load with `depth` outstanding commands on each queue. Each lane has one command at a time, on a
-/// block of the lane.
+/// Load with `depth` outstanding commands on each queue. A lane is a block with one outstanding
+/// command.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,

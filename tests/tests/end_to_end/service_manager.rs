@@ -89,7 +89,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let mut target = Command::new("prlimit");
     target.arg("--memlock=8388608:8388608");
     if rustix::process::geteuid().is_root() {
-        // The target runs as another user, because root has no such limit.
+        // The target runs as another user, because root may exceed the limit.
         std::os::unix::fs::chown(disk.path(), Some(65534), Some(65534)).unwrap();
         target.args([
             "setpriv",

@@ -153,9 +153,8 @@ const STEERING: &[&str] = &[
     "rpc cairn_status",
 ];
 
-/// Checks that a command whose stdout has no reader neither panics nor prints an error about that.
-/// Without `environment`, exit code and stderr equal those with a reader; otherwise, they are 0 and
-/// empty.
+/// Checks that a command whose stdout has no reader neither panics nor prints an error about it.
+/// With `environment`, the exit code is 0 and stderr empty; otherwise, both are as with a reader.
 fn is_quiet(bench: &Bench, line: &str, environment: &str) {
     let line = format!("{environment} cairn-target {}", line.replace("NQN", NQN));
     let output = unread(bench, &format!("env {line}"), false);

@@ -118,7 +118,7 @@ impl Cable {
     }
 
     /// Runs target and host without a capture. `target` runs before the host starts, and returns a
-    /// function that runs the target.
+    /// function that runs at the same time as `host`.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,

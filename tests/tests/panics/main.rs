@@ -1,4 +1,4 @@
-//! A panic must end only one reactor and the queues on it.
+//! A panic must end only one reactor and its queues, or one device's connections.
 
 mod rig;
 

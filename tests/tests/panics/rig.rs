@@ -151,7 +151,7 @@ impl Rig {
         Host::connect(&*self.network, self.options(name, 1))
     }
 
-    /// Connects the first host, all of whose queues are on reactor 1.
+    /// Connects the first host, with all its queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
@@ -172,7 +172,7 @@ impl Rig {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host that reconnects, all of whose queues are on reactor 0.
+    /// Connects a host like `connect_once`, which also reconnects.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }

@@ -42,8 +42,8 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// True if the command may start: no outstanding write overlaps it, and no outstanding read if
-    /// it writes (Base, 3.3.2).
+    /// True if a command may start: a read overlaps no outstanding write, and a write overlaps no
+    /// outstanding command (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)

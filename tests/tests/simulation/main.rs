@@ -11,7 +11,7 @@
 //! * If several hosts use the same blocks ([`crowd`]), the results of their commands must be
 //!   possible with a correct disk ([`history`]).
 //!
-//! A failing seed prints a command that replays it. `CAIRN_SEEDS` is the number of seeds.
+//! A failing seed prints a command that replays it.
 
 mod crowd;
 mod departed;

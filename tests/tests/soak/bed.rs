@@ -107,8 +107,8 @@ impl Bed {
         self.load.run(100);
         self.load.verify();
         let mut patience = Patience::new(Instant::now(), PATIENCE);
-        // Checks in which each resource exceeded its initial level; a leaked resource does so in
-        // all checks.
+        // Number of checks in which a resource exceeded its initial level; a leaked resource does
+        // so in all checks.
         let mut found = BTreeMap::<&str, u32>::new();
         for looks in 1.. {
             rest(&mut self.load, &mut patience);

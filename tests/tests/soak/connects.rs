@@ -1,4 +1,4 @@
-//! Hosts connect as fast as possible, more often than there are controller IDs.
+//! Fast successive connects; in `cargo xtask soak`, more than there are controller IDs.
 
 use std::time::{Duration, Instant};
 

@@ -186,7 +186,7 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
 #[test]
 fn a_file_deleted_just_before_its_removal_is_found() {
     let (target, path) = start();
-    // The next report of the target's file watch comes after this command.
+    // The command arrives before the target's file watch reports the deletion.
     fs::remove_file(&path).unwrap();
     let remove = json!({"nqn": NQN, "nsid": 2});
     assert_eq!(target.refused("cairn_namespace_remove", remove), EBUSY);

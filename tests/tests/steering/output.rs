@@ -1,4 +1,4 @@
-//! Commands that cannot write their results to stdout.
+//! Commands that cannot write their results.
 
 use std::fs::File;
 use std::path::Path;

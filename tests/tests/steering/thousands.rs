@@ -47,8 +47,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target. The first subsystem has null and memory disks, the second `files` file disks,
-/// or null disks for `None`.
+/// Starts a target. The first subsystem has null and memory disks. The second has `files` file
+/// disks, or null disks for `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();

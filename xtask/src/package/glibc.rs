@@ -30,8 +30,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs and returns their folder. Links with the old glibc if it can be fetched,
-/// else with this machine's glibc.
+/// Returns the folder of programs built with the old glibc if it can be fetched, else with this
+/// machine's glibc.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
@@ -46,7 +46,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The programs contain this variable, so cargo links them again when it changes.
+        // The programs read this variable at build time, so its change rebuilds them.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
@@ -60,8 +60,8 @@ fn path_with(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Writes a linker script and returns its folder. The script links programs and the fio engine with
-/// `libraries`, and other files as the system's `cc` does. It is also named `cc`: for a linker with
+/// Writes a shell script for use as linker, and returns its folder. The script calls the system's
+/// `cc`, with `libraries` for programs and the fio engine. It is also named `cc`: for a linker with
 /// another name, cargo would compile all crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
@@ -120,7 +120,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Copies the files for the linker to a new folder; returns the folder.
+/// Returns the folder of files for the linker; copies them if missing.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

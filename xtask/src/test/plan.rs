@@ -18,8 +18,8 @@ const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds are divided between two steps, without tests of planted bugs: a
-/// quarter of the seeds finds each bug.
+/// Filter for tests whose seeds are divided between two steps. Tests of planted bugs are excluded:
+/// a quarter of their seeds finds each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
@@ -32,7 +32,7 @@ const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Steps for a few minutes, without packages.
+    /// Steps of a few minutes, without installing packages.
     Quick,
     /// All unit, property, simulation and end-to-end tests, and the main scenarios.
     Main,
@@ -177,8 +177,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // These steps have separate output folders. They run first, while the other lane uses
-        // cargo's default folder.
+        // The first four steps do not use cargo's default output folder, which the other lane uses
+        // meanwhile.
         own_chore("dependencies", "dependencies")?,
         skips.note(own_chore("verbs ABI", "abi")?),
         own_chore("msrv", "msrv")?,

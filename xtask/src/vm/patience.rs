@@ -66,7 +66,6 @@ mod tests {
         assert_eq!(waited(""), Duration::ZERO);
     }
 
-    /// A descendant that shares the processor with a busy sibling waits.
     #[test]
     fn descendants_without_a_processor_are_found() {
         let mut shell = Command::new("taskset")

@@ -1,4 +1,4 @@
-//! Order of the scenarios, of which two run at the same time if a processor is idle.
+//! Order of scenarios. With `beside`, two run concurrently if a processor is idle.
 
 use std::collections::VecDeque;
 use std::fs;

@@ -116,8 +116,8 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads a port's defaults if configfs has no directory of the device. Creates this directory,
-    /// and then removes it unless another program created it; the defaults stay.
+    /// Reads a port's defaults if configfs has no directory of the device. Creates the directory,
+    /// then removes it unless another program created it. The kernel keeps the defaults.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);

@@ -116,7 +116,7 @@ fn a_stranger_resets_nothing() {
     bed.writes(&mut first, 3);
 }
 
-/// Returns a multipath host that lost one of two paths, and the host's write that the disk still
+/// Returns a multipath host that lost one of two paths, and its write, which the disk still
 /// executes.
 fn lost_path(bed: &mut Bed, write_hold: Option<Duration>) -> (Multipath, PathTicket) {
     let locals = [IpAddr::from([192, 0, 2, 2]), IpAddr::from([192, 0, 2, 3])];

@@ -26,7 +26,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects `neighbours` hosts, then a host whose writes the disk holds.
+/// Connects `neighbours` hosts, then the tested host. The disk holds later writes.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];

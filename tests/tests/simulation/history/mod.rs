@@ -1,8 +1,8 @@
 //! Operations on a namespace, and a check that a correct disk can produce their results.
 //!
 //! Each block is a register. A write takes effect at one moment between its begin and its end, and
-//! a read returns the value at one such moment. A failed write may take effect or not, an
-//! unanswered write until it is [`dead`](History::dead). A [`crash`](History::crash) may undo
+//! a read returns the value at one such moment. A failed write may have taken effect or not. An
+//! unanswered write ends when it is [`dead`](History::dead). A [`crash`](History::crash) may undo
 //! writes that are neither durable nor flushed.
 //!
 //! [`History::check`] follows all possible orders of operations on each block (just-in-time
