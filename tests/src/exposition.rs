@@ -25,7 +25,7 @@ impl Exposition {
         Self::parse(&body).unwrap_or_else(|error| panic!("{error:#}\n{body}"))
     }
 
-    /// Parses a page.
+    /// Parses a page. Fails if the page violates the format.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(
             text.is_empty() || text.ends_with('\n'),

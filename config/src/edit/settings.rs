@@ -34,11 +34,11 @@ pub struct SubsystemSettings {
 pub struct NamespaceSettings {
     /// Bdev name at the control socket.
     pub name: Option<String>,
-    /// Value of `export`.
+    /// Disk: path, Ceph image, memory or null.
     pub export: Option<String>,
     /// UUID of the namespace.
     pub uuid: Option<String>,
-    /// Value of `nguid`.
+    /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,
     /// Logical block size in bytes.
     pub block_size: Option<u32>,

@@ -54,7 +54,7 @@ pub struct Fix {
     pub safe: Option<Vec<String>>,
 }
 
-/// Finding of a rule.
+/// Finding that a rule reports about this machine or its network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Name of the rule.

@@ -11,9 +11,9 @@ pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and jo
 pub struct Workload {
     /// fio's name for the workload.
     pub name: &'static str,
-    /// True if the workload reads.
+    /// True if at least some commands are reads.
     pub reads: bool,
-    /// True if the workload writes.
+    /// True if at least some commands are writes.
     pub writes: bool,
     /// True if offsets are random.
     pub random: bool,

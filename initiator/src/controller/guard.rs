@@ -4,7 +4,7 @@
 //! An opened namespace is identified again after each reconnection and report of changed
 //! namespaces ([`Controller::expect_disk`](super::Controller::expect_disk)).
 //!
-//! Other writes of a lost write's blocks wait until the target can no longer execute the lost write
+//! Other writes to the blocks of a lost write wait until the target can no longer execute it
 //! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 
 use std::collections::BTreeSet;

@@ -99,8 +99,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Handles the result of [`Action::SetProtection`]; `intact` is true if all completed writes
-    /// are durable.
+    /// Handles the result of [`Action::SetProtection`]. `intact` is true if the change succeeded.
+    /// Otherwise the former state stays, and the command fails with Write Fault.
     pub fn protection_done(
         &mut self,
         nsid: u32,

@@ -214,7 +214,7 @@ bitfields! {
     /// RESCAP of Identify Namespace.
     pub struct Rescap(u8);
     fields {
-        /// Supported types; bit n is type n + 1.
+        /// Supported types; bit n of RESCAP is type n, so bit 0 of this field is type 1.
         types with_types: u8 = 1..=6;
     }
     flags {

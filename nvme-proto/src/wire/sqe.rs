@@ -187,7 +187,7 @@ impl Sqe {
         }
     }
 
-    /// True for a Fabrics command.
+    /// True if the opcode is 7Fh (Fabrics).
     #[must_use]
     pub const fn is_fabrics(&self) -> bool {
         self.opc == OPCODE_FABRICS

@@ -52,8 +52,8 @@ impl Topic {
         }
     }
 
-    /// Returns the topic's burst in lines and refill interval. `Connection` covers sixteen hosts
-    /// with 64 queues each.
+    /// Returns the topic's burst in lines, and the interval after which one more line is allowed.
+    /// The burst of `Connection` covers sixteen hosts with 64 queues each.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),

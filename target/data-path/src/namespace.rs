@@ -229,8 +229,9 @@ impl Namespace {
         geometry.blocks * u64::from(geometry.block_bytes)
     }
 
-    /// Records the size of a disk that is or was smaller than its namespace, and returns true: the
-    /// namespace then keeps its size, because hosts lost data.
+    /// Returns true if the disk is smaller than its namespace, or was: hosts lost data, and the
+    /// caller must not resize the namespace. [`Self::remaining_bytes`] then returns
+    /// `measured_bytes`.
     pub fn finds_loss(&self, measured_bytes: u64) -> bool {
         let has_lost = measured_bytes < self.bytes() || self.backend.is_cut();
         let remaining = if has_lost { measured_bytes } else { NO_LOSS };

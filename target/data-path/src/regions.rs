@@ -5,7 +5,8 @@ use cairn_base::Mapping;
 use cairn_disk::Backend;
 use cairn_rdma::{Access, Device, FabricError, Region};
 
-/// Registrations of a backend's memory mapping, one per RDMA device. Not used by I/O.
+/// Registrations of a backend's memory mapping, one per RDMA device. I/O does not lock this map:
+/// each reactor has references to its regions.
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,

@@ -246,7 +246,7 @@ pub enum ReloadError {
          remove the listener, reload, then add it again"
     )]
     ListenerChanged {
-        /// Address of the listener.
+        /// Unchanged address of the changed listener.
         address: Trid,
     },
     /// The configuration is in force, but disks still execute commands that began before it.

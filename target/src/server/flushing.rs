@@ -270,6 +270,8 @@ fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
     let Err(error) = stored.write(state) else {
         return true;
     };
+    // Restores the file, which has the refused state if only the sync of its folder failed.
+    let _ = stored.write(namespace.protection());
     if let Some(line) = LogLine::about(Topic::Disk) {
         let (nsid, file) = (namespace.nsid, stored.path().display());
         peer_line!(error, line, nsid, %file, %error,

@@ -160,20 +160,15 @@ impl ChangeQueue {
             // Logged after a reload.
             tracing::warn!("{warning}");
         }
-        let ended = self.handle.reload(config).await;
-        let in_force = ended
-            .as_ref()
-            .map_or_else(ReloadError::is_in_force, |()| true);
-        if in_force {
-            self.file.adopt(text);
-            self.kept.clone_from(&kept);
-            (self.draft, self.checked) = (None, None);
-            self.publish();
-            self.notice().await;
-        }
-        ended.map_err(|error| error.to_string())?;
+        let unsettled = unsettled(self.handle.reload(config).await)?;
+        self.file.adopt(text);
+        self.kept.clone_from(&kept);
+        (self.draft, self.checked) = (None, None);
+        self.publish();
+        self.notice().await;
         let mut changes = self.changes_since(former).await;
         changes.extend(kept.iter().map(sentence));
+        changes.extend(unsettled);
         // Logged after a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");
         Ok(changes)
@@ -216,8 +211,9 @@ impl ChangeQueue {
         }
         let ended = self.handle.reload(config).await;
         self.notice().await;
-        ended.map_err(|error| error.to_string())?;
-        let changes = self.changes_since(former).await;
+        let unsettled = unsettled(ended)?;
+        let mut changes = self.changes_since(former).await;
+        changes.extend(unsettled);
         // Logged when an exported directory changes.
         tracing::info!(
             changes = summary(&changes),
@@ -470,6 +466,16 @@ impl ChangeQueue {
         facts.disks.clone_from(&self.disks);
         facts.text = self.file.text();
         self.source.pools().note_changed();
+    }
+}
+
+/// Returns the sentence of an error although the new configuration is in force. Fails if the
+/// former one stays in force.
+fn unsettled(ended: Result<(), ReloadError>) -> Result<Option<String>, String> {
+    match ended {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_in_force() => Ok(Some(error.to_string())),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -79,7 +79,7 @@ pub enum Fate {
     Cut,
 }
 
-/// Packet of a simulated network.
+/// Packet that a simulated network can delay, drop, duplicate and deliver.
 pub trait Packet: Clone {
     /// Address of a source or destination.
     type End: Ord + Clone;

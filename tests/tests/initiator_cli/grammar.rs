@@ -1,4 +1,4 @@
-//! Checks every command of both programs against the rules in docs/cli.md.
+//! Checks every command of `cairn-target` and `cairn-initiator` against the rules in docs/cli.md.
 
 use std::collections::BTreeMap;
 use std::process::{Command as Process, Output};

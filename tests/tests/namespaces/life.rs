@@ -96,8 +96,8 @@ enum Trial {
 }
 
 impl Trial {
-    /// Returns the changes to test. Only RoCE v2 over IPv4 tests all changes, because each change
-    /// takes a connection timeout.
+    /// Returns the changes to test. Only RoCE v2 over IPv4 tests all changes, because most changes
+    /// take a connection timeout.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,

@@ -172,7 +172,7 @@ impl Rig {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a host like `connect_once`, which also reconnects.
+    /// Connects a host like `connect_once`, but this host reconnects after a loss.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }

@@ -9,7 +9,9 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use cairn_control::CallError;
-use cairn_tests::faulty_disk::HangingFolder;
+use cairn_initiator::{Data, Host, command};
+use cairn_roce::Soft;
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, HangingFolder, Op, Rule};
 use cairn_tests::process::program;
 use serde_json::{Value, json};
 
@@ -225,6 +227,32 @@ fn a_check_of_files_on_a_hung_file_system_ends() {
         scope.spawn(|| check(at("target.toml"), off(), ""));
     });
     drop(hanging);
+}
+
+#[test]
+fn a_reload_that_leaves_commands_at_a_hung_disk_is_in_force() {
+    let Some(disk) = FaultyDisk::mount("unsettled", 1 << 20) else {
+        return;
+    };
+    let export = disk.path().display().to_string();
+    let target = Steered::start_logged_after(|_, _| {
+        format!("[[subsystem.namespace]]\nnsid = 2\nexport = \"{export}\"\n")
+    });
+    let mut host = Host::connect(&Soft::default(), target.options("host")).unwrap();
+    disk.begin(Rule::new(Op::Write, Fault::Hold));
+    let buffer = host.buffer(4096).unwrap();
+    let ticket = host.submit(command::write(2, 0, 1), Data::whole(buffer));
+    while disk.waiting(Op::Write) == 0 {
+        host.poll();
+    }
+    let removed = target.text().replace("nsid = 2", "nsid = 3");
+    fs::write(target.config(), removed).unwrap();
+    let changes = target.done("cairn_reload", json!({}))["changes"].to_string();
+    assert!(changes.contains("still have earlier commands"), "{changes}");
+    let log = target.log();
+    assert!(!log.contains("stays in use"), "{log}");
+    disk.heal();
+    host.forget(ticket.unwrap());
 }
 
 #[test]

@@ -27,8 +27,9 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which other endpoints read an unread socket for their connection messages. It is
-/// shorter than 50 ms: after such a pause, a reactor calls
+/// Time after which an endpoint's unread socket counts as late. `drain_connections` of each other
+/// endpoint then reads that socket too, because it may have messages for the other endpoint. The
+/// time is shorter than the pause of 50 ms after which a reactor calls
 /// [`cairn_rdma::Endpoint::drain_connections`].
 const LATE: Duration = Duration::from_millis(20);
 

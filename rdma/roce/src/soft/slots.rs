@@ -1,8 +1,9 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
 //! The top 6 bits of a queue pair number are the index of the endpoint, by which the kernel selects
-//! the socket. The other 18 bits are random, so that attackers cannot guess them. The low 10 bits,
-//! an index into a table of slots, are unique among the endpoint's current queue pairs.
+//! the socket. The other 18 bits are drawn at random, so that attackers cannot guess them. No two
+//! current queue pairs of the endpoint have the same low 10 bits: these are the index into
+//! `by_number`, which contains the slots.
 
 use std::collections::VecDeque;
 

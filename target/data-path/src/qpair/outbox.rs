@@ -20,7 +20,8 @@ pub(crate) struct Outbox {
     count: usize,
     covered: Option<RequestId>,
     covered_bytes: u64,
-    /// Minimum bytes counted for a response, which limits the number of covered responses.
+    /// Minimum that each response adds to `covered_bytes`, so that one signaled response completes
+    /// a bounded number of responses.
     bytes_least: u64,
 }
 

@@ -180,29 +180,29 @@ pub(crate) struct NamespaceSet {
     /// Name of the disk at the control socket
     #[arg(long, group = "setting")]
     pub(super) name: Option<String>,
-    /// New disk, or a new size of the null disk. Connected hosts lose the old namespace first,
-    /// unless a null disk is resized
+    /// New disk, or a new size of the null disk. Connected hosts lose the namespace before they see
+    /// the new one, unless a null disk is resized
     #[arg(
         long,
         group = "setting",
         value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
     )]
     pub(super) export: Option<String>,
-    /// UUID of the namespace. Connected hosts lose the old namespace first
+    /// UUID of the namespace. Connected hosts lose the namespace before they see the new one
     #[arg(long, group = "setting")]
     pub(super) uuid: Option<String>,
     /// NGUID of the namespace: 32 hexadecimal digits, or from-uuid. Connected hosts lose the old
     /// namespace first
     #[arg(long, group = "setting")]
     pub(super) nguid: Option<String>,
-    /// Bytes of a logical block. Connected hosts lose the old namespace first
+    /// Bytes of a logical block. Connected hosts lose the namespace before they see the new one
     #[arg(long, group = "setting", value_name = "512|4096")]
     pub(super) block_size: Option<u32>,
     /// Whether other targets also export the disk, which then is not locked. Connected hosts lose
     /// the old namespace first
     #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
     pub(super) shared: Option<bool>,
-    /// Whether to refuse writes. Connected hosts lose the old namespace first
+    /// Whether to refuse writes. Connected hosts lose the namespace before they see the new one
     #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
     pub(super) read_only: Option<bool>,
     /// Whether hosts may protect the namespace from writes

@@ -31,7 +31,7 @@ pub struct Rep {
     pub rnr_retry_count: u8,
     /// SRQ exists: the sender has a shared receive queue.
     pub srq: bool,
-    /// Local CA GUID.
+    /// GUID of the sender's channel adapter.
     pub local_ca_guid: u64,
     /// Private data.
     pub private_data: [u8; PRIVATE_LEN],

@@ -9,6 +9,7 @@ use nvme_proto::io::{
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
+use nvme_proto::wire::status::SCT_MEDIA;
 
 use super::decisions;
 use super::disk_errors::{OVERTAKEN, is_difference, report_failure, status_of};
@@ -452,17 +453,20 @@ fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
     let block = queues.requests[id].block.expect("block I/O was planned");
+    let status = status_of(block.op, errno);
     // A cancellation was already logged.
     if errno != Errno(libc::ECANCELED) {
         let subsystem = &queues.association(id).subsystem;
-        subsystem.counters(io.disks.reactor()).media_errors.add(1);
+        if status.sct() == SCT_MEDIA {
+            subsystem.counters(io.disks.reactor()).media_errors.add(1);
+        }
         report_failure(queues, io, now, id, block, errno);
         let disk = queues.requests[id].disk.expect("block I/O has a disk");
         if io.disks[disk].backend().is_failed() {
             subsystem.show_losses();
         }
     }
-    respond::fail(queues, io, now, id, status_of(block.op, errno));
+    respond::fail(queues, io, now, id, status);
 }
 
 fn serial_ended(

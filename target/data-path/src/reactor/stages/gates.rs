@@ -3,7 +3,7 @@
 //! | gate | keys | order, and cost | woken by |
 //! |---|---|---|---|
 //! | request ([`admission`]) | queue pair and namespace | round robin | a round with work |
-//! | tokens, not for I/O ([`budget`]) | payer | round robin | time |
+//! | tokens, for commands that are not I/O ([`budget`]) | peer address, or network of unknown addresses | round robin | time |
 //! | rate limits ([`throttle`]) | host and disk | weighted fair, time of the limit | time |
 //! | share of the buffers ([`shares`]) | host and disk | round robin | released buffers |
 //! | buffer ([`buffers`]) | none | arrival | released buffers |
@@ -14,7 +14,8 @@
 //!
 //! A Copy passes the rate limits once its ranges are known. Gates with keys use
 //! [`FairQueue`](crate::fair_queue::FairQueue), other gates a list. Reactors share the token
-//! buckets of rate limits ([`crate::limits`]), but not the buckets of payers.
+//! buckets of rate limits ([`crate::limits`]), but not the
+//! buckets of peer addresses.
 //!
 //! [`admission`]: super::admission
 //! [`shares`]: crate::reactor::shares
