@@ -87,7 +87,7 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
-/// Options of a queue pair.
+/// Queue depths, retries, timeouts and marking of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
@@ -183,14 +183,14 @@ pub enum DisconnectReason {
 pub enum Event {
     /// The peer's REP, RTU or first message arrived.
     Established {
-        /// Queue pair.
+        /// Connected queue pair.
         qp: QpId,
         /// Private data of the peer's REP; empty at the accepting end.
         private_data: PrivateData,
     },
     /// The peer refused the connection. `Closed` follows without a call of `disconnect`.
     Rejected {
-        /// Queue pair.
+        /// Queue pair of the refused request.
         qp: QpId,
         /// Private data of the peer's REJ.
         private_data: PrivateData,
@@ -200,7 +200,7 @@ pub enum Event {
     },
     /// The attempt failed. `Closed` follows without a call of `disconnect`.
     ConnectFailed {
-        /// Queue pair.
+        /// Queue pair of the failed attempt.
         qp: QpId,
         /// Error message, with a remedy if there is one.
         reason: String,
@@ -208,7 +208,7 @@ pub enum Event {
     /// The connection ended. The owner must call
     /// [`Endpoint::disconnect`](crate::Endpoint::disconnect).
     Disconnected {
-        /// Queue pair.
+        /// Queue pair to disconnect.
         qp: QpId,
         /// Cause of the disconnection.
         reason: DisconnectReason,
@@ -216,7 +216,7 @@ pub enum Event {
     /// All work has completed and the queue pair is destroyed. No later event contains this id, and
     /// the slot is not reused before this event is polled.
     Closed {
-        /// Queue pair.
+        /// Destroyed queue pair.
         qp: QpId,
     },
     /// The device was removed: no more work completes. The owner must drop the endpoint.

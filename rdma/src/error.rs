@@ -11,7 +11,7 @@ pub enum FabricError {
     /// The provider cannot work on this machine.
     #[error("the {provider} provider is unavailable: {reason}")]
     Unavailable {
-        /// Name of the provider.
+        /// `"verbs"`, `"soft"` or `"loopback"`.
         provider: &'static str,
         /// Missing component, and how to install it.
         reason: String,
@@ -70,7 +70,7 @@ pub enum FabricError {
     /// A system or library call failed.
     #[error("{call}: {source}")]
     Os {
-        /// Failed call.
+        /// Function or system call that failed.
         call: &'static str,
         /// Error returned by the call.
         source: io::Error,

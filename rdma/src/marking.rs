@@ -56,11 +56,11 @@ impl Marking {
 pub struct Marked {
     /// Traffic class (ToS). The provider sets the two ECN bits.
     pub traffic_class: u8,
-    /// Hop limit.
+    /// Hop limit (TTL in IPv4).
     pub hop_limit: u8,
 }
 
-/// IP prefix.
+/// Range of IP addresses, such as 192.0.2.0/24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     /// First address of the prefix.
@@ -106,7 +106,7 @@ pub struct RuleError {
 }
 
 impl Rules {
-    /// Creates rules from `lines`, which are applied in order.
+    /// Creates rules by [`Self::add`] of each line, in order.
     ///
     /// As in the driver's file, a line with `tclass=-1` removes the rule with the same scope.
     ///

@@ -98,7 +98,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     }
 }
 
-/// Counters of a device.
+/// Counters that a provider keeps for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Name of the device.
@@ -182,7 +182,7 @@ pub struct Trains {
 
 /// Queues of one reactor on a device.
 pub trait Endpoint {
-    /// Returns the device.
+    /// Returns the device that opened this endpoint.
     fn device(&self) -> &Arc<dyn Device>;
 
     /// Returns the device's limits for this endpoint's queue pairs.

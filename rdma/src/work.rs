@@ -77,7 +77,7 @@ pub struct SgeList {
 }
 
 impl SgeList {
-    /// Empty list.
+    /// List without ranges, for messages of length 0.
     pub const EMPTY: Self = Self {
         list: [Sge {
             addr: 0,
@@ -134,12 +134,12 @@ impl From<Sge> for SgeList {
     }
 }
 
-/// Buffer in the memory of the peer.
+/// Registered memory at one end, for RDMA READs and WRITEs of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteBuffer {
-    /// Virtual address at the peer.
+    /// Virtual address at the end that registered the memory.
     pub addr: u64,
-    /// Remote key of the peer's region.
+    /// Remote key of the region.
     pub rkey: u32,
 }
 
@@ -270,16 +270,16 @@ const KNOWN: [(u32, WorkStatus); 12] = [
     (13, WorkStatus::RnrRetryExceeded),
 ];
 
-/// Completion of a work request.
+/// Result of a work request, polled from an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// Identifier of the work request.
     pub id: u64,
     /// Queue pair of the work request.
     pub qp: QpId,
-    /// Kind of work.
+    /// Receive, or operation of a send-queue request.
     pub kind: CompletionKind,
-    /// Status of the work.
+    /// Success, or cause of the failure.
     pub status: WorkStatus,
     /// Bytes received, valid for a successful `Recv` or `Read`.
     pub byte_len: u32,

@@ -13,7 +13,7 @@ pub struct Payer {
 }
 
 impl Payer {
-    /// Returns the payer of a host at `address`.
+    /// Returns the payer whose only address is `address`.
     #[must_use]
     pub fn host(address: IpAddr) -> Self {
         let first = address.to_canonical();
@@ -23,7 +23,8 @@ impl Payer {
         }
     }
 
-    /// Returns the payer of a stranger at `address`.
+    /// Returns the payer whose only address is the IPv4 `address`, or whose addresses are the /64
+    /// of the IPv6 `address`.
     #[must_use]
     pub fn stranger(address: IpAddr) -> Self {
         let first = prefix_of(address, 32, 64);
@@ -33,7 +34,7 @@ impl Payer {
         }
     }
 
-    /// Returns the payer of a host or of a stranger.
+    /// Calls [`Self::host`] if `is_host` is true, and [`Self::stranger`] otherwise.
     #[must_use]
     pub fn of(address: IpAddr, is_host: bool) -> Self {
         match is_host {

@@ -23,7 +23,7 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
-/// Netlink socket.
+/// Netlink socket for requests. Receiving fails after one second without an answer.
 #[derive(Debug)]
 pub struct Netlink {
     socket: File,
@@ -87,6 +87,9 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
 }
 
 /// Appends the messages of one part of an answer. Returns false after the last part.
+///
+/// # Errors
+/// The kernel reports an error, or a length is impossible.
 pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {

@@ -22,7 +22,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 /// Panic caught by [`confine`].
 #[derive(Debug)]
 pub struct Panic {
-    /// Panic message.
+    /// Text passed to `panic!`, or a substitute for a value that is not text.
     pub message: String,
     /// File, line and column of the panic.
     pub place: String,
@@ -62,15 +62,15 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // The location is unknown if another panic hook is installed, which prints the
-            // location.
+            // If another panic hook is installed, it prints the location, and this function does
+            // not know the location.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
     })
 }
 
-/// Kind of job whose panic affects no other job.
+/// Kind of job whose panic does not end the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Connection request. After a panic, the peer is refused.

@@ -4,8 +4,8 @@
 //! WRITE, and interoperates with Linux's `rdma_rxe`. RoCE v2 needs UDP port 4791 of the address for
 //! itself. RoCE v1 uses packet sockets, which need `CAP_NET_RAW`.
 //!
-//! [`device_for`](rdma::Provider::device_for) opens the device of a local address, with which
-//! memory is [registered](rdma::Device::register). An [endpoint](rdma::Endpoint) has the queues of
+//! [`device_for`](rdma::Provider::device_for) opens the device of a local address. Memory is
+//! [registered](rdma::Device::register) with this device. An [endpoint](rdma::Endpoint) has the queues of
 //! one thread. It [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept)
 //! requests of a [listener](rdma::Provider::listen); an event reports the result. The endpoint then
 //! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and

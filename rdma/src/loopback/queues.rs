@@ -45,7 +45,7 @@ pub(super) enum Phase {
     Established,
     Broken,
     Closing,
-    /// All completions have been polled, the event `Closed` has not.
+    /// The owner has polled all completions, but not yet the event `Closed`.
     Closed,
 }
 

@@ -1,9 +1,9 @@
 /// Side of an NVMe over RDMA connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Host.
+    /// Side that connects and sends commands.
     Host,
-    /// Target.
+    /// Side that listens and executes commands.
     Target,
 }
 

@@ -14,7 +14,7 @@ pub struct Found {
     pub table: &'static str,
     /// Number in the text. One entry may explain several numbers.
     pub code: u16,
-    /// Explanation.
+    /// Entry of the table.
     pub trouble: &'static Trouble,
 }
 

@@ -280,8 +280,8 @@ impl Id {
 
     /// Replaces the descriptors of a device under removal by /dev/null.
     ///
-    /// Otherwise `rdma link delete` would hang: drivers such as rdma_rxe wait until the descriptors
-    /// are closed, which librdmacm does only when it next lists devices.
+    /// Drivers such as rdma_rxe wait until the descriptors are closed, and librdmacm closes them
+    /// only when it next lists devices. Without the replacement, `rdma link delete` would hang.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
         // and may use them (and fail) or close them.

@@ -1,6 +1,6 @@
 use std::hash::Hasher;
 
-/// Fast hasher for numbers that peers do not choose. A peer could choose numbers that collide.
+/// Fast hasher, only for numbers that peers cannot choose: chosen numbers could collide.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -29,7 +29,7 @@ impl fmt::Debug for VerbsProvider {
 }
 
 impl VerbsProvider {
-    /// Loads the libraries, and checks that the kernel modules are loaded.
+    /// Loads the libraries, and checks that the connection manager (rdma_ucm) is loaded.
     pub fn new() -> Result<Self, FabricError> {
         Self::over(Library::open()?)
     }

@@ -90,8 +90,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the spare receives that one queue pair may take: an equal part if they cannot fill
-    /// all quotas.
+    /// Returns the number of spare receives that one queue pair may take: all of them if they fill
+    /// all quotas, and an equal part otherwise.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {

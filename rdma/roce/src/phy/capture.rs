@@ -30,7 +30,7 @@ const HEADERS: usize = 14 + 40 + 8;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Capture file.
+/// Capture of sent and received packets in a file of limited size.
 pub struct Capture {
     file: Mutex<Sink>,
     is_full: AtomicBool,
@@ -57,7 +57,7 @@ struct Ends {
 }
 
 impl Capture {
-    /// Creates a file with at most `limit_bytes` of packets, which only its owner can read.
+    /// Creates a file that only its owner can read, with at most `limit_bytes` of packets.
     ///
     /// An existing file is replaced only if it belongs to this user and is empty or a capture of
     /// Cairn. Captured packets contain data, and other users may create links at the path.

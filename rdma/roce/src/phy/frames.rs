@@ -48,8 +48,9 @@ impl Frames {
         }
     }
 
-    /// Sends a batch of packets through the socket `fd`. Returns the number of processed packets,
-    /// and of those dropped because the peer's MAC address is unknown.
+    /// Sends packets through the socket `fd`, up to the first packet to an unknown MAC address. If
+    /// no packet precedes it, this packet is dropped. Returns the number of packets sent or
+    /// dropped, and the number of packets dropped.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,

@@ -49,8 +49,8 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives packets for `address` to each queue pair number `qpn` with `qpn
-    /// >> qpn_low_bits == turn`. If `vlan` is set, the frames must have this VLAN tag.
+    /// Binds a socket that receives packets for `address` to each queue pair number `qpn` with
+    /// `qpn >> qpn_low_bits == turn`. If `vlan` is set, the frames must have this VLAN tag.
     ///
     /// If `turn` is 0, also claims the address for this process.
     ///
@@ -130,8 +130,8 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address for this process by an abstract Unix socket, whose name is unique. Otherwise,
-/// packet sockets of several processes could receive for the address.
+/// Claims an address for this process by an abstract Unix socket, whose name is unique. Without
+/// the claim, packet sockets of several processes could receive for the address.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)

@@ -104,8 +104,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // This option prevents fragmentation, and makes Linux send IPv4 identification 0 and ignore
-        // ICMP messages about the path MTU, which may be forged.
+        // `PMTUDISC_PROBE` prevents fragmentation. Linux then sends IPv4 identification 0, and
+        // ignores ICMP messages about the path MTU, which may be forged.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -320,7 +320,7 @@ mod tests {
     fn option(socket: &Socket, level: c_int, option: c_int) -> c_int {
         let (mut value, mut length) = (0 as c_int, size_of::<c_int>() as socklen_t);
         let into = (&raw mut value).cast();
-        // SAFETY: `into` has space for `length` bytes, and both outlive the call.
+        // SAFETY: `into` points to `length` bytes, and `value` and `length` outlive the call.
         let done = unsafe { libc::getsockopt(socket.raw(), level, option, into, &raw mut length) };
         check(done).unwrap();
         value

@@ -95,7 +95,8 @@ impl Wire {
     /// `qpn` with `qpn >> qpn_low_bits == n`.
     ///
     /// # Errors
-    /// `is_first` is true and the address has a socket, or false and it has none.
+    /// `is_first` is true, but the address has a socket; or `is_first` is false, but the address
+    /// has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

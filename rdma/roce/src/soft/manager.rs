@@ -372,7 +372,7 @@ impl ManagerState {
 }
 
 impl Inner {
-    /// Handles a received packet: gives management datagrams for QP1 with the default P_Key (IBTA
+    /// Handles a received packet. Gives management datagrams for QP1 in the default partition (IBTA
     /// 9.8.3, 13.5.3) to the state machine, and other packets to the endpoint of their queue pair.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;

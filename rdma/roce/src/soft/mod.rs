@@ -269,7 +269,7 @@ impl Provider for Soft {
             source,
         })?;
         // A peer on this machine uses the RoCE port of its address, so this end needs another
-        // loopback address.
+        // loopback address, which IPv6 does not have.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -27,10 +27,10 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which an endpoint's unread socket counts as late. `drain_connections` of each other
-/// endpoint then reads that socket too, because it may have messages for the other endpoint. The
-/// time is shorter than the pause of 50 ms after which a reactor calls
-/// [`cairn_rdma::Endpoint::drain_connections`].
+/// Time after which an endpoint's unread socket counts as late.
+/// [`cairn_rdma::Endpoint::drain_connections`] of another endpoint then reads the late socket too,
+/// because the socket may contain messages for the calling endpoint. The time is shorter than the
+/// pause of 50 ms after which a reactor makes this call.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

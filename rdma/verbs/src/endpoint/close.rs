@@ -2,8 +2,8 @@
 //!
 //! Normally, a queue pair is destroyed after three steps: its send work has completed, the device
 //! has reported the end of its receives ("last WQE reached"), and the completion queue was then
-//! polled until empty. Otherwise, receives of a shared queue could be lost, because some drivers
-//! discard completions of a destroyed queue pair.
+//! polled until empty. Earlier destruction could lose receives of a shared queue, because some
+//! drivers discard completions of a destroyed queue pair.
 //!
 //! If these steps take longer than [`CLOSE_TIMEOUT`], for example after a failed move to the error
 //! state, the queue pair is destroyed early, and the completion queue is then polled until empty.

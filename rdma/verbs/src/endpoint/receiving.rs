@@ -179,8 +179,8 @@ impl VerbsEndpoint {
             ReceiveQueues::Shared(_) => {
                 let work = self.slots.take(slot)?;
                 let Some(qp) = self.table.by_number(wc.qp_num) else {
-                    // The queue pair is destroyed, so the receive is posted again. An event reports
-                    // the error of this call.
+                    // The queue pair is destroyed, so the receive is posted again. If this call
+                    // fails, an event reports the error.
                     let _ = self.post_shared(&[work]);
                     return None;
                 };
