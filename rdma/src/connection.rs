@@ -87,7 +87,7 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
-/// Queue depths, retries, timeouts and marking of a queue pair.
+/// Depths, retries, timeouts and marking of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpOptions {
     /// Maximum outstanding work requests of the send queue.
@@ -190,7 +190,7 @@ pub enum Event {
     },
     /// The peer refused the connection. `Closed` follows without a call of `disconnect`.
     Rejected {
-        /// Queue pair of the refused request.
+        /// Refused queue pair.
         qp: QpId,
         /// Private data of the peer's REJ.
         private_data: PrivateData,
@@ -200,7 +200,7 @@ pub enum Event {
     },
     /// The attempt failed. `Closed` follows without a call of `disconnect`.
     ConnectFailed {
-        /// Queue pair of the failed attempt.
+        /// Unconnected queue pair.
         qp: QpId,
         /// Error message, with a remedy if there is one.
         reason: String,
@@ -229,7 +229,7 @@ pub enum Event {
     },
     /// Message that the owner should log.
     Notice {
-        /// Text of the message.
+        /// Line that names the device or the peer.
         message: String,
     },
 }

@@ -70,7 +70,7 @@ pub enum FabricError {
     /// A system or library call failed.
     #[error("{call}: {source}")]
     Os {
-        /// Function or system call that failed.
+        /// Function or system call.
         call: &'static str,
         /// Error returned by the call.
         source: io::Error,

@@ -60,7 +60,7 @@ pub struct Marked {
     pub hop_limit: u8,
 }
 
-/// Range of IP addresses, such as 192.0.2.0/24.
+/// IP prefix, such as 192.0.2.0/24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     /// First address of the prefix.

@@ -98,7 +98,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     }
 }
 
-/// Counters that a provider keeps for a device.
+/// Counters of a device in a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Name of the device.

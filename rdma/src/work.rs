@@ -77,7 +77,7 @@ pub struct SgeList {
 }
 
 impl SgeList {
-    /// List without ranges, for messages of length 0.
+    /// List for messages of length 0.
     pub const EMPTY: Self = Self {
         list: [Sge {
             addr: 0,
@@ -134,10 +134,10 @@ impl From<Sge> for SgeList {
     }
 }
 
-/// Registered memory at one end, for RDMA READs and WRITEs of the peer.
+/// Registered memory that the peer accesses by RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteBuffer {
-    /// Virtual address at the end that registered the memory.
+    /// Virtual address where the memory is registered.
     pub addr: u64,
     /// Remote key of the region.
     pub rkey: u32,
@@ -270,7 +270,7 @@ const KNOWN: [(u32, WorkStatus); 12] = [
     (13, WorkStatus::RnrRetryExceeded),
 ];
 
-/// Result of a work request, polled from an endpoint.
+/// Polled result of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// Identifier of the work request.

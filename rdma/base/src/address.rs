@@ -23,8 +23,7 @@ impl Payer {
         }
     }
 
-    /// Returns the payer whose only address is the IPv4 `address`, or whose addresses are the /64
-    /// of the IPv6 `address`.
+    /// Returns the payer of an IPv4 `address`, or of the /64 of an IPv6 `address`.
     #[must_use]
     pub fn stranger(address: IpAddr) -> Self {
         let first = prefix_of(address, 32, 64);
@@ -34,7 +33,7 @@ impl Payer {
         }
     }
 
-    /// Calls [`Self::host`] if `is_host` is true, and [`Self::stranger`] otherwise.
+    /// Calls [`Self::host`] or [`Self::stranger`].
     #[must_use]
     pub fn of(address: IpAddr, is_host: bool) -> Self {
         match is_host {

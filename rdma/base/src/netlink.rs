@@ -23,7 +23,7 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
-/// Netlink socket for requests. Receiving fails after one second without an answer.
+/// Netlink socket, with a timeout of one second for answers.
 #[derive(Debug)]
 pub struct Netlink {
     socket: File,
@@ -86,10 +86,8 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Appends the messages of one part of an answer. Returns false after the last part.
-///
-/// # Errors
-/// The kernel reports an error, or a length is impossible.
+/// Appends the messages of one part of an answer. Returns false after the last part, and the error
+/// that the kernel reports.
 pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {

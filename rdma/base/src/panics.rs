@@ -22,7 +22,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 /// Panic caught by [`confine`].
 #[derive(Debug)]
 pub struct Panic {
-    /// Text passed to `panic!`, or a substitute for a value that is not text.
+    /// Text passed to `panic!`, or a substitute.
     pub message: String,
     /// File, line and column of the panic.
     pub place: String,
@@ -62,8 +62,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // If another panic hook is installed, it prints the location, and this function does
-            // not know the location.
+            // If another panic hook is installed, only that hook knows the location.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }

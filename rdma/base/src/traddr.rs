@@ -22,7 +22,7 @@ const SCOPE_MAX: usize = libc::IFNAMSIZ - 1;
 /// Transport address and service (TRADDR and TRSVCID): `192.0.2.1:4420` or `[fe80::1%eth0]:4420`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Trid {
-    /// IP address (TRADDR), with the interface of a link-local address.
+    /// IP address (TRADDR).
     pub address: Traddr,
     /// Port number (TRSVCID).
     pub port: u16,
@@ -31,7 +31,7 @@ pub struct Trid {
 /// Error in reading or using an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraddrError {
-    /// Text that is not an IP address, or whose port is not a 16-bit number.
+    /// Text whose IP address or port is invalid.
     #[error("it is not an IP address")]
     NotAnAddress,
     /// Scope on an address that is not link-local.

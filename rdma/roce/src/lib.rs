@@ -5,8 +5,8 @@
 //! itself. RoCE v1 uses packet sockets, which need `CAP_NET_RAW`.
 //!
 //! [`device_for`](rdma::Provider::device_for) opens the device of a local address. Memory is
-//! [registered](rdma::Device::register) with this device. An [endpoint](rdma::Endpoint) has the queues of
-//! one thread. It [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept)
+//! [registered](rdma::Device::register) with a device. An [endpoint](rdma::Endpoint) has the queues
+//! of one thread. It [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept)
 //! requests of a [listener](rdma::Provider::listen); an event reports the result. The endpoint then
 //! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and
 //! [polls](rdma::Endpoint::poll) completions.

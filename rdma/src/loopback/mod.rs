@@ -141,7 +141,7 @@ impl Loopback {
         });
     }
 
-    /// Adds a device with `address`, without the registrations of an earlier device.
+    /// Adds a device with `address` after [`Self::unplug`], without the old registrations.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);

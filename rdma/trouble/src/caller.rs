@@ -1,9 +1,9 @@
 /// Side of an NVMe over RDMA connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Side that connects and sends commands.
+    /// Sends commands.
     Host,
-    /// Side that listens and executes commands.
+    /// Executes commands.
     Target,
 }
 

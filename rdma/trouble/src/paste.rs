@@ -84,8 +84,8 @@ fn push(all: &mut Vec<Found>, table: &'static str, code: u16, trouble: &'static 
     }
 }
 
-/// Adds the statuses in one of these forms: `sct 0x3 / sc 0x70`, `status=0x4184`, `(0x4184)`,
-/// `1/84h`.
+/// Adds the first status in one of these forms: `sct 0x3 / sc 0x70`, `1/84h`, `16772` without other
+/// text, `status=0x4184`, `(0x4184)`.
 fn statuses(text: &str, all: &mut Vec<Found>) {
     let pair = after(text, "sct ")
         .and_then(number)

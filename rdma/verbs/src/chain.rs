@@ -130,8 +130,8 @@ impl SendChain {
             Operation::Send => sys::IBV_WR_SEND,
             Operation::SendWithInvalidate { rkey } => {
                 raw.__bindgen_anon_1.invalidate_rkey = rkey;
-                // siw in rdma-core sends this field instead of `invalidate_rkey`. Before this
-                // assignment, the field may contain the key of an earlier WRITE.
+                // siw in rdma-core sends this field instead of `invalidate_rkey`. The reused field
+                // may contain the key of an earlier WRITE.
                 raw.wr.rdma.rkey = rkey;
                 sys::IBV_WR_SEND_WITH_INV
             }

@@ -80,8 +80,8 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Returns the index of a P_Key in the table of the identifier's port; `None` for the default
-    /// partition, whose index rdma_cm chooses.
+    /// Returns the index of a P_Key in the table of the identifier's port; `None` for
+    /// [`PKey::DEFAULT`], whose index rdma_cm chooses.
     pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
         if pkey == PKey::DEFAULT {
             return Ok(None);

@@ -90,8 +90,8 @@ impl ReceiveQuotas {
         limit.min(self.part())
     }
 
-    /// Returns the number of spare receives that one queue pair may take: all of them if they fill
-    /// all quotas, and an equal part otherwise.
+    /// Returns the number of spare receives that one queue pair may take: all if they fill all
+    /// quotas, else an equal part.
     fn part(&self) -> u32 {
         let spare = self.spare.len() as u32;
         match spare < self.wanted {

@@ -30,7 +30,7 @@ const HEADERS: usize = 14 + 40 + 8;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Capture of sent and received packets in a file of limited size.
+/// Capture file of limited size.
 pub struct Capture {
     file: Mutex<Sink>,
     is_full: AtomicBool,

@@ -48,9 +48,8 @@ impl Frames {
         }
     }
 
-    /// Sends packets through the socket `fd`, up to the first packet to an unknown MAC address. If
-    /// no packet precedes it, this packet is dropped. Returns the number of packets sent or
-    /// dropped, and the number of packets dropped.
+    /// Sends the packets before the first packet to an unknown MAC address, or drops this packet if
+    /// none precedes it. Returns the number of packets sent or dropped, and the number dropped.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,

@@ -33,7 +33,7 @@ pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs by local address, valid for one second.
+/// Cache of path MTUs by local address. An entry is valid for one second.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

@@ -10,8 +10,8 @@ use super::socket::{NOTHING, attach, statement};
 
 const LEAF: usize = 16;
 
-/// Replaces a socket's filter by `narrow`. If this fails for lack of memory, attaches the smaller
-/// `wide` and then `narrow` again. If the second attempt fails too, `wide` stays.
+/// Replaces a socket's filter by `narrow`. If memory is scarce, attaches the smaller `wide`, and
+/// then tries `narrow` again.
 pub(super) fn exchange(
     fd: RawFd,
     narrow: &[libc::sock_filter],

@@ -104,8 +104,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // `PMTUDISC_PROBE` prevents fragmentation. Linux then sends IPv4 identification 0, and
-        // ignores ICMP messages about the path MTU, which may be forged.
+        // `PMTUDISC_PROBE` prevents fragmentation, and makes Linux send IPv4 identification 0 and
+        // ignore ICMP messages about the path MTU, which may be forged.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;

@@ -95,8 +95,7 @@ impl Wire {
     /// `qpn` with `qpn >> qpn_low_bits == n`.
     ///
     /// # Errors
-    /// `is_first` is true, but the address has a socket; or `is_first` is false, but the address
-    /// has none.
+    /// `is_first` is true for an address with a socket, or false for an address without one.
     pub(crate) fn join(
         &self,
         address: IpAddr,

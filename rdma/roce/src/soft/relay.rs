@@ -28,9 +28,9 @@ const PACKETS_MAX: usize = 4096;
 pub(super) const FLOWS_MAX: usize = 32;
 
 /// Time after which an endpoint's unread socket counts as late.
-/// [`cairn_rdma::Endpoint::drain_connections`] of another endpoint then reads the late socket too,
-/// because the socket may contain messages for the calling endpoint. The time is shorter than the
-/// pause of 50 ms after which a reactor makes this call.
+/// [`cairn_rdma::Endpoint::drain_connections`] of other endpoints then reads this socket too,
+/// because it may contain their messages. The time is shorter than the pause of 50 ms after which a
+/// reactor makes this call.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

@@ -35,8 +35,8 @@ const ENDED: usize = 64;
 /// Queue pair numbers used by the successive endpoints of one index.
 ///
 /// A number is repeated only after half of all numbers were used, or if all numbers with the drawn
-/// low bits were used. After an earlier repetition, a peer could mistake the new queue pair for the
-/// old one (IBTA 12.9.8.3.1, "stale").
+/// low bits were used. After an early repetition, a peer could mistake a new queue pair for an old
+/// one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,

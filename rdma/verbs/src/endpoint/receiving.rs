@@ -22,7 +22,7 @@ use super::work_id::WorkId;
 
 pub(super) const RECEIVE_BATCH: usize = 64;
 
-/// The endpoint is replaced when 1/`MISSING` of its shared receives may be lost.
+/// The endpoint is replaced when more than 1/`MISSING` of its shared receives may be lost.
 const MISSING: u32 = 4;
 
 pub(super) enum ReceiveQueues {

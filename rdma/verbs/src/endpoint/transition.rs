@@ -1,7 +1,7 @@
 //! State transitions of queue pairs.
 //!
 //! rdma_cm supplies the attributes of each transition. This module overrides traffic class, hop
-//! limit, partition, outstanding READs, timeouts and retries.
+//! limit, partition, remote access, outstanding READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 

@@ -41,7 +41,7 @@ pub struct Quirks {
     /// True if an error completion contains the id of the oldest work request, signaled or not.
     /// Only the test double of libibverbs simulates this.
     pub blames_oldest: bool,
-    /// Delay of each creation, change and destruction of a queue pair.
+    /// Delay of calls that create, change or destroy queue pairs.
     pub control_verb: Duration,
 }
 
