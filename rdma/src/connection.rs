@@ -229,7 +229,7 @@ pub enum Event {
     },
     /// Message that the owner should log.
     Notice {
-        /// Line that names the device or the peer.
+        /// Line about a device or a peer.
         message: String,
     },
 }

@@ -134,7 +134,7 @@ impl From<Sge> for SgeList {
     }
 }
 
-/// Registered memory that the peer accesses by RDMA.
+/// Memory registered at one end, for RDMA from the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// Virtual address where the memory is registered.

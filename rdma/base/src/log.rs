@@ -97,7 +97,7 @@ impl LogLine {
     }
 }
 
-/// Returns the lines suppressed by each topic's token bucket since the process started.
+/// Counts the lines suppressed by token buckets since the process started, by topic.
 #[must_use]
 pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     let budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);

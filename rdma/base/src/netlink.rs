@@ -86,8 +86,8 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Appends the messages of one part of an answer. Returns false after the last part, and the error
-/// that the kernel reports.
+/// Appends the messages of one part of an answer. Returns false after the last part. Fails if the
+/// kernel reports an error.
 pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {

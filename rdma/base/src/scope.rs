@@ -10,7 +10,6 @@ use rustix::net::{AddressFamily, SocketType, socket};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScopedAddr {
     ip: IpAddr,
-    /// Index of the interface, or 0.
     scope_id: u32,
 }
 

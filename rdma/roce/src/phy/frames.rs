@@ -48,8 +48,8 @@ impl Frames {
         }
     }
 
-    /// Sends the packets before the first packet to an unknown MAC address, or drops this packet if
-    /// none precedes it. Returns the number of packets sent or dropped, and the number dropped.
+    /// Sends packets until one has an unknown MAC address. Drops that packet if none was sent.
+    /// Returns the number of packets sent or dropped, and the number dropped.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,

@@ -10,7 +10,7 @@ use super::socket::{NOTHING, attach, statement};
 
 const LEAF: usize = 16;
 
-/// Replaces a socket's filter by `narrow`. If memory is scarce, attaches the smaller `wide`, and
+/// Replaces a socket's filter by `narrow`. If memory is scarce, attaches the smaller `wide`,
 /// then tries `narrow` again.
 pub(super) fn exchange(
     fd: RawFd,

@@ -181,8 +181,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns the inlets that their owners have not read lately. They may contain messages for
-    /// endpoint `own`, because the kernel combines packets for several endpoints (GRO).
+    /// Returns the inlets that their owners have not read lately. These inlets may contain messages
+    /// for endpoint `own`, because the kernel combines packets for several endpoints (GRO).
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);
