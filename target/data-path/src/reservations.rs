@@ -121,7 +121,8 @@ impl Reserving {
         false
     }
 
-    /// Begins the next waiting change. Returns true if the control plane must now carry it out.
+    /// Begins waiting changes up to the first that the control plane must carry out. Returns false
+    /// if none waits.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
