@@ -121,8 +121,8 @@ impl Reserving {
         false
     }
 
-    /// Begins waiting changes up to the first that the control plane must carry out. Returns false
-    /// if none waits.
+    /// Begins waiting changes until the control plane must carry one out; returns false if none
+    /// requires that.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
