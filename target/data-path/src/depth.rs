@@ -10,7 +10,7 @@ struct Part {
 
 #[derive(Debug)]
 pub struct Depth {
-    /// Maximum commands; 0 means no limit.
+    /// Maximum commands in progress; 0 means no limit.
     most: AtomicU32,
     parts: Box<[Part]>,
 }
@@ -32,9 +32,9 @@ impl Depth {
         self.most.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether a host of weight `weight` may start a command. Reactors divide the limit by
-    /// the weights of their waiting hosts. A reactor with no command in progress may always start
-    /// one, because it checks again only when a command completes.
+    /// Returns whether a host of weight `weight` may start a command. Reactors divide the limit in
+    /// proportion to the weights of their waiting hosts. A reactor with no command in progress may
+    /// always start one, because it checks again only when a command completes.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (in_progress, wanting) = self.of(reactor);

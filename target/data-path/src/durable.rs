@@ -33,7 +33,7 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Blocks on the file system.
+/// Removes the file durably, if it exists. Blocks on the file system.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     if removed(fs::remove_file(path))? {
         sync_folder(path)?;

@@ -64,8 +64,8 @@ impl<K, T> Default for FairQueue<K, T> {
 }
 
 impl<K: Key, T> FairQueue<K, T> {
-    /// Creates a queue in which a skipped key keeps its `used`, and that of an idle key rises to
-    /// [`Self::floor`]. In a default queue, both rise to `served`.
+    /// Creates a queue in which a skipped key keeps its `used`, and the `used` of an idle key rises
+    /// to [`Self::floor`]. In a default queue, both keys' `used` rises to `served`.
     pub(crate) fn with_claims(lag_max: u64) -> Self {
         Self {
             lag_max: Some(lag_max),

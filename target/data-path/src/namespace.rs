@@ -38,7 +38,6 @@ pub struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     restricted: AtomicBool,
-    /// Set by [`Self::withhold`].
     withheld: AtomicBool,
     protected: AtomicBool,
     pub protection_file: Option<ProtectionFile>,
@@ -229,7 +228,7 @@ impl Namespace {
         geometry.blocks * u64::from(geometry.block_bytes)
     }
 
-    /// Returns true if the disk is smaller than its namespace, or was: hosts lost data, and the
+    /// Returns true if the disk is or was smaller than its namespace: hosts lost data, and the
     /// caller must not resize the namespace. [`Self::remaining_bytes`] then returns
     /// `measured_bytes`.
     pub fn finds_loss(&self, measured_bytes: u64) -> bool {
@@ -270,7 +269,7 @@ impl Namespace {
         }
     }
 
-    /// Blocks on the file system.
+    /// Stores the size, or logs a failure. Blocks on the file system.
     pub fn keep_size(&self) {
         if let Some(file) = &self.size_file
             && let Err(error) = file.write(self.bytes())

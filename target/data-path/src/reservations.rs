@@ -121,7 +121,8 @@ impl Reserving {
         false
     }
 
-    /// Begins the next waiting change. Returns true if the control plane must now carry it out.
+    /// Begins waiting changes until the control plane must carry one out; returns false if none
+    /// requires that.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();

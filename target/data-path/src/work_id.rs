@@ -68,7 +68,6 @@ impl WorkId {
         self.0 as u32
     }
 
-    /// Panics if the kind is unknown.
     #[inline]
     pub(crate) fn kind(self) -> WorkKind {
         match (self.0 >> KIND_SHIFT) as u8 {

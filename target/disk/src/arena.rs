@@ -82,7 +82,7 @@ impl Arena {
         }
     }
 
-    /// Returns the pool of data buffers.
+    /// Returns the pool. Its offsets count from the end of the head.
     #[inline]
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool

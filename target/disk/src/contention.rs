@@ -3,12 +3,12 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// A longer time between two polls suggests that another thread used the core.
+/// Time between two polls from which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Lost time above which the core is shared.
+/// Lost time from which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// Tolerated fraction of lost time: 1 / `LOST_PART`.
+/// The lost time decreases by 1 / `LOST_PART` of the elapsed time.
 const LOST_PART: u32 = 4;
 
 /// Detects other threads on a polling thread's core.

@@ -56,7 +56,7 @@ pub struct Hints {
     /// LR bit of a command: the drive should limit its retries.
     pub limited_retry: bool,
     /// DSM field of a Read or Write (NVM, figure 43). Dataset Management (NVM, 3.2.3) uses only
-    /// bits 1:0, IDR and IDW.
+    /// bits 1:0, IDW and IDR.
     pub attributes: u8,
 }
 

@@ -13,7 +13,7 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Maximum waiting lines; beyond it, events stay in the queue.
+/// Maximum lines that wait to be written. At this number, events stay in the queue.
 const LINES_MAX: usize = 64;
 
 const PAUSE: Duration = Duration::from_millis(500);

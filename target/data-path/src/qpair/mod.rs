@@ -32,8 +32,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time without a completion while work is in flight. A host that reads its responses is
-/// faster, because a completion covers a bounded number of them ([`Outbox::cover`]).
+/// Maximum time without a completion while work is in flight. A host that accepts responses stays
+/// below it, because a completion is for a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

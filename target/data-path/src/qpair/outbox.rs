@@ -30,13 +30,13 @@ impl Outbox {
 
     const TRAIN_MAX: usize = 32;
 
-    /// Maximum bytes of a train: one datagram.
+    /// Maximum bytes of several WRITEs in a train: one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
-    /// Bytes from which a WRITE fills a batch: half of the largest IP packet.
+    /// Minimum bytes of a WRITE that begins a new train: half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
-    /// Maximum bytes completed by one signaled response.
+    /// Bytes of data after which a response is signaled (see `bytes_least`).
     const COVERED_BYTES: u64 = 128 << 10;
 
     /// Creates an outbox for a queue pair with `send_work` work requests. A response takes two, and

@@ -1,5 +1,3 @@
-//! Start of reactor threads.
-
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -189,9 +189,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Whether messages remain; the reactor handles all at once.
+    /// Whether messages remain. The reactor must then not sleep.
     pub(crate) messages: bool,
-    /// Whether connections remain; the reactor takes a few at intervals.
+    /// Whether connections remain. The reactor may sleep until it takes the next few.
     pub(crate) connections: bool,
 }
 

@@ -28,8 +28,8 @@ pub const DISPLACED: &str = "waiting without an association while all places of 
 
 /// Maximum waiting connections of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum waiting connections of strangers in a network. Twice the limit of user-space RoCE for
-/// all strangers: new connections are admitted while old ones end.
+/// Maximum waiting connections of strangers in a network: twice the total of strangers in
+/// `roce-proto`, so that new connections are admitted while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Maximum waiting connections of a known address: enough for hosts that connect 128 I/O queues at

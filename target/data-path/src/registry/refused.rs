@@ -16,7 +16,6 @@ pub enum RefusedFor {
     Subsystem,
     /// The host, or the target, did not prove its identity.
     Authentication(Cause),
-    /// The target has no key for the host.
     NoKey,
     /// The connection ended before the host authenticated.
     Unauthenticated,

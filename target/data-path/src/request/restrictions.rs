@@ -17,11 +17,11 @@ impl Restrictions {
     pub(crate) const NONE: Self = Self(0);
     const FLUSH: u8 = 1;
     const ALLOCATION: u8 = 2;
-    /// Waits for the depth limit, not yet counted against it.
+    /// Must pass the depth limit, and does not count against it yet.
     const LIMITED: u8 = 4;
     /// Counts against the depth limit.
     const COUNTED: u8 = 8;
-    /// Waits for older changes of the same blocks.
+    /// Takes part in its disk's order of changes ([`crate::order`]).
     const ORDERED: u8 = 16;
 
     #[inline(always)]

@@ -16,15 +16,15 @@ pub struct Geometry {
 /// Preferred sizes and alignments, in logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preferred {
-    /// Granularity of writes.
+    /// Granularity of writes (NPWG).
     pub write: u32,
-    /// Alignment of writes.
+    /// Alignment of writes (NPWA).
     pub write_alignment: u32,
-    /// Optimal size of writes.
+    /// Optimal size of writes (NOWS).
     pub optimal_write: u32,
-    /// Granularity of deallocation.
+    /// Granularity of deallocation (NPDG).
     pub deallocate: u32,
-    /// Alignment of deallocation.
+    /// Alignment of deallocation (NPDA).
     pub deallocate_alignment: u32,
 }
 
@@ -67,10 +67,10 @@ impl Atomic {
 /// Globally unique names, reported by NVMe drives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Names {
-    /// NGUID.
+    /// NGUID, if reported.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64.
+    /// EUI64, if reported.
     pub eui64: Option<[u8; 8]>,
-    /// UUID.
+    /// UUID, if reported.
     pub uuid: Option<Uuid>,
 }

@@ -19,7 +19,7 @@ pub struct FoundPath {
     metadata: Metadata,
 }
 
-/// Object that the caller permits to open. A [`Backend`](super::Backend) opens only such objects.
+/// Object admitted by [`FoundPath::admit`]. A [`Backend`](super::Backend) opens no other objects.
 #[derive(Debug)]
 pub struct AdmittedPath(FoundPath);
 

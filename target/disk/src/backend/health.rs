@@ -20,7 +20,7 @@ pub(super) struct Health {
     losses: AtomicU8,
     /// Whether the file was unlinked. Its data exists until the target ends.
     nameless: AtomicBool,
-    /// An [`AtPath`].
+    /// [`AtPath`] at the last check.
     at_path: AtomicU8,
 }
 

@@ -217,7 +217,7 @@ impl Backend {
         }
     }
 
-    /// Returns the disk's globally unique names.
+    /// Returns a drive's globally unique names; other disks have none.
     pub fn names(&self) -> Names {
         match &self.0 {
             Kind::Drive(disk) => disk.names(),
@@ -342,7 +342,7 @@ impl Backend {
     }
 
     /// Returns the slot for the next operation. Operations that may block at submission go to other
-    /// threads. While the disk is `slow`, all reads and writes of a regular file do.
+    /// threads. While the disk is `slow`, so do all reads and writes of a regular file.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {

@@ -101,7 +101,7 @@ pub(super) const TRIES_MAX: u8 = 50;
 const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
-    /// Returns a new operation.
+    /// Returns an unstarted operation without hints.
     #[inline]
     pub fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
         Self {
@@ -186,7 +186,8 @@ impl Errno {
     }
 }
 
-/// Progress of an operation.
+/// State of an operation after [`Backend::begin`](super::Backend::begin) or
+/// [`Backend::resume`](super::Backend::resume).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
@@ -196,6 +197,6 @@ pub enum Progress {
     /// The caller must call [`Backend::begin`](super::Backend::begin) again after a
     /// [pause](BlockIo::pause).
     Later,
-    /// Completed.
+    /// Ended, possibly with an error.
     Done(Result<(), Errno>),
 }

@@ -48,9 +48,9 @@ impl Pieces {
         self.count > 1
     }
 
-    /// Records the result of one piece. After the last piece, returns the result of the step. If a
-    /// piece failed, the result is `EAGAIN`, and the caller repeats the pieces one by one to find
-    /// the cause.
+    /// Records the result of one piece. After the last piece, returns the result of the step. If
+    /// one of several pieces failed or was short, this is `EAGAIN`: the caller repeats the pieces
+    /// one by one.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);

@@ -263,7 +263,7 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// True if worker threads or the kernel execute changes.
+    /// True if threads or the kernel execute changes, whose end wakes the ring.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }

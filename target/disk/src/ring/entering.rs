@@ -62,9 +62,9 @@ impl Ring {
 
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
-        // With GETEVENTS but no wait, this call delivers available completions; deferred work
-        // (DEFER_TASKRUN) would require a second call. SAFETY: the entries satisfy the requirements
-        // of `push`; no argument is a pointer.
+        // GETEVENTS makes this call run deferred work (DEFER_TASKRUN) and deliver its completions,
+        // without a wait. SAFETY: the entries satisfy the requirements of `push`; no argument is a
+        // pointer.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)

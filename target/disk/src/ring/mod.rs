@@ -427,7 +427,7 @@ impl Ring {
 
     /// Passes changes with a valid lease to workers or the submission queue, and cancels changes
     /// whose lease has ended. Must be called directly before the system call. After a gap, or if
-    /// the queue is full, changes stay in the list.
+    /// the submission queue is full, changes continue to wait.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);

@@ -35,11 +35,11 @@ const BLOCK_BYTES: usize = 512;
 /// Kind of operation to hold or fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Read.
+    /// Read of a range.
     Read,
     /// Write, durable or not.
     Write,
-    /// Flush.
+    /// Flush of the cache.
     Flush,
     /// Zeroing or deallocation of a range.
     Zero,

@@ -69,7 +69,7 @@ impl Reactor {
     pub(in crate::reactor) fn settle(&mut self, settling: Arc<Settling>) {
         if let Scope::Reservation(restriction) = &settling.scope {
             self.io.disks.restrict(restriction);
-            // The control plane waits only for its latest attempt.
+            // The control plane waits only for the latest restriction of a reservation.
             self.control.unsettled.retain(|earlier| {
                 !matches!(&earlier.settling.scope, Scope::Reservation(of)
                     if Arc::ptr_eq(&of.reserving, &restriction.reserving))

@@ -60,7 +60,7 @@ struct PayerBucket {
 }
 
 impl PayerBucket {
-    /// Checks that the payer may spend `cost`. The error is the earliest time for it, in
+    /// Checks that the payer may spend `cost`. The error is the time of the next attempt, in
     /// nanoseconds. If `is_free`, only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;

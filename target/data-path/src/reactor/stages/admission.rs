@@ -64,8 +64,8 @@ pub(in crate::reactor) fn may_go(
     None
 }
 
-/// True if the capsule may bypass queued capsules: its queue pair has none, and its host waits for
-/// no limit.
+/// True if the capsule may bypass queued capsules: its queue pair has none, and its host has a
+/// share and awaits no limit.
 #[cold]
 pub(in crate::reactor) fn goes_past(
     capsule_queues: &CapsuleQueues,

@@ -20,7 +20,8 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections; while commands are in progress, once per [`CHECK_INTERVAL`].
+    /// Accepts or queues a few connections; while commands are in progress, once per
+    /// [`CHECK_INTERVAL`].
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {

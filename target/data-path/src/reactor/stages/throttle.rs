@@ -72,8 +72,8 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges a command to its limits and returns its cost. Without tokens, schedules the next
-/// attempt.
+/// Charges a command to its limits and returns its cost; `None` if it must wait. Without tokens,
+/// schedules the next attempt.
 fn try_pay(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, bill: &Bill) -> Option<u64> {
     if is_awaited(queues, io, id, bill) {
         return None;
@@ -148,7 +148,7 @@ pub(in crate::reactor) fn wake(queues: &Queues, io: &mut Io) {
     io.limited.waiting = waiting;
 }
 
-/// Charges the next command whose limits have tokens.
+/// Charges and dequeues the next command whose limits have tokens.
 pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> Option<RequestId> {
     while let Some((_, &id)) = io.limited.waiting.first() {
         let bill = bill(&queues.requests[id]).expect("what waits for a limit has a bill");

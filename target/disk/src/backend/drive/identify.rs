@@ -130,8 +130,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Returns the maximum blocks of a command: 2^`shift` pages, or 2^`mdts` pages if `shift` is 0. If
-/// both are 0, there is no limit.
+/// Returns the maximum blocks of a command, at most [`BLOCKS_MAX`]: 2^`shift` pages, or 2^`mdts`
+/// pages if `shift` is 0. If both are 0, the drive has no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {

@@ -22,7 +22,7 @@ use crate::timely::Look;
 /// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
-/// Index in the fixed files of the first claim (block device). The drives' files come first.
+/// Index of the first claim (block device) among the fixed files, after the drives' files.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 pub(super) const PLACE_SHIFT: u32 = 56;

@@ -225,7 +225,7 @@ impl Ring {
         Ok(())
     }
 
-    /// True if a polled drive has pending commands.
+    /// True if a polled drive has submitted commands.
     #[inline]
     pub fn must_poll(&self) -> bool {
         let rings = self.drives.as_ref();
