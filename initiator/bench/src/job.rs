@@ -121,7 +121,7 @@ impl Job {
     }
 }
 
-/// Key of a job.
+/// Key of a job, with its help text and parser.
 #[derive(Debug)]
 pub struct Key {
     /// fio's name for the key.

@@ -8,7 +8,8 @@ use super::super::run::{Audience, Glimpse};
 use super::super::stats::per_second;
 use super::units::{binary_bytes, decimal};
 
-/// Progress display: a line redrawn on a terminal, otherwise a new line every second.
+/// Progress display on stderr. A terminal shows one line, redrawn every second; other outputs get
+/// a new line every second.
 #[derive(Debug)]
 pub struct Live {
     drawn: ProgressBar,
