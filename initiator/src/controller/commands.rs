@@ -31,7 +31,7 @@ impl Controller {
     ///
     /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the
     /// controller is lost, and then until their disk is identified again. A write with unknown
-    /// outcome, and other writes of its blocks, wait as long as
+    /// outcome, and other writes to the same blocks, wait as long as
     /// [`HostOptions::write_hold`](crate::HostOptions::write_hold) requires.
     ///
     /// # Errors

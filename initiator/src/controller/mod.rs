@@ -342,7 +342,8 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands of a queue that have not ended, including the association's.
+    /// Commands of a queue that have not ended, including those of the association itself, such as
+    /// Connect.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
@@ -355,19 +356,20 @@ impl Controller {
         self.queues.first().map_or(0, Queue::outstanding)
     }
 
-    /// True if a queue has a connection.
+    /// True if a queue's connection is established and not broken.
     #[must_use]
     pub fn is_up(&self, queue: IoQueue) -> bool {
         self.queues.get(queue.index()).is_some_and(Queue::is_up)
     }
 
-    /// True if the admin queue has a connection.
+    /// Like [`is_up`](Self::is_up), for the admin queue.
     #[must_use]
     pub fn is_admin_up(&self) -> bool {
         self.queues.first().is_some_and(Queue::is_up)
     }
 
-    /// True if a queue has no connection, so the controller cannot access its commands' memory.
+    /// True if a queue has no connection, not even a broken one. The controller then cannot access
+    /// the memory of the queue's commands.
     #[must_use]
     pub fn is_closed(&self, queue: IoQueue) -> bool {
         self.queues
@@ -394,7 +396,8 @@ impl Controller {
         }
     }
 
-    /// Connection options.
+    /// Options of [`begin`](Self::begin), with the secrets of the last
+    /// [`reauthenticate`](Self::reauthenticate).
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         &self.options

@@ -12,10 +12,10 @@ use super::entry::Route;
 /// Maximum services read by [`discover_all`](super::discover_all), including the first.
 pub const SERVICES_MAX: usize = 32;
 
-/// Discovery service.
+/// Discovery service that [`discover_all`](super::discover_all) reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Address of the service.
+    /// IP address and port.
     pub address: SocketAddr,
     /// Well-known discovery NQN, or a unique NQN.
     pub subnqn: Nqn,

@@ -60,7 +60,7 @@ pub struct MultipathOptions {
     pub uuid: Option<[u8; 16]>,
     /// Policy among paths with equal ANA state.
     pub policy: Policy,
-    /// Maximum commands without a result.
+    /// Maximum submitted commands whose results have not been taken.
     pub depth: u16,
     /// Delay after a connection closed, before another path sends its unanswered writes. `None` and
     /// zero mean the same as in [`HostOptions::write_hold`].
@@ -214,13 +214,13 @@ impl Multipath {
             })
     }
 
-    /// Controller of a path.
+    /// Controller of the path with index `path` in [`paths`](Self::paths).
     #[must_use]
     pub fn controller(&self, path: usize) -> &Controller {
         &self.paths[path].controller
     }
 
-    /// Commands without a result.
+    /// Commands that have not ended.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.ios.outstanding()
