@@ -13,7 +13,7 @@ pub struct Identity {
     guid: u64,
 }
 
-/// Source of random numbers.
+/// Source of unpredictable 64-bit numbers.
 pub type Draw = Box<dyn FnMut() -> u64 + Send>;
 
 impl fmt::Debug for Identity {
@@ -23,7 +23,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Creates a generator.
+    /// Creates a generator, and draws its GUID.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
         let guid = draw() | 0x0200_0000_0000_0000;

@@ -14,7 +14,7 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
     }
 }
 
-/// Completion queue.
+/// Completions that the endpoint's owner has not taken.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,

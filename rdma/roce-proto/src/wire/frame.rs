@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Returns false.
+    /// Always false: a frame has headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
