@@ -12,7 +12,7 @@ use super::entry::Route;
 /// Maximum services read by [`discover_all`](super::discover_all), including the first.
 pub const SERVICES_MAX: usize = 32;
 
-/// Discovery service that [`discover_all`](super::discover_all) reads.
+/// Discovery service at one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
     /// IP address and port.

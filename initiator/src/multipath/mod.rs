@@ -220,7 +220,7 @@ impl Multipath {
         &self.paths[path].controller
     }
 
-    /// Commands that have not ended.
+    /// Number of commands not yet ended.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.ios.outstanding()
