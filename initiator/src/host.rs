@@ -61,7 +61,7 @@ impl Host {
         self.controller
     }
 
-    /// Controller, for queries such as [`Controller::is_up`].
+    /// Controller, for queries.
     #[must_use]
     #[inline]
     pub fn controller(&self) -> &Controller {

@@ -64,8 +64,8 @@ pub struct HostOptions {
     pub command_timeout: Duration,
     /// Reconnection to a lost controller.
     pub recovery: Recovery,
-    /// True if commands wait for the reconnection of a lost controller, false if they end when
-    /// their connection is closed.
+    /// True if idempotent commands wait for the reconnection of a lost controller, false if they
+    /// end when their connection is closed.
     pub requeue: bool,
     /// Delay after a connection closed, before unanswered writes are sent again. Meanwhile, other
     /// writes to the same blocks wait too.

@@ -121,7 +121,7 @@ impl Job {
     }
 }
 
-/// Key of a job, with its help text and parser.
+/// Key of a job.
 #[derive(Debug)]
 pub struct Key {
     /// fio's name for the key.

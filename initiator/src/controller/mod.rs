@@ -342,8 +342,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands of a queue that have not ended, including those of the association itself, such as
-    /// Connect.
+    /// Commands of a queue that have not ended, including Connect and authentication.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
@@ -356,7 +355,7 @@ impl Controller {
         self.queues.first().map_or(0, Queue::outstanding)
     }
 
-    /// True if a queue's connection is established and not broken.
+    /// True if a queue's connection is established.
     #[must_use]
     pub fn is_up(&self, queue: IoQueue) -> bool {
         self.queues.get(queue.index()).is_some_and(Queue::is_up)
@@ -368,8 +367,7 @@ impl Controller {
         self.queues.first().is_some_and(Queue::is_up)
     }
 
-    /// True if a queue has no connection, not even a broken one. The controller then cannot access
-    /// the memory of the queue's commands.
+    /// True if a queue has no connection, so the controller cannot access its commands' memory.
     #[must_use]
     pub fn is_closed(&self, queue: IoQueue) -> bool {
         self.queues
@@ -396,8 +394,7 @@ impl Controller {
         }
     }
 
-    /// Options of [`begin`](Self::begin), with the secrets of the last
-    /// [`reauthenticate`](Self::reauthenticate).
+    /// Connection options, with the current secrets.
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         &self.options

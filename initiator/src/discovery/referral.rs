@@ -12,7 +12,7 @@ use super::entry::Route;
 /// Maximum services read by [`discover_all`](super::discover_all), including the first.
 pub const SERVICES_MAX: usize = 32;
 
-/// Discovery service at one address.
+/// Discovery service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
     /// IP address and port.

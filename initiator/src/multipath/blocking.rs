@@ -21,7 +21,7 @@ impl Multipath {
     /// later is reconnected.
     ///
     /// # Errors
-    /// A path has no device, or no path is usable: the first error of a path.
+    /// The first error of a path, if no path is usable.
     ///
     /// # Panics
     /// If `paths` is empty.
@@ -81,11 +81,8 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command has ended.
-    ///
-    /// After the timeout, the command ends in [`HostError::Timeout`], even if it was not sent yet.
-    /// If it is in flight, the controller of its path counts as lost
-    /// ([`Host::wait`](crate::Host::wait)).
+    /// Blocks until a command has ended. The timeout acts as in [`Host::wait`](crate::Host::wait),
+    /// and also applies to waiting commands.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,

@@ -60,7 +60,7 @@ pub struct MultipathOptions {
     pub uuid: Option<[u8; 16]>,
     /// Policy among paths with equal ANA state.
     pub policy: Policy,
-    /// Maximum submitted commands whose results have not been taken.
+    /// Maximum commands whose results were not taken.
     pub depth: u16,
     /// Delay after a connection closed, before another path sends its unanswered writes. `None` and
     /// zero mean the same as in [`HostOptions::write_hold`].
@@ -214,7 +214,7 @@ impl Multipath {
             })
     }
 
-    /// Controller of the path with index `path` in [`paths`](Self::paths).
+    /// Controller at index `path` of [`paths`](Self::paths).
     #[must_use]
     pub fn controller(&self, path: usize) -> &Controller {
         &self.paths[path].controller

@@ -23,7 +23,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Creates a generator, and draws its GUID.
+    /// Creates a generator.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
         let guid = draw() | 0x0200_0000_0000_0000;

@@ -270,7 +270,7 @@ impl Qp {
     }
 
     /// Writes the next packet without its ICRC to `out`. Returns its length in bytes, or `None` if
-    /// no packet may be sent now.
+    /// nothing is due.
     pub fn poll_transmit(
         &mut self,
         now: Instant,

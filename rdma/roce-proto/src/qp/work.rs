@@ -14,7 +14,7 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
     }
 }
 
-/// Completions that the endpoint's owner has not taken.
+/// Completions not yet taken, oldest first.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,

@@ -141,7 +141,7 @@ impl Requester {
     }
 
     /// True if the packet must request an acknowledgement: every [`ACK_EVERY`] packets, and before
-    /// a pause in sending. At the end of the queue, only signaled work requires a request.
+    /// a pause in sending.
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
