@@ -48,7 +48,7 @@ impl Namespace {
         }
     }
 
-    /// Writes `new` to the block at `slba` if the block equals `expected`, and then returns true.
+    /// Writes `new` to the block at `slba` if the block equals `expected`. Returns false if not.
     /// No other command changes or compares the block in between.
     ///
     /// If the connection breaks, the outcome is unknown, and the commands are not sent again: read

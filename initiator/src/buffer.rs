@@ -88,8 +88,8 @@ impl Buffer {
 
     /// Creates a buffer that covers `region`.
     ///
-    /// While a command owns the buffer or a piece, no other access to these bytes is allowed, not
-    /// even through another buffer.
+    /// While a command owns the buffer or a part ([`split`](Self::split)), no other access to these
+    /// bytes is allowed, not even through another buffer.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         let length = region.mapping().len();

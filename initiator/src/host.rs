@@ -61,7 +61,7 @@ impl Host {
         self.controller
     }
 
-    /// Controller of the host.
+    /// Controller, for queries.
     #[must_use]
     #[inline]
     pub fn controller(&self) -> &Controller {
@@ -177,8 +177,8 @@ impl Host {
     /// Shuts the controller down and ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm in time. Another
-    /// error if a connection does not close in time.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm in time, or a
+    /// connection does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {

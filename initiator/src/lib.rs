@@ -49,9 +49,8 @@
 //! lost if the abort has no effect, a connection breaks, a Keep Alive has no response, or the
 //! controller violates the protocol. [`Recovery`] configures reconnection.
 //!
-//! With [`HostOptions::requeue`], new commands and idempotent commands in flight
-//! ([`nvme_proto::host::requeue`]) wait for the reconnection, and end in [`HostError::Lost`] if it
-//! fails or `fast_io_fail_tmo` expires.
+//! With [`HostOptions::requeue`], idempotent commands ([`nvme_proto::host::requeue`]) wait for the
+//! reconnection, and end in [`HostError::Lost`] if it fails or `fast_io_fail_tmo` expires.
 //!
 //! # Discovery and administration
 //!

@@ -64,11 +64,11 @@ pub struct HostOptions {
     pub command_timeout: Duration,
     /// Reconnection to a lost controller.
     pub recovery: Recovery,
-    /// True if commands wait for the reconnection of a lost controller, false if they end when
-    /// their connection is closed.
+    /// True if idempotent commands wait for the reconnection of a lost controller, false if they
+    /// end when their connection is closed.
     pub requeue: bool,
     /// Delay after a connection closed, before unanswered writes are sent again. Meanwhile, other
-    /// writes of the same blocks wait too.
+    /// writes to the same blocks wait too.
     ///
     /// `None` ends the delay when the lost target can no longer execute the old writes, according
     /// to KATO and CQT. Zero is no delay, as in Linux: a target that was only paused may then

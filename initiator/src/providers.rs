@@ -113,7 +113,7 @@ impl RdmaOptions {
 pub struct Provided {
     /// Name of the provider.
     pub name: &'static str,
-    /// Device.
+    /// Device from [`Provider::device_for`].
     pub device: Arc<dyn Device>,
     /// Provider, which must outlive `device`.
     provider: Arc<dyn Provider>,

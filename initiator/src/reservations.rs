@@ -67,7 +67,7 @@ impl Namespace {
         self.send_keys(host, opcode, fields.0, data.as_bytes())
     }
 
-    /// Reservation Release: releases a reservation, or clears all registrations.
+    /// Reservation Release: releases a reservation, or clears reservation and registrations.
     pub fn release(
         &self,
         host: &mut Host,

@@ -68,7 +68,7 @@ impl Operation {
 /// Completed command.
 #[derive(Debug)]
 pub struct Done {
-    /// Slot number.
+    /// Slot passed to [`Lane::submit`].
     pub slot: usize,
     /// Time at which the completion was seen.
     pub at: Instant,
@@ -78,7 +78,7 @@ pub struct Done {
 
 /// Opens a [`Lane`] for each copy of a job.
 pub trait Lanes: Sync {
-    /// Format of the namespace.
+    /// Size and transfer limit of the namespace.
     fn format(&self) -> Format;
 
     /// Opens a lane for `depth` commands with up to `slot_bytes` bytes of data each.

@@ -16,7 +16,7 @@ pub(super) struct Ledger {
 enum Known {
     /// Number of writes to each unit in this run; 0 if the unit's content is unknown.
     Generations(Vec<u32>),
-    /// An earlier run has written all units. The value is its seed, if known.
+    /// An earlier run has written all units. The value is that run's seed, if known.
     Written(Option<u64>),
 }
 

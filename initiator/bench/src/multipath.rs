@@ -57,7 +57,7 @@ impl MultipathLanes {
             transfer_max: multipath.transfer_max().into(),
         };
         multipath.close()?;
-        // The UUID is required, so that all lanes use this namespace.
+        // If the namespace has a UUID, all lanes require it.
         let options = MultipathOptions {
             uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
             ..options
@@ -121,7 +121,7 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     buffers: Vec<Option<Buffer>>,
-    /// Slot of the lane, by [`PathTicket::slot`].
+    /// Lane slot of each command, by [`PathTicket::slot`].
     slots: Vec<usize>,
     /// Last seen state of each path; at first false, so that a path that never connects is not
     /// reported as lost.

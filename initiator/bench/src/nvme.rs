@@ -29,7 +29,7 @@ pub struct NvmeLanes {
 }
 
 impl Format {
-    /// Format of an opened namespace.
+    /// Format of `namespace`, as limited by `host`.
     #[must_use]
     pub fn of(namespace: &Namespace, host: &Host) -> Self {
         Self {

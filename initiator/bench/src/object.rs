@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
-/// JSON object.
+/// JSON object in insertion order.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Member)>);
 

@@ -6,10 +6,10 @@ use super::random::{fresh_seed, mix};
 /// Maximum units of a verified job, each with 4 bytes of memory.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
-/// Plan of one copy of a job.
+/// Job, region and seed of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Job description.
+    /// Keys of the job.
     pub job: Job,
     pub(super) region: u64,
     pub(super) seed: u64,

@@ -225,7 +225,7 @@ impl Steps {
     }
 }
 
-/// Returns `count` in percent of `of`, as in fio at least 0.01 unless `count` is 0.
+/// Returns `count` in percent of `of`: at least 0.01, as in fio, unless `count` is 0.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;
@@ -265,7 +265,7 @@ impl LatencyClasses {
     }
 }
 
-/// Statistics of a job.
+/// Statistics of one or several copies.
 #[derive(Debug, Clone, Default)]
 pub struct JobStats {
     pub(super) directions: [DirectionStats; 2],

@@ -143,7 +143,7 @@ fn rdma_cms(code: u8) -> &'static str {
     }
 }
 
-/// Text of an NQN field, including trailing spaces.
+/// Text of an NQN field. A valid NQN keeps trailing spaces.
 fn name(field: &[u8; 256]) -> String {
     Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
 }

@@ -29,9 +29,9 @@ impl Controller {
 
     /// Submits a command on an I/O queue. Fills in CID, PSDT and data pointer.
     ///
-    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the
-    /// controller is lost, and then until their disk is identified again. A write with unknown
-    /// outcome, and other writes of its blocks, wait as long as
+    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), idempotent commands wait while
+    /// the controller is lost, and then until their disk is identified again. A write with unknown
+    /// outcome, and other writes to the same blocks, wait as long as
     /// [`HostOptions::write_hold`](crate::HostOptions::write_hold) requires.
     ///
     /// # Errors
@@ -68,7 +68,8 @@ impl Controller {
     /// [`Namespace::write_command`]: crate::Namespace::write_command
     ///
     /// # Errors
-    /// As [`submit_on`](Self::submit_on), or the controller does not support the pair.
+    /// As [`submit_on`](Self::submit_on), or the controller does not support the pair, or the pair
+    /// would wait for a lost write.
     pub fn submit_pair(
         &mut self,
         queue: IoQueue,

@@ -342,7 +342,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands of a queue that have not ended, including the association's.
+    /// Commands of a queue that have not ended, including Connect and authentication.
     #[must_use]
     pub fn outstanding(&self, queue: IoQueue) -> usize {
         let queue = self.queues.get(queue.index());
@@ -355,13 +355,13 @@ impl Controller {
         self.queues.first().map_or(0, Queue::outstanding)
     }
 
-    /// True if a queue has a connection.
+    /// True if a queue's connection is established.
     #[must_use]
     pub fn is_up(&self, queue: IoQueue) -> bool {
         self.queues.get(queue.index()).is_some_and(Queue::is_up)
     }
 
-    /// True if the admin queue has a connection.
+    /// Like [`is_up`](Self::is_up), for the admin queue.
     #[must_use]
     pub fn is_admin_up(&self) -> bool {
         self.queues.first().is_some_and(Queue::is_up)
@@ -394,7 +394,7 @@ impl Controller {
         }
     }
 
-    /// Connection options.
+    /// Connection options, with the current secrets.
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         &self.options

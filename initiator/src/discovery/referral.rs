@@ -15,7 +15,7 @@ pub const SERVICES_MAX: usize = 32;
 /// Discovery service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Address of the service.
+    /// IP address and port.
     pub address: SocketAddr,
     /// Well-known discovery NQN, or a unique NQN.
     pub subnqn: Nqn,

@@ -22,7 +22,7 @@ pub enum HostError {
         remote: SocketAddr,
         /// QID.
         qid: u16,
-        /// Reason.
+        /// NVMe/RDMA reason.
         status: RejectStatus,
     },
     /// The remote connection manager rejected the connection without an NVMe/RDMA reason.
@@ -56,7 +56,7 @@ pub enum HostError {
         /// Result (DW0 and DW1), which names the invalid parameter of a Connect.
         result: u64,
     },
-    /// Host or target rejected the other's authentication.
+    /// One end rejected the other end's authentication.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
         /// Target address.

@@ -181,7 +181,8 @@ impl AsyncHost {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
 
-    /// Shuts the controller down and ends the thread. Commands in flight end as lost.
+    /// Shuts the controller down and ends the thread. Commands in flight end in
+    /// [`HostError::Fabric`], without their buffers.
     pub async fn shutdown(mut self) -> Result<(), HostError> {
         let (promise, answer) = promise();
         self.order(Order::Shutdown(promise));

@@ -81,7 +81,8 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command has ended. The timeout acts as in [`Host::wait`](crate::Host::wait).
+    /// Blocks until a command has ended. The timeout acts as in [`Host::wait`](crate::Host::wait),
+    /// and also applies to waiting commands.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,

@@ -214,7 +214,7 @@ impl Multipath {
         }
     }
 
-    /// Returns a live path to the same subsystem on which the reset has not failed.
+    /// Returns a live path to the same subsystem that supports the reset and has not failed it.
     fn carrier(&self, at: usize) -> Option<usize> {
         let reset = &self.resets[at];
         let subnqn = self.paths[reset.path].controller.options().subnqn;

@@ -60,7 +60,7 @@ pub struct MultipathOptions {
     pub uuid: Option<[u8; 16]>,
     /// Policy among paths with equal ANA state.
     pub policy: Policy,
-    /// Maximum commands without a result.
+    /// Maximum commands whose results were not taken.
     pub depth: u16,
     /// Delay after a connection closed, before another path sends its unanswered writes. `None` and
     /// zero mean the same as in [`HostOptions::write_hold`].
@@ -214,13 +214,13 @@ impl Multipath {
             })
     }
 
-    /// Controller of a path.
+    /// Controller at index `path` of [`paths`](Self::paths).
     #[must_use]
     pub fn controller(&self, path: usize) -> &Controller {
         &self.paths[path].controller
     }
 
-    /// Commands without a result.
+    /// Number of commands not yet ended.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.ios.outstanding()

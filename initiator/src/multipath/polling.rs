@@ -131,7 +131,8 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("the path leads to another namespace: the identifiers differ".into());
         }
-        // After a resize, some paths report the new size later, so a larger size is accepted.
+        // After a resize, some paths report the new size later, so an accepted path may report a
+        // larger size.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(

@@ -74,7 +74,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Returns the buffer of a successful command.
+    /// Returns the buffer if the command was successful, or drops it.
     ///
     /// # Panics
     /// If the command had no buffer.

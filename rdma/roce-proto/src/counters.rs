@@ -50,7 +50,7 @@ counters! {
     duplicate_request,
     /// Requests out of sequence, because an earlier packet was lost.
     out_of_sequence,
-    /// SENDs received while no receive was posted.
+    /// Messages that found no posted receive.
     out_of_buffer,
     /// NAKs received for packets lost on the way to the peer.
     packet_seq_err,

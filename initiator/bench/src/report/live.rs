@@ -8,7 +8,7 @@ use super::super::run::{Audience, Glimpse};
 use super::super::stats::per_second;
 use super::units::{binary_bytes, decimal};
 
-/// Progress display: a line redrawn on a terminal, otherwise a new line every second.
+/// Progress display on stderr: one redrawn line on a terminal, a line every second elsewhere.
 #[derive(Debug)]
 pub struct Live {
     drawn: ProgressBar,

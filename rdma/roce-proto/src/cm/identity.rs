@@ -13,7 +13,7 @@ pub struct Identity {
     guid: u64,
 }
 
-/// Source of random numbers.
+/// Source of unpredictable 64-bit numbers.
 pub type Draw = Box<dyn FnMut() -> u64 + Send>;
 
 impl fmt::Debug for Identity {

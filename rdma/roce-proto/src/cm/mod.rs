@@ -243,7 +243,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends a REJ with additional reject information `info`.
+    /// Sends a REJ with additional reject information `info`. Beyond the rate limit of unproven
+    /// addresses, acts as [`ignore`](Self::ignore).
     pub fn reject(
         &mut self,
         id: ConnId,

@@ -3,9 +3,9 @@
 //!
 //! A source address may be forged until an RTU with the communication id of the REP proves it.
 //! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
-//! replaces the oldest request of the [`Payer`] (an address or an IPv6 /64) with the most requests,
-//! in the network with the most requests. A genuine peer sends its RTU within a round trip, before
-//! a flood replaces its request.
+//! replaces the oldest answered request of the [`Payer`] (an address or an IPv6 /64) with the most
+//! answered requests, in the network with the most answered requests. A genuine peer sends its RTU
+//! within a round trip, before a flood replaces its request.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -84,8 +84,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new request replaces. Only a request that the consumer has
-    /// answered can be replaced.
+    /// Returns the request that a new request replaces: one that the consumer has answered, of an
+    /// address with the same `is_known`.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {

@@ -50,7 +50,7 @@ const MIN_RATE: f64 = 1.25e6;
 /// Rate before the first notification, in bytes per second: 100 Gbit/s. The rate limit ends when
 /// the rate is this high again.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a sender may exceed its rate, so that packets leave in batches.
+/// Time by which a sender may be ahead of its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]

@@ -269,7 +269,8 @@ impl Qp {
             || self.responder.has_to_send()
     }
 
-    /// Writes the next packet without its ICRC to `out`, and returns its length in bytes.
+    /// Writes the next packet without its ICRC to `out`. Returns its length in bytes, or `None` if
+    /// nothing is due.
     pub fn poll_transmit(
         &mut self,
         now: Instant,

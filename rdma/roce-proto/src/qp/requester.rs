@@ -53,7 +53,7 @@ pub(super) struct Requester {
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// Sequence number of the first packet in a super-packet whose result is unknown.
+    /// Sequence number of a packet sent in a super-packet, until its result is known.
     joined: Option<u64>,
     fate: Option<Joined>,
     deadline: Option<Instant>,

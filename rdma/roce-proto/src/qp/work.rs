@@ -14,7 +14,7 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
     }
 }
 
-/// Completion queue.
+/// Completions not yet taken, oldest first.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,

@@ -61,7 +61,7 @@ impl Ethernet {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Returns false.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Returns false.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false

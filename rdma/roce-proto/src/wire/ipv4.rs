@@ -31,8 +31,8 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Parses the header, and returns the rest of the packet, or `None` if the header is not IPv4,
-    /// has a wrong checksum or options, or belongs to a fragment.
+    /// Parses the header, and returns the rest of the packet, or `None` if the packet is truncated,
+    /// not IPv4 or a fragment, or has a wrong checksum or options.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let b = bytes.get(..LEN)?;

@@ -15,13 +15,13 @@ pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 pub struct Packet<'a> {
     /// Base header; its `opcode` equals [`Packet::opcode`].
     pub bth: Bth,
-    /// Opcode.
+    /// Opcode of the BTH.
     pub opcode: Opcode,
     /// Header of datagrams.
     pub deth: Option<Deth>,
     /// Header of READ requests and of a WRITE's first packet.
     pub reth: Option<Reth>,
-    /// Header of responses.
+    /// Header of responses, except READ middle packets.
     pub aeth: Option<Aeth>,
     /// Header of atomic requests.
     pub atomic: Option<AtomicEth>,
