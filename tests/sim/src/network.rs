@@ -55,7 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if losses may end a connection, which takes eight in succession.
+    /// True if losses may end a connection: eight in succession end it.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
