@@ -19,7 +19,7 @@ pub fn set(netdev: &str, mtu: u32) -> String {
     format!("ip link set {netdev} mtu {}", mtu.max(NETDEV_MTU_MIN))
 }
 
-/// Returns the largest RoCE MTU that fits a netdev MTU.
+/// Returns the largest RoCE MTU that fits a netdev MTU, if any.
 #[must_use]
 pub fn fitting(netdev_mtu: u32) -> Option<u32> {
     let room = netdev_mtu.saturating_sub(HEADER_BYTES);

@@ -21,13 +21,13 @@ impl Tos {
         self.0 & 3
     }
 
-    /// Returns the RoCE service level.
+    /// Returns the RoCE service level: the upper three bits.
     #[must_use]
     pub fn sl(self) -> u8 {
         self.0 >> 5
     }
 
-    /// Returns the priority in the VLAN tag.
+    /// Returns the VLAN priority (PCP): the service level.
     #[must_use]
     pub fn pcp(self) -> u8 {
         self.sl() & 7

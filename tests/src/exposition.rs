@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Labels of a sample.
+/// Label values by label name.
 pub type Labels = BTreeMap<String, String>;
 
 /// Parsed metrics page.

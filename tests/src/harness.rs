@@ -310,7 +310,7 @@ pub fn host_nqn(name: &str) -> Nqn {
     nqn(&format!("nqn.2026-01.org.example:host-{name}"))
 }
 
-/// Parses a valid NQN.
+/// Parses an NQN; panics if invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))

@@ -27,7 +27,7 @@ pub enum ProviderName {
 }
 
 impl ProviderName {
-    /// Opens the provider.
+    /// Opens the provider; only [`Self::Verbs`] can fail.
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),

@@ -16,7 +16,7 @@ use cairn_rdma::{
     RecvWork, Region, SendWork, Sink, Trains,
 };
 
-/// Panic message.
+/// Message of deliberate panics.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
 /// Provider that causes panics in a target; hosts use the wrapped provider.
@@ -45,7 +45,8 @@ pub fn blow(times: &AtomicUsize) {
 }
 
 impl Fuse {
-    /// True if the device must refuse the work. Panics if a test has armed a panic at reads.
+    /// Panics for an RDMA WRITE of `length` bytes if [`Saboteur::arm`] requested it. True if the
+    /// device must refuse the WRITE.
     fn look_at(&self, chain: &[SendWork]) -> bool {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length

@@ -219,7 +219,7 @@ impl Stranger {
         self.send(&packet);
     }
 
-    /// Sends a packet.
+    /// Sends a packet with its ICRC.
     pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);

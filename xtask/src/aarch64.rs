@@ -1,4 +1,4 @@
-//! `cargo xtask aarch64`: compiles the workspace for aarch64, and runs tests of memory, wire
+//! `cargo xtask aarch64`: type-checks the workspace for aarch64, and runs tests of memory, wire
 //! formats and verbs under qemu-user. The data path is not tested: qemu-user lacks io_uring.
 
 use std::process::{Command, ExitCode};

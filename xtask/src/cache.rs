@@ -81,8 +81,8 @@ fn lock(root: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Downloads a Debian package and unpacks one of its paths below `root`. An installed package might
-/// start services.
+/// Downloads a Debian package and unpacks one of its paths below `root`. Installing the
+/// package might start services.
 pub(crate) fn unpack_package(package: &str, path: &str, root: &Path) -> Result<()> {
     let archives = tempfile::tempdir()?;
     let unpack = "apt-get -o APT::Sandbox::User=root download \"$1\" && mkdir -p \"$0\" \

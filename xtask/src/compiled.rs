@@ -76,7 +76,7 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
 }
 
 /// Returns the archive `exact`, or else the newest archive for other versions of compiler or
-/// dependencies, of which cargo can use a part.
+/// dependencies. Cargo can use a part of such an archive.
 fn closest(exact: PathBuf) -> Result<Option<PathBuf>> {
     if exact.exists() {
         return Ok(Some(exact));

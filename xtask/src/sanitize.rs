@@ -100,8 +100,8 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio, which preloads the sanitizer's library because it is not sanitized
-/// itself.
+/// Tests the engine in fio. The program fio is not sanitized, so it preloads the sanitizer's
+/// library.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,

@@ -69,7 +69,7 @@ pub fn error_line(text: &str) -> String {
     format!("error: {}", text.trim_start_matches("error: "))
 }
 
-/// Output formats.
+/// Formats of `--output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Text, with lists in columns

@@ -162,8 +162,8 @@ pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     }
 }
 
-/// Runs the command `doctor` and returns the exit code, which also covers `printed`: severities of
-/// findings that the caller printed.
+/// Runs the command `doctor`, and returns the exit code of the worst finding. `printed` contains
+/// severities of findings that the caller printed.
 #[must_use]
 pub fn doctor(args: &DoctorArgs, intent: Intent, printed: &[Severity]) -> u8 {
     let mut stdout = std::io::stdout().lock();

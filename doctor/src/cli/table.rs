@@ -13,12 +13,12 @@ impl Table {
         table
     }
 
-    /// Adds a row.
+    /// Appends a row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// Returns the text, each line indented.
+    /// Returns lines that begin with `indent`.
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

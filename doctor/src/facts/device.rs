@@ -7,7 +7,7 @@ use crate::source::{
     Attributes, Known, Question, QueuePairs, Reason, Source, Unknown, unless_absent,
 };
 
-/// RDMA device.
+/// RDMA device in `/sys/class/infiniband`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
     /// Name, such as mlx5_0 or rxe0.
@@ -30,7 +30,7 @@ pub struct Device {
     pub function: Function,
     /// NUMA node; `None` if the kernel reports none.
     pub numa_node: Known<Option<u32>>,
-    /// Interrupt numbers of the device.
+    /// MSI interrupt numbers; empty if unreadable.
     pub irqs: Vec<u32>,
     /// Netdevs of the PCI function, or the netdev below a software device.
     pub netdevs: Known<Vec<String>>,
@@ -42,7 +42,7 @@ pub struct Device {
     pub attributes: Known<Attributes>,
     /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
-    /// Ports of the device.
+    /// Ports, ascending.
     pub ports: Known<Vec<Port>>,
 }
 
@@ -50,14 +50,14 @@ pub struct Device {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Function {
-    /// Physical function.
+    /// PCI physical function.
     Physical {
         /// Number of enabled virtual functions.
         vfs: u32,
     },
-    /// Virtual function.
+    /// SR-IOV virtual function.
     Virtual,
-    /// Software device.
+    /// Device without a PCI function.
     Software,
 }
 

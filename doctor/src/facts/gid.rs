@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::numbers;
 use crate::source::{Known, Source, Unknown, unless_absent};
 
-/// RoCE version.
+/// Encapsulation of RoCE packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum RoceVersion {
     /// RoCE v1: Ethernet frames of type 0x8915, within one broadcast domain.
@@ -56,11 +56,11 @@ pub struct Gid {
     pub index: u32,
     /// 128-bit address.
     pub gid: Ipv6Addr,
-    /// IP address; `None` for a GID derived from a MAC address.
+    /// IP address; `None` for a link-local GID.
     pub address: Option<IpAddr>,
-    /// RoCE version.
+    /// RoCE version from `gid_attrs/types`.
     pub version: Known<RoceVersion>,
-    /// Netdev of the entry.
+    /// Netdev from `gid_attrs/ndevs`.
     pub netdev: Known<String>,
     /// True if connections from the address use this entry, which has the default RoCE version.
     pub in_use: bool,
@@ -93,7 +93,7 @@ impl Gid {
         self.version.get() == Some(&version)
     }
 
-    /// True for a GID derived from a MAC address.
+    /// True for a link-local GID (fe80::/10).
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         self.gid.is_unicast_link_local()

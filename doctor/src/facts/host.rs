@@ -48,7 +48,7 @@ pub struct Host {
     pub has_device_nodes: bool,
     /// True if configfs shows the connection manager's defaults.
     pub has_configfs: bool,
-    /// NUMA nodes.
+    /// NUMA nodes, ascending.
     pub numa_nodes: Known<Vec<NumaNode>>,
     /// CPU list of each interrupt of the RDMA devices, by interrupt number.
     pub irq_cpus: BTreeMap<u32, String>,
@@ -84,7 +84,7 @@ pub struct User {
     pub gids: Vec<u32>,
 }
 
-/// Device node.
+/// Device node in `/dev/infiniband`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
     /// Path of the device node.
@@ -93,7 +93,7 @@ pub struct DeviceNode {
     pub node: Node,
 }
 
-/// NUMA node.
+/// NUMA node in `/sys/devices/system/node`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
     /// Number of the node.
@@ -236,7 +236,7 @@ impl NumaNode {
         Ok(nodes)
     }
 
-    /// Returns the CPU numbers.
+    /// Returns the CPU numbers in [`cpus`](Self::cpus).
     #[must_use]
     pub fn cpu_set(&self) -> BTreeSet<u32> {
         cpu_set(&self.cpus)

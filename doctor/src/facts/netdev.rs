@@ -40,7 +40,7 @@ pub struct Netdev {
     pub pause: Known<Pause>,
     /// Priority flow control, and the map from DSCP to priority.
     pub dcb: Known<Dcb>,
-    /// Ring sizes.
+    /// Receive and send ring sizes.
     pub rings: Known<Rings>,
     /// ethtool's counters by priority, such as rx_prio3_pause.
     pub priority_counters: Known<Counters>,

@@ -12,9 +12,9 @@ const HEADER_BYTES: u32 = 96;
 /// Path to a peer, as seen from this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peer {
-    /// Address of the peer.
+    /// Examined address.
     pub address: IpAddr,
-    /// Route to the peer.
+    /// Kernel's route to the peer.
     pub route: Known<Route>,
     /// Neighbour entry of the peer or of the router.
     pub neighbour: Known<Neighbour>,

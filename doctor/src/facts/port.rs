@@ -23,7 +23,7 @@ pub struct Port {
     pub rate: Known<String>,
     /// LID, the local address on InfiniBand; 0 on Ethernet.
     pub lid: Known<String>,
-    /// Partition keys.
+    /// Partition keys (P_Key table).
     pub pkeys: Known<Vec<String>>,
     /// MTU reported by the device.
     pub mtu: Known<PortMtu>,
@@ -140,8 +140,8 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port's GIDs, the port's entry in [`Device::port_netdevs`], and if
-    /// the device has one port all netdevs of the device.
+    /// Returns the netdevs of the port's GIDs, and the port's entry in [`Device::port_netdevs`]. If
+    /// the device has one port, also returns all netdevs of the device.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

@@ -7,9 +7,9 @@ use crate::source::{Known, Source, unless_absent};
 pub struct Telemetry {
     /// Driver name.
     pub driver: Known<String>,
-    /// Firmware version.
+    /// Firmware version, if reported.
     pub firmware: Known<Option<String>>,
-    /// Ports.
+    /// Ports, ascending.
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
@@ -33,7 +33,7 @@ pub struct PortTelemetry {
 }
 
 impl Telemetry {
-    /// Reads a device; `None` if it does not exist.
+    /// Reads a device; `None` if its sysfs directory is unreadable.
     #[must_use]
     pub fn read(source: &dyn Source, device: &str) -> Option<Self> {
         let path = format!("{INFINIBAND}/{device}");

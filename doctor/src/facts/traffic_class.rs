@@ -63,7 +63,7 @@ impl fmt::Display for ForcedRule {
     }
 }
 
-/// Parses a rule; `None` for a rule with a host NQN, which drivers do not support.
+/// Parses a rule; `None` if it is invalid, lacks a class, or has a host NQN.
 fn rule(line: &str) -> Option<ForcedRule> {
     let rule = Rule::parse(line).ok()?;
     let Scope {

@@ -9,7 +9,7 @@ use crate::tos::Tos;
 /// ToS set by the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Type of service.
+    /// ToS of packets from `source`.
     pub tos: Tos,
     /// Setting that determines the ToS, such as "the rule tclass=16".
     pub by: String,

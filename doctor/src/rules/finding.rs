@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Severity of a finding.
+/// Severity of a finding, ascending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -36,7 +36,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Evidence of a finding.
+/// Observation of a finding's condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     /// File that was read, or question to the kernel.
@@ -57,9 +57,9 @@ pub struct Fix {
 /// Finding that a rule reports about this machine or its network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Name of the rule.
+    /// [`Rule::name`](super::Rule::name) of the reporting rule.
     pub rule: &'static str,
-    /// Severity of the finding.
+    /// Determines order and exit code.
     pub severity: Severity,
     /// Affected device, netdev, address or limit.
     pub subject: String,
@@ -67,7 +67,7 @@ pub struct Finding {
     pub what: String,
     /// Consequence of the condition.
     pub why: String,
-    /// Evidence.
+    /// Observations of the condition.
     pub evidence: Vec<Evidence>,
     /// Remedies, best first.
     pub fix: Vec<Fix>,

@@ -50,7 +50,7 @@ pub struct Driver {
 pub struct Address {
     /// Netdev with the address.
     pub netdev: String,
-    /// Address.
+    /// IPv4 or IPv6 address.
     pub address: IpAddr,
     /// Prefix length in bits.
     pub prefix: u8,
@@ -114,7 +114,7 @@ impl QueuePairs {
 pub struct Defaults {
     /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
     pub mode: String,
-    /// Type of service.
+    /// Default type of service.
     pub tos: u8,
 }
 
@@ -156,7 +156,7 @@ pub enum Echo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// No reply: the datagram was accepted or filtered.
+    /// No ICMP error arrived: the datagram was accepted or filtered.
     Silent,
     /// The peer reported that no program uses the port (ICMP port unreachable).
     Refused,

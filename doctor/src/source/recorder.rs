@@ -13,7 +13,7 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Creates a recorder for a source.
+    /// Creates a recorder without results.
     #[must_use]
     pub fn new(source: &'a dyn Source) -> Self {
         Self {

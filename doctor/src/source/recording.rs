@@ -38,7 +38,7 @@ use super::{Node, Question, Reason, Source, Unknown};
 
 const DEPTH_MAX: u32 = 8;
 
-/// Recorded machine.
+/// Source that answers from a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     first: Moment,
@@ -106,7 +106,7 @@ impl Recording {
         Ok(this)
     }
 
-    /// Parses more lines, which replace earlier lines.
+    /// Adds lines, which replace results for the same path or question.
     pub fn amend(&mut self, text: &str) -> Result<(), RecordingError> {
         let mut base = String::new();
         let mut is_later = false;
@@ -197,7 +197,7 @@ impl Moment {
 }
 
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The first sign counts, because the value may contain signs.
+    // The first sign ends the name; the value may contain signs.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()

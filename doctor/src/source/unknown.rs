@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 pub enum Reason {
     /// The file, device or feature does not exist.
     Absent,
-    /// Permission denied.
+    /// Permission denied (EACCES, EPERM).
     Denied,
     /// Another reason, in words.
     Other(String),

@@ -55,7 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if losses may end a connection, which takes eight in succession.
+    /// True if losses may end a connection: eight in succession do.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
@@ -126,7 +126,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         }
     }
 
-    /// Sends a packet, and returns its fate.
+    /// Sends a packet; of several faults, returns the last.
     pub fn send(&mut self, now: T, mut packet: P) -> Fate {
         let weather = self.weather;
         let (source, destination) = packet.ends();

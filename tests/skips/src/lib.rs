@@ -91,6 +91,9 @@ pub fn can(command: &mut Command) -> bool {
 ///
 /// # Errors
 /// The program is not installed; the error names its Debian package.
+///
+/// # Panics
+/// An installed program fails.
 pub fn version(program: &mut Command, package: &str) -> Result<String, String> {
     let program = program.arg("--version");
     let name = program.get_program().to_string_lossy().into_owned();

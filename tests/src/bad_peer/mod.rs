@@ -51,7 +51,7 @@ pub struct Setting {
     pub dials: Arc<AtomicU64>,
 }
 
-/// Cases of the suite.
+/// Returns the cases in execution order.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connecting::cases();

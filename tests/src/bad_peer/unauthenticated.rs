@@ -17,7 +17,7 @@ pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
-/// Checks that the target fails all commands before authentication, and closes the queue after a
+/// Checks that the target fails other commands before authentication, and closes the queue after a
 /// failed authentication.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;

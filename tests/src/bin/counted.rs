@@ -25,7 +25,7 @@ const BLOCK: u32 = 512;
 
 /// Minimum simulated time of a loop iteration.
 const TURN: Duration = Duration::from_micros(10);
-/// Minimum simulated time of a loop iteration, per outstanding command.
+/// Simulated time per outstanding command; an iteration takes at least [`TURN`].
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
 const TURNS_MAX: u32 = 10_000;

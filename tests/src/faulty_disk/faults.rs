@@ -85,7 +85,7 @@ impl Rule {
         Self { spared, ..self }
     }
 
-    /// Limits the number of faults.
+    /// Limits the rule to `times` faults.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }

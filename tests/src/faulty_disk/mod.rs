@@ -105,15 +105,15 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` zero bytes; if that is impossible, records a skip and returns
-    /// `None`.
+    /// Mounts a disk of `length` zero bytes. Records a skip, returns `None` or panics like
+    /// [`HangingFolder::mount`].
     #[must_use]
     #[track_caller]
     pub fn mount(name: &str, length: u64) -> Option<Self> {
         Self::mount_as(Nature::Disk, name, length)
     }
 
-    /// Mounts a disk with the given [`Nature`].
+    /// Like [`Self::mount`], with the given [`Nature`].
     #[must_use]
     #[track_caller]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {
@@ -198,7 +198,7 @@ impl FaultyDisk {
         self.server.state().done(op)
     }
 
-    /// Blocks until `count` operations of a type wait.
+    /// Blocks until at least `count` operations of a type wait.
     ///
     /// # Panics
     /// After 30 s.

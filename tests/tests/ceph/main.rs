@@ -125,7 +125,7 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // The host connects after these slow commands: unpolled for a second, it would lose its
+    // The host connects after these slow commands: without polls for a second, it would lose its
     // connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);

@@ -296,7 +296,8 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Maximum atomic operations of target logic per command; a lock per command costs at least 1.
+/// Maximum atomic operations of target logic per command without memory disks; a lock costs at
+/// least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 const FORBIDDEN: [&str; 10] = [

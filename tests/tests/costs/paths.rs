@@ -2,12 +2,11 @@
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum additional instructions per write after another association has ended.
+/// Maximum additional instructions per command after another association has ended.
 const ALONE_INSTRUCTIONS: f64 = 2.0;
-/// Maximum additional instructions per write with two associations and queue depth 32.
+/// Maximum additional instructions per command with two associations and queue depth 32.
 const PATHS_INSTRUCTIONS: f64 = 1030.0;
-/// Maximum additional atomic operations per write, which acquires the disk's ordering lock three
-/// times.
+/// Maximum atomic operations per command; a write acquires the disk's ordering lock three times.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

@@ -51,8 +51,8 @@ struct Disks {
     is_listed: bool,
     is_due: bool,
     is_masked: bool,
-    /// Number of commands to fail, with their status: for Identify and Get Log Page, then for I/O
-    /// commands.
+    /// Number of commands to fail, with their status. Element 0 is for Identify and Get Log Page,
+    /// element 1 for I/O commands.
     failing: [(usize, Status); 2],
 }
 

@@ -8,7 +8,7 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// Offset of the BTH byte with congestion marks, which routers may change: the ICRC does not cover
+/// Offset of the BTH byte with congestion marks. Routers may change this byte, so the ICRC omits
 /// it.
 const BTH_CONGESTION: usize = 4;
 

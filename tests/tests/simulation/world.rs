@@ -217,7 +217,7 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // The digest covers opcode, flags, partition and PSN; other bytes differ between runs.
+        // The digest includes only the BTH (12 bytes): later bytes differ between runs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

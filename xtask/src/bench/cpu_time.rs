@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
     pub(super) on_cpu: Duration,
-    /// Time in which the process was ready to run, but had no processor.
+    /// Time in which threads were ready to run, but had no processor.
     pub(super) waited: Duration,
 }
 
@@ -23,7 +23,7 @@ impl CpuTime {
         tasks.filter_map(of_task).sum()
     }
 
-    /// Parses `/proc/PID/schedstat`, which is in nanoseconds (sched-stats.rst).
+    /// Parses `/proc/PID/task/TID/schedstat`, which is in nanoseconds (sched-stats.rst).
     fn parse(schedstat: &str) -> Option<Self> {
         let mut numbers = schedstat.split_whitespace();
         let mut next = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));

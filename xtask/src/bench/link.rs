@@ -30,7 +30,7 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
 }
 
 /// Parses a row such as `READ 4096 B x 32   345678   1.42   92.6`. The last three columns are
-/// operations per second, GB/s, and microseconds per operation.
+/// operations per second, GB/s, and latency in microseconds.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [

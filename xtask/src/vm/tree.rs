@@ -48,8 +48,8 @@ impl Tree {
         self.build.join("vm/.programs")
     }
 
-    /// Locks the folder of programs, which each run of scenarios replaces, until the returned file
-    /// is closed. Blocks during another run.
+    /// Locks the folder of programs until the returned file is closed. Each run of scenarios
+    /// replaces the folder. Blocks during another run.
     pub(crate) fn lock_programs(&self) -> Result<File> {
         let folder = self.build.join("vm");
         create_dir(&folder)?;

@@ -36,7 +36,7 @@ impl Live {
 
     /// Creates a source for the files below `root`.
     ///
-    /// Questions to the kernel fail, because answers would be about this machine.
+    /// Unless `root` is `/`, questions to the kernel fail: answers would be about this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Cross-Controller Reset: a host ends its association on another path.
+//! Cross-Controller Reset: over one path, a host ends its association on another path.
 
 use super::*;
 use cairn_initiator::multipath::{Multipath, MultipathOptions, PathTicket};
@@ -116,8 +116,8 @@ fn a_stranger_resets_nothing() {
     bed.writes(&mut first, 3);
 }
 
-/// Returns a multipath host that lost one of two paths, and its write, which the disk still
-/// executes.
+/// Returns a multipath host that lost one of two paths, and the ticket of a write still at the
+/// disk.
 fn lost_path(bed: &mut Bed, write_hold: Option<Duration>) -> (Multipath, PathTicket) {
     let locals = [IpAddr::from([192, 0, 2, 2]), IpAddr::from([192, 0, 2, 3])];
     let paths = locals.map(|local| {

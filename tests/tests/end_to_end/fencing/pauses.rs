@@ -1,7 +1,7 @@
 //! A target that is suspended repeatedly, each time for almost KATO.
 //!
 //! After twice KATO, the host sends its write again on another path. The target must not execute
-//! the first write after that.
+//! the original write afterwards.
 
 use super::*;
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use register::Register;
 
-/// Contents of a block: zeroes, or bytes derived from the number of the write.
+/// Contents of a block: [`ZEROES`], [`GARBAGE`], or a number from which the bytes are derived.
 pub(crate) type Value = u64;
 
 pub(crate) const ZEROES: Value = 0;

@@ -6,7 +6,7 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Whether the remaining history contains a crash. Otherwise, durability of writes has no
+    /// Whether the remaining history contains a crash. Without a crash, durability of writes has no
     /// effect.
     pub(super) crash_ahead: bool,
 }
