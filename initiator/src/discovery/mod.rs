@@ -57,6 +57,7 @@ impl Discovery {
 
     /// Blocks until the log may have changed or the host has reconnected. Returns false on timeout.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
+        let usual = self.host.options().timeout;
         self.host.set_timeout(patience);
         let result = self
             .host
@@ -67,6 +68,7 @@ impl Discovery {
                     _ => None,
                 }
             });
+        self.host.set_timeout(usual);
         match result {
             Ok(event) => event.map(|()| true),
             Err(HostError::Timeout { .. }) => Ok(false),

@@ -15,7 +15,7 @@ use cairn_tests::faulty_disk::{Fault, FaultyDisk, HangingFolder, Op, Rule};
 use cairn_tests::process::program;
 use serde_json::{Value, json};
 
-use crate::target::{NQN, Steered};
+use crate::target::{NQN, Steered, until};
 
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -236,15 +236,16 @@ fn a_reload_that_leaves_commands_at_a_hung_disk_is_in_force() {
     };
     let export = disk.path().display().to_string();
     let target = Steered::start_logged_after(|_, _| {
-        format!("[[subsystem.namespace]]\nnsid = 2\nexport = \"{export}\"\n")
+        format!("[[subsystem.namespace]]\nnsid = 2\nexport = \"{export}\"\nblock_size = 4096\n")
     });
     let mut host = Host::connect(&Soft::default(), target.options("host")).unwrap();
     disk.begin(Rule::new(Op::Write, Fault::Hold));
     let buffer = host.buffer(4096).unwrap();
     let ticket = host.submit(command::write(2, 0, 1), Data::whole(buffer));
-    while disk.waiting(Op::Write) == 0 {
+    until("the write at the disk", || {
         host.poll();
-    }
+        disk.waiting(Op::Write) > 0
+    });
     let removed = target.text().replace("nsid = 2", "nsid = 3");
     fs::write(target.config(), removed).unwrap();
     let changes = target.done("cairn_reload", json!({}))["changes"].to_string();
