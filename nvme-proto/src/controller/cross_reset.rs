@@ -140,7 +140,7 @@ impl Controller {
         self.identity.instance()
     }
 
-    /// Parks the command if `fate` is `Present` and the limits permit it; the subsystem must then
+    /// Parks the command if `fate` is `Present`, within the limits; the subsystem must then
     /// terminate the instance.
     pub(crate) fn cross_reset(
         &mut self,

@@ -161,7 +161,7 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush; `intact` is false after data loss, which sets CSTS.CFS.
+    /// Continues after a flush. If `intact` is false (data loss), a shutdown sets CSTS.CFS.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             EnableState::Flushing => {

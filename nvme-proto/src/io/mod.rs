@@ -13,7 +13,7 @@
 //! 6. Send the response. It invalidates the key from `sqe.dptr.invalidate_rkey()`, if any.
 //!
 //! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3,
-//! CDW14, CDW15) and access hints (CDW13).
+//! CDW14, CDW15) and access hints (CDW13) of block commands.
 
 mod cancel;
 mod copy;

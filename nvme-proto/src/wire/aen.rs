@@ -51,7 +51,7 @@ impl AsyncEvent {
     /// I/O command specific: the reservation log page (80h) is available.
     pub const RESERVATION_LOG_AVAILABLE: Self = Self::new(Self::TYPE_IO_COMMAND_SET, 0x00, 0x80);
 
-    /// Creates an event from its fields.
+    /// Creates an event.
     #[must_use]
     pub const fn new(aet: u8, aei: u8, lid: u8) -> Self {
         Self(0).with_aet(aet).with_aei(aei).with_lid(lid)

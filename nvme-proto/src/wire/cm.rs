@@ -49,7 +49,7 @@ pub struct RequestData {
 assert_size!(RequestData = 32);
 
 impl RequestData {
-    /// Creates a request (`hrqsize` 1-based, `hsqsize` 0-based).
+    /// Creates a request.
     #[must_use]
     pub fn new(qid: u16, hrqsize: u16, hsqsize: u16, cntlid: u16) -> Self {
         Self {

@@ -278,7 +278,7 @@ pub struct PropertyGetCommand {
 fabrics_command!(PropertyGetCommand = PROPERTY_GET);
 
 impl PropertyGetCommand {
-    /// Creates a Property Get of offset `ofst`.
+    /// Creates a Property Get.
     #[must_use]
     pub fn new(cid: u16, size: PropertySize, ofst: u32) -> Self {
         let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
@@ -318,7 +318,7 @@ pub struct PropertySetCommand {
 fabrics_command!(PropertySetCommand = PROPERTY_SET);
 
 impl PropertySetCommand {
-    /// Creates a Property Set of offset `ofst`.
+    /// Creates a Property Set.
     #[must_use]
     pub fn new(cid: u16, size: PropertySize, ofst: u32, value: u64) -> Self {
         let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
