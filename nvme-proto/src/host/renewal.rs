@@ -23,7 +23,8 @@ impl Renewal {
 
 impl Association {
     /// Starts to authenticate every queue again; [`Report::Reauthenticated`] or
-    /// [`Report::NotReauthenticated`] follows. If authentication fails, the association is lost.
+    /// [`Report::NotReauthenticated`] follows. If host or controller fails to authenticate, the
+    /// association is lost.
     ///
     /// Returns false if the controller is not live, or a reauthentication is in progress.
     pub fn reauthenticate(&mut self) -> bool {

@@ -131,8 +131,8 @@ pub struct Reservations {
 impl Reservations {
     /// Restores a state; `None` if invalid.
     ///
-    /// `held` has the type and the holder's index. If all registrants hold the reservation, any
-    /// valid index will do.
+    /// `held` has the type and the holder's index. If all registrants hold the reservation, the
+    /// index of any registrant is accepted.
     fn restore(
         generation: u32,
         persistent: bool,
