@@ -23,7 +23,7 @@ use target::{BLOCK_BYTES, SUBNQN, Target, access};
 struct Driver {
     association: Association,
     target: Target,
-    /// Data of the association's command in progress; user data starts at [`USER_DATA`].
+    /// Host memory: data of the association's command in progress, and user data at [`USER_DATA`].
     memory: Vec<u8>,
     now: Duration,
     last_cid: u16,

@@ -205,7 +205,8 @@ impl Target {
                     to += from.len();
                 }
             }
-            // Equal data, or no work: the disk has no cache, media errors or Write Uncorrectable.
+            // Compare found equal data. The others do nothing: the disk has no cache, media errors
+            // or Write Uncorrectable.
             Operation::Compare(_)
             | Operation::Verify(_)
             | Operation::Flush(_)

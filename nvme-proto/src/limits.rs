@@ -52,7 +52,7 @@ pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     groups as u64 + namespaces as u64 * size_of::<u32>() as u64
 }
 
-/// Maximum discovery log in bytes: 65,536 entries.
+/// Maximum discovery log in bytes: header and 65,536 entries.
 ///
 /// Reads beyond the log's end return zeroes up to this length: the log may shrink between a host's
 /// reads.

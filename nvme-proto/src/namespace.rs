@@ -430,8 +430,8 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect the namespace. If not, removes the protection set by hosts
-    /// and discards a change in progress. Returns true if protection was removed.
+    /// Sets `protectable`. If false, removes the protection set by hosts and discards a change in
+    /// progress. Returns true if protection was removed.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,

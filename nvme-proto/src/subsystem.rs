@@ -190,7 +190,7 @@ impl Subsystem {
         self.controllers.values()
     }
 
-    /// Controller with CNTLID `cntlid`.
+    /// Controller with this CNTLID, if its admin queue is connected.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
@@ -354,8 +354,8 @@ impl Subsystem {
 
     /// Returns the first free CNTLID from `from` on; at least one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one: late reuse keeps an old association's
-    /// messages from a new one.
+    /// Callers pass the last assigned CNTLID plus one: with late reuse, messages of an old
+    /// association do not reach a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;

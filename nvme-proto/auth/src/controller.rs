@@ -60,7 +60,7 @@ enum ExchangeState {
     Negotiating,
     Challenging(Hash, Group),
     Replying(Challenge),
-    /// The host has not read the result yet. The `Option` answers the host's challenge.
+    /// The host has not read the result yet. The `Option` is the response to the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     Confirming(Authenticated),
     Failing(Cause),
@@ -117,8 +117,8 @@ impl Authentication {
         }
     }
 
-    /// Processes the data of an Authentication Send. The command always succeeds; the next
-    /// Authentication Receive reports an invalid message.
+    /// Processes the data of an Authentication Send. The command always succeeds: after an invalid
+    /// message, the next Authentication Receive returns AUTH_Failure1.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);

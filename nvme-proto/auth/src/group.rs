@@ -43,7 +43,7 @@ impl Group {
         Self::Ffdhe8192,
     ];
 
-    /// Group with wire identifier `id`.
+    /// Group with DHGID `id`; `None` if unknown.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| *group as u8 == id)

@@ -24,7 +24,7 @@ impl Hash {
     /// Hash functions, weakest first.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// Hash function with this wire identifier.
+    /// Hash function with HASHID `id`; `None` if unknown.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|hash| *hash as u8 == id)

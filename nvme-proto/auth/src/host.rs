@@ -21,7 +21,7 @@ use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 /// Failed authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Reason of the failure.
+    /// Reason code, received from the controller or sent in `message`.
     pub reason: Reason,
     /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
     pub message: Option<Vec<u8>>,
@@ -86,7 +86,8 @@ impl Negotiating {
     /// of this host.
     ///
     /// # Errors
-    /// The controller reported a failure, or selected a hash or group outside the policy.
+    /// The controller reported a failure, sent an invalid message, or selected a hash or group
+    /// outside the policy.
     pub fn challenged(
         self,
         data: &[u8],
@@ -166,8 +167,8 @@ impl Replied {
     /// Processes the controller's result (DH-HMAC-CHAP_Success1).
     ///
     /// # Errors
-    /// The controller reported a failure, or did not prove its identity as [`Secrets::controller`]
-    /// requires.
+    /// The controller reported a failure, sent an invalid message, or did not prove its identity as
+    /// [`Secrets::controller`] requires.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {

@@ -73,11 +73,11 @@ pub struct Names {
 pub struct Secrets {
     /// Secret of the host.
     pub host: Secret,
-    /// Secret of the controller, if it must authenticate.
+    /// Secret of the controller. On a host, `Some` requires the controller to authenticate.
     pub controller: Option<Secret>,
 }
 
-/// Successful authentication.
+/// Parameters of a successful authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authenticated {
     /// Negotiated hash function.

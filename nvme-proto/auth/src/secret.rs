@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(padded.parse::<Secret>().unwrap().key, secret.key);
     }
 
-    /// Computed by Python's hashlib.
+    /// Fingerprints from Python's hashlib.
     #[test]
     fn secrets_have_fingerprints() {
         let of = |text: &str| text.parse::<Secret>().unwrap().fingerprint();

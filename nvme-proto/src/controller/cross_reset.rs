@@ -140,8 +140,8 @@ impl Controller {
         self.identity.instance()
     }
 
-    /// Parks the command if the instance is present; the subsystem must then terminate the
-    /// instance.
+    /// Parks the command if `fate` is `Present`, within the limits; the subsystem must then
+    /// terminate the instance.
     pub(crate) fn cross_reset(
         &mut self,
         cid: u16,

@@ -25,7 +25,7 @@ pub struct Failure {
     pub nsid: u32,
 }
 
-/// Error log.
+/// Error Information log.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
     /// At most [`ERROR_LOG_ENTRIES`], newest first.

@@ -1,7 +1,7 @@
 //! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! Values belong to one association, except those of namespaces. No value can be saved. Features
-//! without effect (interrupts, thermal management) cannot be changed.
+//! Values belong to one association, except those of namespaces. No value can be saved. Interrupt
+//! features and thermal management cannot be changed.
 
 use alloc::vec::Vec;
 use core::time::Duration;

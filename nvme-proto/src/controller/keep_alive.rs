@@ -124,7 +124,7 @@ impl Controller {
         times.into_iter().flatten().min()
     }
 
-    /// Time of the last known command, and the idle limit, if any; `None` if the association is
+    /// Time of the last known command, and [`KeepAlive::limit`]; `None` if the association is
     /// ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {

@@ -545,7 +545,7 @@ impl Controller {
         }
     }
 
-    /// Resets the features, and discards admin commands in flight (Base, 3.7.2).
+    /// Resets features and notifications, and discards admin commands in flight (Base, 3.7.2).
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

@@ -64,7 +64,7 @@ pub enum Transition {
     ShutDown,
 }
 
-/// Values of the properties.
+/// CAP, CC and the state that CSTS reports.
 #[derive(Debug)]
 pub struct Properties {
     cap: Cap,
@@ -74,7 +74,7 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Creates the properties of a new controller.
+    /// Creates the properties of a disabled controller (CC is 0).
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         let cap = Cap(0)
@@ -161,7 +161,7 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush; `intact` is false after data loss, which sets CSTS.CFS.
+    /// Continues after a flush. If `intact` is false (data loss), a shutdown sets CSTS.CFS.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             EnableState::Flushing => {

@@ -70,7 +70,7 @@ impl Refusal {
         Self::new(Status::INVALID_FIELD).at(byte)
     }
 
-    /// Creates Connect Invalid Parameters for the parameter in DW0 (Base, 6.3).
+    /// Creates Connect Invalid Parameters; DW0 locates `parameter` (Base, 6.3).
     #[must_use]
     pub const fn connect(parameter: ConnectInvalidParameter) -> Self {
         let byte = if parameter.in_data() {

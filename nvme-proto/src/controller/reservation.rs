@@ -127,7 +127,7 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Completes the command of this change, but no later command for the same NSID.
+    /// Completes the Set Features with number `change`, but no later one for the same NSID.
     pub(crate) fn persistence_done(
         &mut self,
         nsid: u32,

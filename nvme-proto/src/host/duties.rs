@@ -73,7 +73,8 @@ impl Association {
     /// Handles a user command on `qid` that exceeded its timeout.
     ///
     /// Returns true if an Abort was sent; false if ACL allows no more now, or the association is
-    /// not live. If `last` is true (an earlier Abort had no effect), the association fails.
+    /// not live. If `last` is true (an earlier Abort had no effect), the association fails
+    /// without an Abort.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;

@@ -153,7 +153,7 @@ pub enum Report {
     Notice(Notice),
     /// Every queue is reauthenticated.
     Reauthenticated,
-    /// The controller refused reauthentication; the association continues.
+    /// A command of the reauthentication failed; the association continues.
     NotReauthenticated(Cause),
 }
 
@@ -296,7 +296,7 @@ impl Association {
         }
     }
 
-    /// Takes the oldest action.
+    /// Removes and returns the oldest action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -493,8 +493,7 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The loss is reported before connections close: the driver ends their commands with its
-        // cause.
+        // The loss is reported before connections close: the driver ends commands with this cause.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

@@ -31,7 +31,7 @@ impl Association {
         }
     }
 
-    /// Called after all connections closed.
+    /// Schedules a reconnection or ends the association, after all connections closed.
     pub(super) fn recover(&mut self, cause: Cause, now: Duration) {
         let recovery = self.settings.recovery;
         match self.loss {

@@ -23,10 +23,10 @@ impl Renewal {
 
 impl Association {
     /// Starts to authenticate every queue again; [`Report::Reauthenticated`] or
-    /// [`Report::NotReauthenticated`] follows.
+    /// [`Report::NotReauthenticated`] follows. If host or controller fails to authenticate, the
+    /// association is lost.
     ///
-    /// Returns false if the controller is not live, or a reauthentication is in progress. A
-    /// controller that rejects the host closes the connection: the association is lost.
+    /// Returns false if the controller is not live, or a reauthentication is in progress.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;

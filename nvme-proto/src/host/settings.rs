@@ -43,8 +43,8 @@ pub struct Settings {
 impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
-    /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a
-    /// bring-up step may take 10 s. `hostid` must be unique.
+    /// Keep alive (5 s), queue size (128 entries) and reconnection are Linux's defaults. Events are
+    /// [`all_notices`]; a bring-up step may take 10 s. `hostid` must be unique.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {

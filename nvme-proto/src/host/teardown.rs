@@ -10,7 +10,7 @@ use crate::wire::property::{Cc, Csts};
 
 use super::{Action, Association, AssociationState, Cause, KeepAlive, Next, Phase, Renewal};
 
-/// Minimum time limit of a shutdown, as in Linux; RTD3E is ignored.
+/// Minimum time limit of a shutdown (Linux's default); RTD3E is ignored.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

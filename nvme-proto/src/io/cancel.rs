@@ -12,7 +12,7 @@ const MULTIPLE: u32 = 1;
 /// Valid Cancel command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancel {
-    /// CID of the command to abort; `None` for all other commands.
+    /// CID of the command to abort; `None` for all except this Cancel.
     pub cid: Option<u16>,
     nsid: u32,
 }
@@ -24,7 +24,7 @@ impl Cancel {
         sqe.opc == NvmOpcode::CANCEL.0
     }
 
-    /// Creates the SQE.
+    /// Creates the SQE (CID 0).
     #[must_use]
     pub fn sqe(nsid: u32, sqid: u16, cid: Option<u16>) -> Sqe {
         let mut sqe = Sqe::new(0, NvmOpcode::CANCEL.0, nsid);

@@ -170,7 +170,7 @@ impl<'a> CopyRanges<'a> {
         Ok(ranges)
     }
 
-    /// Copy command.
+    /// Fields of the SQE.
     #[must_use]
     pub fn command(&self) -> &BlockCopy {
         &self.command

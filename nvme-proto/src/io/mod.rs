@@ -13,7 +13,7 @@
 //! 6. Send the response. It invalidates the key from `sqe.dptr.invalidate_rkey()`, if any.
 //!
 //! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3,
-//! CDW14, CDW15) and access hints (CDW13).
+//! CDW14, CDW15) and access hints (CDW13) of block commands.
 
 mod cancel;
 mod copy;
@@ -259,7 +259,7 @@ impl IoCommand {
                 parser.dataset_management()?
             }
             NvmOpcode::COPY if oncs.copy() => parser.copy()?,
-            // The namespace decides: ONCS reports this command only if all namespaces support it.
+            // Not checked in ONCS, which reports the command only if all namespaces support it.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {
@@ -313,7 +313,7 @@ impl NamespaceView {
 
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
-    /// Bits above NLB: DTYPE, and reserved bits of Write Uncorrectable.
+    /// Bits 31:16, which must be 0 in Write Uncorrectable.
     pub(super) const ABOVE_NLB: u32 = !NLB;
     /// DTYPE and reserved bits; directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
@@ -446,8 +446,8 @@ impl<'a> Parser<'a> {
         Ok((Operation::Copy(copy), transfer))
     }
 
-    /// Returns the blocks with flags, and their length in bytes. `defined` has the CDW12 bits that
-    /// only this command defines.
+    /// Returns the blocks with flags, and their length in bytes. `defined` has the bits of
+    /// `cdw12::RESERVED` that the command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;

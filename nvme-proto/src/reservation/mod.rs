@@ -131,7 +131,8 @@ pub struct Reservations {
 impl Reservations {
     /// Restores a state; `None` if invalid.
     ///
-    /// `holder` is the index of the holder, ignored if all registrants hold the reservation.
+    /// `held` has the type and the holder's index. If all registrants hold the reservation, the
+    /// index of any registrant is accepted.
     fn restore(
         generation: u32,
         persistent: bool,

@@ -40,7 +40,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 impl Reservations {
-    /// Encodes the state of disk `uuid` in subsystem `subnqn`, a name cut off after 255 bytes.
+    /// Encodes the state of disk `uuid` in subsystem `subnqn`. Truncates `subnqn` to 255 bytes.
     #[must_use]
     pub fn encode(&self, uuid: &[u8; 16], subnqn: &str) -> Vec<u8> {
         let subnqn = &subnqn.as_bytes()[..subnqn.len().min(255)];

@@ -154,7 +154,8 @@ impl Subsystem {
 
     /// Sets whether hosts may write-protect a namespace.
     ///
-    /// If not, protection set by a host is removed; the target must accept writes before this call.
+    /// If false, protection set by a host is removed; the target must accept writes before this
+    /// call.
     pub fn set_protectable(
         &mut self,
         nsid: u32,
@@ -205,7 +206,7 @@ impl Subsystem {
         }
     }
 
-    /// Health of the media.
+    /// Health of the media from [`Self::set_health`].
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.common.health

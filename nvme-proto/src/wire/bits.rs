@@ -93,7 +93,6 @@ macro_rules! meaning {
     ($number:expr) => { $crate::wire::bits::Meaning::Number($number) };
 }
 
-/// Documentation of a bit with this meaning.
 macro_rules! about {
     (supports $what:literal) => {
         concat!("Support of ", $what, ".")

@@ -303,7 +303,7 @@ bit_fields! {
 pub struct Timestamp {
     /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset (48 bits, little-endian).
     pub milliseconds: [u8; 6],
-    /// Bit 0: the count may have stopped. Bits 3:1: origin.
+    /// Bit 0 is set if the count may have stopped. Bits 3:1: origin.
     pub attributes: u8,
     /// Reserved.
     pub reserved7: u8,

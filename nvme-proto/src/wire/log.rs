@@ -101,7 +101,7 @@ bitfields! {
     }
 }
 
-/// Entry of the Error Information log, newest first (LID 01h; Base, figure 205).
+/// Entry of the Error Information log (LID 01h; Base, figure 205).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -345,7 +345,7 @@ bitfields! {
     /// LSP of Get Log Page for the ANA log.
     pub struct AnaLsp(u8);
     flags {
-        /// Returns groups without NSIDs.
+        /// RGO: group descriptors only, without their NSIDs.
         rgo with_rgo = 0;
     }
 }

@@ -60,7 +60,7 @@ pub enum Irregularity {
 }
 
 impl Nqn {
-    /// Creates an NQN from text.
+    /// Creates an NQN from text; does not check the format.
     pub fn parse(name: &str) -> Result<Self, NqnError> {
         if name.len() > NQN_BYTES_MAX {
             return Err(NqnError::TooLong);

@@ -169,7 +169,7 @@ impl SglDescriptor {
     /// leaves old keys.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid: type or subtype is undefined for Fabrics over RDMA.
+    /// SGL Descriptor Type Invalid: type or subtype is undefined for Fabrics.
     // Inlining keeps the result in registers.
     #[inline(always)]
     pub fn parse(&self) -> Result<Sgl, Status> {

@@ -1,4 +1,4 @@
-//! Extraction of NVMe capsules from packet captures, with the required parts of RoCE v2 and
+//! Extraction of NVMe capsules from packet captures. Parses only the required parts of RoCE v2 and
 //! connection management.
 
 use std::collections::HashMap;
@@ -24,9 +24,9 @@ pub(crate) struct Capsule {
 #[derive(Default)]
 pub(crate) struct Session {
     name: &'static str,
-    /// Private data of CM requests, without IP CM header, by packet.
+    /// Packet number and private data of CM requests, without IP CM header.
     pub requests: Vec<(usize, Vec<u8>)>,
-    /// Private data of CM replies, by packet.
+    /// Packet number and private data of CM replies.
     pub replies: Vec<(usize, Vec<u8>)>,
     pub commands: Vec<Capsule>,
     pub completions: Vec<Capsule>,

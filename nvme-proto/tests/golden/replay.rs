@@ -30,7 +30,7 @@ struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// By connection: true for discovery, and the CNTLID.
+    /// By connection: true if connected to `discovery`, and the CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,

@@ -15,7 +15,7 @@ use crate::rig::settings;
 enum Event {
     /// Response to the oldest command: status, result, kind of data.
     Answer(u16, u64, u8),
-    /// Response to a step, even if not in flight.
+    /// Response to a step, Keep Alive or Abort that need not be in flight.
     Stray(u32),
     Connected(u16),
     Lost(u16),

@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 9] = [
     AdminOpcode::FABRICS,
 ];
 
-/// I/O commands that every namespace supports; true if the command changes data.
+/// I/O commands listed for every NVM controller; true if the command changes data (LBCC).
 const NVM: [(NvmOpcode, bool); 13] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

@@ -28,7 +28,7 @@ pub struct SmartCounters {
     pub power_cycles: u64,
     /// Number of target stops without a shutdown.
     pub unsafe_shutdowns: u64,
-    /// Media errors.
+    /// Failures with SCT 2h (media errors).
     pub media_errors: u64,
 }
 

@@ -127,7 +127,7 @@ impl PathSet {
         self.paths.len() - 1
     }
 
-    /// Sets the link state; a change discards the ANA state.
+    /// Sets the link state; discards the ANA state unless the path stays live.
     pub fn set_link(&mut self, path: usize, link: Link) {
         let path = &mut self.paths[path];
         if link != Link::Live || path.link != Link::Live {
@@ -170,7 +170,7 @@ impl PathSet {
         self.paths[path].link
     }
 
-    /// True if commands may use the path.
+    /// True if the path is live, and ANA optimized or non-optimized.
     #[must_use]
     pub fn is_usable(&self, path: usize) -> bool {
         self.paths[path].is_usable()

@@ -71,7 +71,7 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IoCommandSets {
-    /// Bit n of an entry is set for CSI n; unused entries are 0.
+    /// Combinations: bit n stands for CSI n; unused entries are 0.
     pub combinations: [U64; 512],
 }
 assert_size!(IoCommandSets = IDENTIFY_BYTES);
