@@ -344,8 +344,8 @@ impl Config {
     }
 }
 
-/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid, or
-/// refers to other parts of the file.
+/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid, refers
+/// to other parts, or exports a Ceph image or directory.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {

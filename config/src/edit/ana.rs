@@ -34,7 +34,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets a subsystem's ANA state of `group` at a listener. `None` sets the state of all groups.
+    /// Sets a subsystem's ANA state of `group` at a listener. `None` sets all groups, and removes
+    /// their single states.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
