@@ -87,7 +87,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener, usual: &Listener) -
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet itself creates only group 1, so the export lists others in use or not optimized.
+    // nvmet itself creates only group 1, so the export lists other groups in use or not optimized.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()
