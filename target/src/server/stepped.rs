@@ -86,7 +86,8 @@ impl SteppedTarget {
         self.control.reactors.replace_workers();
     }
 
-    /// Calls [`cairn_disk::Ring::step_workers`] for each reactor. Returns true if a worker moved.
+    /// Calls [`cairn_disk::Ring::step_workers`] for each reactor. Returns true if a worker took a
+    /// step.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }
