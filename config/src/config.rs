@@ -277,7 +277,8 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false. Only they can have their own keys.
+    /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have their own
+    /// keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,

@@ -184,8 +184,7 @@ impl Config {
 
     /// Returns the configuration minus the namespaces removed by `draft`, and their NQNs and NSIDs.
     ///
-    /// A full check would give the same result. Returns `None` for drafts with other changes, and
-    /// if only a full check can decide.
+    /// Returns `None` for drafts with other changes, and if only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;

@@ -1,7 +1,6 @@
 //! Conversion of a configuration file to a [`Config`], with all checks.
 //!
-//! After a problem, the check continues with the default value, so that one run reports all
-//! problems.
+//! After a problem, the check continues with the default, so that one run reports all problems.
 
 mod ana;
 mod audit;

@@ -60,8 +60,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem's ANA state of `group` at a listener, or all its states there for
-    /// `None`. The listener's states then apply.
+    /// Removes a subsystem's ANA state of `group` at a listener; `None` removes all its states
+    /// there. The listener's states then apply.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

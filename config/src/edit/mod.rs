@@ -378,7 +378,7 @@ impl Draft {
     }
 
     /// # Errors
-    /// The file has no such referral.
+    /// The file has no referral with this address and NQN.
     pub fn remove_referral(
         &mut self,
         address: SocketAddr,

@@ -76,7 +76,7 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor, without the control plane, to measure the cost of a round.
+    /// Runs the loop of each reactor once, without the control plane, to measure its cost.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
