@@ -66,7 +66,7 @@ fn is_inline(keys: &Keys) -> bool {
     all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
-/// Largest NSID and largest port number that nvmetcli can restore.
+/// Largest NSID and largest PORTID that nvmetcli can restore.
 const NVMETCLI_MAX: u32 = 8192;
 
 fn addr(Trid { address, port }: Trid) -> Value {
