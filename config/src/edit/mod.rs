@@ -67,7 +67,7 @@ pub struct NewSubsystem {
     pub controller_ids: Option<String>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Entries of `allowed_hosts`.
+    /// NQNs, or "@NAME" for groups.
     pub hosts: Vec<String>,
     /// Addresses of the subsystem's listeners; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -113,7 +113,7 @@ pub struct NewCeph {
     pub id: Option<String>,
     /// Absolute path of the file with the user's key.
     pub keyring: Option<String>,
-    /// Options of the client.
+    /// Ceph options by name.
     pub options: BTreeMap<String, String>,
 }
 
@@ -214,7 +214,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Parses `text`, which must be TOML.
+    /// Parses `text` as TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
             let at = error.span().map_or(0, |span| span.start).min(text.len());
