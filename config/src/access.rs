@@ -32,7 +32,7 @@ pub enum Widened {
     Reached {
         /// SUBNQN.
         nqn: Nqn,
-        /// Address of the listener.
+        /// Address and port of that listener.
         at: Trid,
     },
     /// Namespace visible to more hosts than before.
@@ -139,7 +139,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Results of `is_within` by the addresses of both host sets, which thousands of namespaces share.
+/// Results of `is_within` by the memory addresses of both host sets, which thousands of namespaces
+/// share.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

@@ -170,7 +170,7 @@ pub struct ControlSettings {
 /// Path setting of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ControlSocket {
-    /// Default path, unless another target listens there.
+    /// Default path; no socket while another target listens there.
     #[default]
     Usual,
     /// Absolute path.
@@ -249,9 +249,9 @@ pub struct Listener {
 /// Referral to another discovery service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referral {
-    /// Address of the service.
+    /// Address and port.
     pub address: SocketAddr,
-    /// NQN of the service.
+    /// NQN, well-known or unique.
     pub nqn: Nqn,
 }
 
@@ -277,7 +277,8 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false. Only they can have their own keys.
+    /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have their own
+    /// keys.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -365,7 +366,7 @@ impl fmt::Display for KeySource {
 /// Keyring entry, referred to as "key:NAME".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
-    /// Name of the key.
+    /// Name without [`KEY_PREFIX`].
     pub name: String,
     /// File with the key.
     pub path: PathBuf,

@@ -45,8 +45,7 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern matches the text of `path`. The configuration file may export other paths
-    /// too.
+    /// True if a pattern matches the text of `path`; false if `path` contains `..`.
     #[must_use]
     pub fn name_path(&self, path: &Path) -> bool {
         // After a symbolic link, ".." leads to a folder that the text does not show.

@@ -34,23 +34,23 @@ pub struct Flags {
     pub first_export: Option<String>,
     /// `--provider auto|verbs|soft`: provider of every listener, those of the file included.
     pub provider: Option<String>,
-    /// `--roce v1|v2`.
+    /// `--roce v1|v2`: `target.roce`.
     pub roce: Option<String>,
-    /// `--congestion-control on|off`.
+    /// `--congestion-control on|off`: `target.congestion_control`.
     pub congestion_control: Option<String>,
-    /// `--vlan VID`.
+    /// `--vlan VID`: `target.vlan`.
     pub vlan: Option<u16>,
     /// `--pkey KEY`: partition key of each `--listen`.
     pub pkey: Option<PKey>,
-    /// `--metrics ADDR[:PORT]`.
+    /// `--metrics ADDR[:PORT]`: `metrics.listen`.
     pub metrics: Option<String>,
-    /// `--control PATH|off`.
+    /// `--control PATH|off`: `control.socket`.
     pub control: Option<String>,
     /// `--mark RULE`: marking rules to add.
     pub mark: Vec<String>,
-    /// `--log FILTER`.
+    /// `--log FILTER`: `target.log`.
     pub log: Option<String>,
-    /// `--log-format text|json`.
+    /// `--log-format text|json`: `target.log_format`.
     pub log_format: Option<String>,
 }
 

@@ -184,8 +184,7 @@ impl Config {
 
     /// Returns the configuration minus the namespaces removed by `draft`, and their NQNs and NSIDs.
     ///
-    /// A full check would give the same result. Returns `None` for drafts with other changes, and
-    /// if only a full check can decide.
+    /// Returns `None` for drafts with other changes, and if only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
@@ -344,8 +343,8 @@ impl Config {
     }
 }
 
-/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid, or
-/// refers to other parts of the file.
+/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid, refers
+/// to other parts, or exports a Ceph image or directory.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {

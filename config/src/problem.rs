@@ -63,7 +63,7 @@ impl Problem {
         self.help = Some(help.into());
     }
 
-    /// Returns the description.
+    /// Returns the description without position and help.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -15,7 +15,7 @@ const START: &str = "DHHC-";
 pub struct InlineKey(String);
 
 impl InlineKey {
-    /// Returns the key, or `None` if `value` is a path.
+    /// Returns the key, or `None` if `value` refers to a key.
     #[must_use]
     pub fn of(value: &str) -> Option<Self> {
         let value = value.trim();

@@ -66,7 +66,7 @@ impl OwnFiles {
         self.found().places.get(&place).copied()
     }
 
-    /// Compares paths if the lookup is late, because inodes and links are then unknown.
+    /// Compares paths if the lookup timed out, because inodes and links are then unknown.
     fn role_by_path(&self, found: &FoundPath) -> Option<&'static str> {
         if self.found().is_complete {
             return None;

@@ -76,8 +76,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Refuses RoCE v1 listeners with different VLAN tags at one address: one socket receives frames
-/// with any tag there.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address, because one socket receives
+/// the frames of all tags.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -224,8 +224,8 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> O
     }
 }
 
-/// Returns the host list. A missing list is an error: a forgotten list must not open the disks to
-/// all hosts.
+/// Returns the host list. Unless `allow_any_host` is true, a missing list is an error: a forgotten
+/// list must not open the disks to all hosts.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,

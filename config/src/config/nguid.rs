@@ -14,7 +14,7 @@ pub enum Nguid {
 impl Nguid {
     pub(crate) const FROM_UUID: &str = "from-uuid";
 
-    /// Returns the NGUID for this UUID.
+    /// Returns the NGUID of a namespace with this UUID.
     #[must_use]
     pub fn with(self, uuid: Uuid) -> [u8; 16] {
         match self {
@@ -25,7 +25,8 @@ impl Nguid {
 }
 
 impl Namespace {
-    /// Returns the configured NGUID; `None` if it derives from an unconfigured UUID.
+    /// Returns the configured NGUID; `None` without one, or if it derives from an unconfigured
+    /// UUID.
     #[must_use]
     pub fn known_nguid(&self) -> Option<[u8; 16]> {
         match (self.nguid?, self.uuid) {

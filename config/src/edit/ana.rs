@@ -34,7 +34,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets a subsystem's ANA state of `group` at a listener. `None` sets the state of all groups.
+    /// Sets a subsystem's ANA state of `group` at a listener. `None` sets all groups, and removes
+    /// their single states.
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
@@ -59,8 +60,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem's ANA state of `group` at a listener, or all its states there for
-    /// `None`. The listener's states then apply.
+    /// Removes a subsystem's ANA state of `group` at a listener; `None` removes all its states
+    /// there. The listener's states then apply.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -153,7 +153,7 @@ impl Draft {
 }
 
 /// Returns a warning about removed keys of a host, with the command that sets the keys again.
-/// Inline keys are omitted.
+/// `FILE` replaces inline keys.
 pub(super) fn loss(nqn: &str, table: &Table) -> String {
     let file = |key| {
         let text = text_of(table, key)?;

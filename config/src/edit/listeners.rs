@@ -15,13 +15,13 @@ pub struct NewListener {
     pub address: Traddr,
     /// Port (TRSVCID).
     pub port: u16,
-    /// Value of `provider`.
+    /// RDMA provider: "auto", "verbs" or "soft".
     pub provider: Option<String>,
-    /// Value of `roce`.
+    /// RoCE version: "v1" or "v2".
     pub roce: Option<String>,
     /// VLAN ID for RoCE v1.
     pub vlan: Option<u16>,
-    /// Value of `ana`.
+    /// ANA state, such as "optimized".
     pub ana: Option<String>,
     /// Partition key.
     pub pkey: Option<u16>,

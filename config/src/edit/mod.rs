@@ -67,7 +67,7 @@ pub struct NewSubsystem {
     pub controller_ids: Option<String>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Entries of `allowed_hosts`.
+    /// NQNs, or "@NAME" for groups.
     pub hosts: Vec<String>,
     /// Addresses of the subsystem's listeners; `None` for all.
     pub listeners: Option<Vec<Trid>>,
@@ -80,11 +80,11 @@ pub struct NewNamespace {
     pub nsid: Option<u32>,
     /// Bdev name at the control socket.
     pub name: Option<String>,
-    /// Value of `export`.
+    /// Disk, directory, Ceph image, memory or null.
     pub export: String,
     /// UUID of the namespace.
     pub uuid: Option<String>,
-    /// Value of `nguid`.
+    /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,
     /// Logical block size in bytes.
     pub block_size: Option<u32>,
@@ -113,7 +113,7 @@ pub struct NewCeph {
     pub id: Option<String>,
     /// Absolute path of the file with the user's key.
     pub keyring: Option<String>,
-    /// Options of the client.
+    /// Ceph options by name.
     pub options: BTreeMap<String, String>,
 }
 
@@ -214,7 +214,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Parses `text`.
+    /// Parses `text` as TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
             let at = error.span().map_or(0, |span| span.start).min(text.len());
@@ -275,7 +275,7 @@ impl Draft {
     /// Adds a namespace and returns its NSID.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or the NSID is in use.
+    /// The file lacks the subsystem, the NSID is in use, or no NSID is free.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         self.find_subsystem(nqn)?;
         let missing = || no_subsystem(nqn, None);
@@ -297,7 +297,7 @@ impl Draft {
     /// Shows a namespace to a host, or hides it from the host.
     ///
     /// # Errors
-    /// The file lacks the namespace, or it is visible to every host or stays visible by a group.
+    /// The file lacks the namespace or its host list, or a group in the list prevents hiding.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -335,7 +335,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns warnings about lost access restrictions and removed pool files.
+    /// Returns warnings about lost restrictions, and about removed namespaces of a pool directory.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Losses, EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
         let Some((apart, lost)) = self.document.remove_namespace(at, nqn, nsid) else {
@@ -378,7 +378,7 @@ impl Draft {
     }
 
     /// # Errors
-    /// The file has no such referral.
+    /// The file has no referral with this address and NQN.
     pub fn remove_referral(
         &mut self,
         address: SocketAddr,

@@ -130,8 +130,8 @@ impl std::fmt::Display for Object<'_> {
 }
 
 impl Object<'_> {
-    /// Returns the command that sets `key`. For a list, `new` has the values to add, and `all` the
-    /// final list.
+    /// Returns the commands, or advice, to set `key`. For a list, `new` has the values to add, and
+    /// `all` the final list.
     fn remedy(&self, key: &str, new: &[String], all: &[String]) -> String {
         let option = format!("--{}", key.replace('_', "-"));
         let word = |text: &String| shell_word(text, "VALUE");

@@ -104,7 +104,7 @@ impl Draft {
         }
     }
 
-    /// Changes a namespace, except to or from a pool directory.
+    /// Changes a namespace. Refuses changes to or from a pool directory.
     pub fn set_namespace(
         &mut self,
         nqn: &str,

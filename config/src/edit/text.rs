@@ -43,7 +43,8 @@ impl Text {
         &self.whole
     }
 
-    /// Returns the byte range of a namespace; `None` if its removal also changes other text.
+    /// Returns the byte range of a namespace; `None` if uncertain, or if its removal also changes
+    /// other text.
     pub(super) fn find(
         &self,
         document: &DocumentMut,

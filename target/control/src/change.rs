@@ -22,9 +22,9 @@ pub type Declared = &'static [(&'static str, Effect)];
 /// Kind of a configuration change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only adds objects; may be applied together with other changes.
+    /// Only adds objects; may be applied together with other additions.
     Grows,
-    /// Only removes objects; may be applied together with other changes. Refused if a host would
+    /// Only removes objects; may be applied together with other removals. Refused if a host would
     /// gain access.
     Shrinks,
     /// Applied separately, and refused if a host would gain access.

@@ -23,7 +23,7 @@ pub enum CallError {
     Unreachable {
         /// Socket path.
         path: PathBuf,
-        /// System error.
+        /// Error of connect(2).
         source: io::Error,
     },
     /// The connection failed.

@@ -46,7 +46,7 @@ pub trait Snapshot {
 
     fn exports(&self) -> impl Iterator<Item = Export<'_>>;
 
-    /// Returns the counts since the start; zeros for an unused namespace.
+    /// Returns the counts since the namespace was added; zeros if it is missing.
     fn io_counts(&self, nqn: &Nqn, nsid: u32) -> IoCounts;
 
     fn controllers(&self, nqn: &str) -> Vec<Controller>;

@@ -120,7 +120,7 @@ impl Cluster {
         let (Ok(option), Ok(value)) = (CString::new(option), CString::new(value)) else {
             return Err(libc::EINVAL);
         };
-        // SAFETY: the client exists, and both are C strings.
+        // SAFETY: the client exists; option and value are C strings.
         check(unsafe {
             (self.functions.rados_conf_set)(self.cluster, option.as_ptr(), value.as_ptr())
         })

@@ -154,7 +154,7 @@ impl Image {
         }
     }
 
-    /// Returns [`Self::bytes`] if the image is usable.
+    /// Returns [`Self::bytes`], or the errno of a permanent failure.
     #[inline]
     pub fn usable_bytes(&self) -> Result<u64, i32> {
         let current = self.current();

@@ -59,7 +59,7 @@ pub(super) fn summary(config: &Config) -> String {
     )
 }
 
-/// For a wildcard, returns the source address of the default route.
+/// Returns `listening` or, for a wildcard, the source address of the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;

@@ -111,8 +111,8 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, file: Option<&Path>) -> Re
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads into a buffer of fixed size, because a growing buffer would leave copies of the secret in
-/// memory.
+/// Reads a file or stdin (`-`) into a buffer of fixed size, because a growing buffer would leave
+/// copies of the secret in memory.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

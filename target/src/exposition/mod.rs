@@ -83,7 +83,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reactors, and waits at most `patience` until each has run its loop.
+    /// Wakes the reactors. Returns true if each runs its loop within `patience`.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

@@ -82,8 +82,8 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // An unreadable directory keeps its previous contents, because hosts can still use the
-            // open files.
+            // An unreadable directory that exists keeps its previous contents, because hosts can
+            // still use the open files.
             let before = if is_gone {
                 Contents::default()
             } else {

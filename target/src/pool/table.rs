@@ -208,7 +208,8 @@ impl Table {
     }
 }
 
-/// Returns for each file the first free NSID at or after the hash of its identity.
+/// Returns for each file the first free NSID at or after the hash of its identity, or else the
+/// lowest free NSID.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();

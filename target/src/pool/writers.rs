@@ -10,8 +10,8 @@ use std::path::Path;
 /// Command that sets the signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// Returns whether a program has the file open for writing. Returns false if the file system has no
-/// leases or another user owns the file.
+/// Returns whether a program has the file open for writing. Returns false if the open fails, the
+/// file system has no leases, or another user owns the file.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);

@@ -36,7 +36,7 @@ use crate::panics::Part;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time limit of a stop, in which commands in flight complete and hosts are disconnected.
+/// Time limit, at a stop, for commands in flight to complete and hosts to be disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit of flushes after the reactors have ended. A slow disk may write its cache for many

@@ -27,9 +27,9 @@ pub enum StartError {
     /// The configured provider is not part of this program.
     #[error("cannot listen on {address}: {reason}")]
     NoProvider {
-        /// Address of the listener.
+        /// Configured address.
         address: Trid,
-        /// Reason.
+        /// Text after the address.
         reason: String,
     },
     /// A disk cannot be opened.
@@ -39,7 +39,7 @@ pub enum StartError {
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// Reason.
+        /// Disk error.
         source: OpenError,
     },
     /// The settings of a namespace change, but its disk lost data, or is another file.
@@ -57,7 +57,7 @@ pub enum StartError {
         backing: String,
         /// Former size in bytes.
         before: u64,
-        /// Size in bytes.
+        /// Present size in bytes.
         now: u64,
     },
     /// A key cannot be used.
@@ -65,7 +65,7 @@ pub enum StartError {
     Key {
         /// SUBNQN.
         nqn: String,
-        /// Reason.
+        /// Key error.
         source: KeyError,
     },
     /// The authentication thread cannot start.
@@ -134,7 +134,7 @@ pub enum StartError {
     /// The metrics port cannot be opened.
     #[error("cannot listen on {address} for metrics: {source}")]
     Metrics {
-        /// Address of the port.
+        /// Configured address.
         address: SocketAddr,
         /// System error.
         source: io::Error,
@@ -233,7 +233,7 @@ pub enum ReloadError {
          and reload"
     )]
     ImageChanged {
-        /// Name of the image.
+        /// Image as configured.
         image: String,
         /// SUBNQN.
         nqn: String,
@@ -246,7 +246,7 @@ pub enum ReloadError {
          remove the listener, reload, then add it again"
     )]
     ListenerChanged {
-        /// Unchanged address of the changed listener.
+        /// Address and port.
         address: Trid,
     },
     /// The configuration is in force, but disks still execute commands that began before it.

@@ -129,8 +129,8 @@ impl Flushes {
     }
 
     /// Flushes all namespaces after the host's earlier writes, and completes the host's command to
-    /// disable the write cache. The command fails if a disk is late, although later writes are
-    /// durable.
+    /// disable the write cache. The command fails after a timeout or a failed flush, although
+    /// later writes are durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {

@@ -27,7 +27,7 @@ impl MetricsPort {
         self.server.as_ref().map(MetricsServer::address)
     }
 
-    /// Opens the metrics port, or notes it as missing.
+    /// Closes the metrics port, and opens it at `listen` or notes it as missing.
     pub(super) fn serve(&mut self, listen: Option<SocketAddr>, missing: &mut MissingParts) {
         self.server = None;
         let Some(address) = listen else {

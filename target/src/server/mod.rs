@@ -185,7 +185,7 @@ impl Target {
     }
 
     /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade. Each call needs
-    /// a new recorder, because it adds all times since the start to the histograms.
+    /// a new recorder, because the call adds all times since the start to the histograms.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }

@@ -22,7 +22,7 @@ pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum queue pairs per reactor and device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-/// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses with a present or recent association.
+/// Part of [`QUEUE_PAIRS_MAX`] reserved for addresses with a present or recent association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 pub(super) enum Reactors {

@@ -76,7 +76,7 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor, without the control plane, to measure the cost of a round.
+    /// Runs the loop of each reactor once, without the control plane, to measure its cost.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
@@ -86,7 +86,8 @@ impl SteppedTarget {
         self.control.reactors.replace_workers();
     }
 
-    /// Calls [`cairn_disk::Ring::step_workers`] for each reactor. Returns true if a worker moved.
+    /// Calls [`cairn_disk::Ring::step_workers`] for each reactor. Returns true if a worker took a
+    /// step.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }

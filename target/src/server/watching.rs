@@ -18,7 +18,7 @@ use cairn_data_path::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Pause length as a multiple of the preceding round, to limit the CPU cost of many files.
+/// Pause as a multiple of the time for all checks, to limit the CPU cost of many files.
 const PAUSES_PER_ROUND: u32 = 100;
 
 /// Time after which a check counts as hung.

@@ -469,8 +469,8 @@ impl ChangeQueue {
     }
 }
 
-/// Returns the sentence of an error although the new configuration is in force. Fails if the
-/// former one stays in force.
+/// Returns the text of an error after which the new configuration is in force. Fails if the former
+/// configuration stays in force.
 fn unsettled(ended: Result<(), ReloadError>) -> Result<Option<String>, String> {
     match ended {
         Ok(()) => Ok(None),
@@ -490,8 +490,8 @@ fn summary(changes: &[String]) -> String {
     text
 }
 
-/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only
-/// added or removed.
+/// Returns the configuration of `draft` and its difference from `from`, or `None` if only a full
+/// check can decide.
 fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     if let Some((config, added)) = from.grown(draft) {
         let removed = Vec::new();

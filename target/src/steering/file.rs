@@ -65,7 +65,7 @@ pub(super) struct ConfigFile {
 #[derive(Debug)]
 struct KnownTexts {
     text: Arc<str>,
-    /// Texts that the file may contain. The list grows if the result of a commit is unknown.
+    /// Texts that the file may contain; several while the result of a commit is unknown.
     may_have: Vec<Arc<str>>,
     /// Temporary files of refused edits, for [`ConfigFile::sweep`].
     left: Vec<FileLocation>,
@@ -170,8 +170,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Replaces the file's content. After an error, the file has its former content or gets it once
-    /// a late file system responds, except after [`WriteError::Unsynced`] with `is_left`.
+    /// Replaces the file's content. After an error, the file has its former content, or gets it
+    /// once the file system responds, except after [`WriteError::Unsynced`] with `is_left`.
     pub(super) async fn commit(mut self) -> Result<(), WriteError> {
         let (file, text, place) = (self.file.clone(), Arc::clone(&self.text), self.place.take());
         if let (Some(place), Some(path)) = (place, file.path.clone()) {

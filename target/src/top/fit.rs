@@ -60,7 +60,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// Returns the end of a name, because host names usually differ there.
+/// Shortens a name to its end, because host names usually differ there.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

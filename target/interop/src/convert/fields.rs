@@ -175,8 +175,8 @@ impl<'v> Fields<'v> {
         self.is_left_out.set(true);
     }
 
-    /// Leaves out an object and adds `note`. The result stays complete, because no host could use
-    /// the object, or Cairn has no counterpart.
+    /// Leaves out an object and adds `note`. Does not set `Converted::is_partial`, because no host
+    /// could use the object, or Cairn has no counterpart.
     pub(super) fn leave_out_whole(&self, note: impl Into<String>) {
         self.notes.add(note);
         self.is_left_out.set(true);

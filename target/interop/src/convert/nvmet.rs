@@ -60,7 +60,7 @@ struct HostKeys {
     keys: Option<(String, Option<String>)>,
 }
 
-/// Returns the keys of a host, which only some versions of nvmetcli save.
+/// Returns the keys of a host; only some versions of nvmetcli save keys.
 fn keys_of(
     notes: &Notes,
     host: &Value,

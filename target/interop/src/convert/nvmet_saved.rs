@@ -66,7 +66,7 @@ fn is_inline(keys: &Keys) -> bool {
     all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
-/// Largest NSID and largest port number that nvmetcli can restore.
+/// Largest NSID and largest PORTID that nvmetcli can restore.
 const NVMETCLI_MAX: u32 = 8192;
 
 fn addr(Trid { address, port }: Trid) -> Value {
@@ -87,7 +87,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener, usual: &Listener) -
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet itself creates only group 1, so the export lists others in use or not optimized.
+    // nvmet itself creates only group 1, so the export lists other groups in use or not optimized.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()

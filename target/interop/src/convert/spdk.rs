@@ -410,7 +410,8 @@ impl Import {
         }
     }
 
-    /// Adds a host, but not one with an unreadable key, which could connect without authentication.
+    /// Adds a host. A host whose key is lost is left out, because it could connect without
+    /// authentication.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");

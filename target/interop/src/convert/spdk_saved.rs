@@ -316,7 +316,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
             ("bdev_aio_create", params)
         }
         Backing::Rbd(spec) => {
-            // `fitted` has left out images with `namespace` or `snapshot`. `cluster` covers the
+            // `fitted` has left out images with `namespace` or `snapshot`. `cluster` converts the
             // other ignored fields.
             let ImageSpec {
                 pool,

@@ -11,7 +11,7 @@ enum Accepted {
     Number,
     Flag,
     Text,
-    /// Only 0, false, "" or zeros are accepted; the text says why others are refused.
+    /// Only 0, false, "" or zeros are accepted. The text explains why other values are refused.
     Off(&'static str),
 }
 

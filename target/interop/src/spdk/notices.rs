@@ -50,7 +50,7 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    /// Records the differences between `disks` and the bdevs of the previous call.
+    /// Adds a notice for each difference between `disks` and the bdevs of the previous call.
     pub fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();

@@ -45,7 +45,7 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": reactor.busy_ns,
-        // The idle time is derived, because a reactor counts a sleep only when it ends.
+        // The idle time is derived, because a reactor counts a sleep only after the sleep.
         "idle": elapsed_ns.saturating_sub(reactor.busy_ns),
         "in_interrupt": reactor.sleeps,
         "irq": times.irq,

@@ -30,7 +30,7 @@ pub(super) fn refusal(config: &Config, listener: &Listener) -> Option<String> {
 }
 
 /// Returns whether the listener would use RoCE in user space: with `soft`, or with `auto` if no
-/// RDMA device has the address.
+/// usable RDMA device has the address.
 fn uses_user_space(provider: Provider, is_free: &Result<(), FabricError>) -> bool {
     let has_no_device = matches!(
         is_free,

@@ -31,7 +31,7 @@ pub(super) fn state_problem(path: &Path) -> Option<String> {
     Some(format!("[target] state_directory: {problem}"))
 }
 
-/// Returns a note if the state directory has no record of any disk.
+/// Returns a note if disks are configured, and the state directory is empty.
 pub(in crate::cli) fn first_start(config: &Config) -> Option<String> {
     const PATIENCE: Duration = Duration::from_secs(2);
     let folder = config.target.state_directory.as_deref()?;

@@ -87,8 +87,8 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens a namespace's disk like a running target, but writes nothing and opens no Ceph image.
-/// Retries a disk in use until `until`.
+/// Opens a namespace's disk like a running target, but writes nothing. Retries a disk in use until
+/// `until`. `None` for Ceph images and null disks.
 pub(crate) fn try_backend(
     rules: &DiskRules,
     config: &cairn_config::Namespace,

@@ -178,8 +178,8 @@ impl Export {
         );
     }
 
-    /// Changes a namespace's hosts. They are notified before they lose access and after they gain
-    /// it.
+    /// Changes a namespace's hosts. A host is notified before it loses access, or after it gains
+    /// access.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
@@ -228,7 +228,7 @@ impl Export {
     }
 
     /// Applies a subsystem's new configuration. Adds the namespaces that `opened` returns, some in
-    /// place of namespaces in `former`, and changes all others.
+    /// place of namespaces in `former`, and changes the existing namespaces.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

@@ -101,7 +101,7 @@ impl Exports {
         all.find(|subsystem| subsystem.id == id)
     }
 
-    /// Exports a subsystem with its opened disks, except where `is_missing` returns true.
+    /// Exports a subsystem with its namespaces, except those for which `is_missing` returns true.
     ///
     /// # Errors
     /// A disk cannot be opened, or two disks share an identity. If `is_patient`, the second of two

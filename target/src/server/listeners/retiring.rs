@@ -61,7 +61,7 @@ impl Retirements {
     ) {
         // The new retirement replaces the retirement of a drained listener.
         self.forget(listener.id);
-        // A concurrent Connect either reads this flag or is covered by the calls below.
+        // A concurrent Connect reads this flag, or the calls below find its association.
         listener.removed.store(true, Ordering::Relaxed);
         exports.update_ana(&listener);
         self.all.push(Retirement {

@@ -1,4 +1,5 @@
-//! Scope of a reload: `Whole` also measures disks; `Step` only adds or removes namespaces.
+//! Scope of a reload: `Whole` measures disks, `Text` does not; `Step` only adds or removes
+//! namespaces.
 
 use std::collections::HashMap;
 use std::sync::Arc;
