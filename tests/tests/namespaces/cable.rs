@@ -61,6 +61,7 @@ pub(crate) const BAD: FaultOptions = FaultOptions {
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
+    blackhole: None,
 };
 
 impl Cable {
@@ -72,8 +73,7 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of `end` for use by the host at `near`. A link-local address includes
-    /// the interface at `near`.
+    /// A link-local address includes the interface at `near`.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];
         let text = match self.is_link_local() {
