@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         corruption_per_mille: 5,
         reordering_per_mille: 10,
         seed: 1,
+        blackhole: None,
     };
     let quiet = SoftOptions::default();
     let bad = SoftOptions {

@@ -2,8 +2,9 @@
 //! Samples alternate between paths to one target, which resets the lost controller, and paths to
 //! two targets, where writes wait for KATO and CQT.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -12,13 +13,15 @@ use cairn_initiator::multipath::{Multipath, MultipathOptions};
 use cairn_initiator::{Data, HostOptions, Identity, Recovery, command};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
+use cairn_roce::{Blackhole, FaultOptions, Network, Soft, SoftOptions};
 use cairn_target::Target;
 use clap::Parser;
 use nvme_proto::wire::Nqn;
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:bench";
 const HOST: &str = "nqn.2026-01.org.example:bench-host";
-const LOCAL: [[u8; 4]; 2] = [[192, 0, 2, 11], [192, 0, 2, 12]];
+/// Last bytes of the addresses of the host; those of targets count from 1.
+const HOST_ENDS: [u8; 2] = [11, 12];
 const BLOCK: u32 = 4096;
 const BOOTSTRAPS: usize = 2000;
 
@@ -35,6 +38,50 @@ struct Args {
     /// Writes in flight when the path is lost
     #[arg(long, default_value_t = 32)]
     depth: u16,
+    /// Drop all packets of the path (RoCE in user space) instead of removing the device
+    #[arg(long)]
+    silent: bool,
+}
+
+struct Fabric {
+    provider: Arc<dyn Provider>,
+    network: [u8; 3],
+    lose: Box<dyn Fn(Ipv4Addr)>,
+}
+
+impl Fabric {
+    fn new(silent: bool) -> Self {
+        if silent {
+            let blackhole = Blackhole::inactive();
+            let faults = FaultOptions {
+                blackhole: Some(blackhole),
+                ..FaultOptions::default()
+            };
+            let options = SoftOptions {
+                network: Network::Bad(Box::default(), faults),
+                ..SoftOptions::default()
+            };
+            // The ports of the sample before may still be in use.
+            static SAMPLES: AtomicU8 = AtomicU8::new(1);
+            let sample = SAMPLES.fetch_add(1, Ordering::Relaxed);
+            return Self {
+                provider: Arc::new(Soft::new(options)),
+                network: [127, sample, std::process::id() as u8],
+                lose: Box::new(move |address| blackhole.begin(address)),
+            };
+        }
+        let loopback = Arc::<Loopback>::default();
+        Self {
+            provider: Arc::clone(&loopback) as _,
+            network: [192, 0, 2],
+            lose: Box::new(move |address| loopback.unplug(address.into())),
+        }
+    }
+
+    fn address(&self, end: u8) -> Ipv4Addr {
+        let [a, b, c] = self.network;
+        Ipv4Addr::new(a, b, c, end)
+    }
 }
 
 fn main() -> Result<()> {
@@ -51,29 +98,32 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn sample(args: &Args, targets: usize) -> Result<f64> {
-    let loopback = Arc::<Loopback>::default();
-    let provider: Arc<dyn Provider> = Arc::clone(&loopback) as _;
+fn sample(args: &Args, targets: u8) -> Result<f64> {
+    let fabric = Fabric::new(args.silent);
+    let provider = &fabric.provider;
     let started = (1..=targets).map(|number| {
-        let started = Target::start(config(number)?, vec![Arc::clone(&provider)])?;
-        Ok(started)
+        let config = config(fabric.address(number))?;
+        Ok(Target::start(config, vec![Arc::clone(provider)])?)
     });
     let targets = started.collect::<Result<Vec<Target>>>()?;
     let nqn = |name| Nqn::parse(name).expect("these names are right");
-    let paths = LOCAL.iter().enumerate().map(|(index, local)| HostOptions {
-        local: Some(IpAddr::from(*local)),
-        kato_ms: args.kato_ms,
-        recovery: Recovery::NONE,
-        ..HostOptions::new(
-            targets[index % targets.len()].addresses()[0],
-            nqn(SUBSYSTEM),
-            Identity::named(nqn(HOST)),
-        )
-    });
-    let mut disk = Multipath::connect(&*provider, paths, MultipathOptions::new(1))?;
+    let paths = HOST_ENDS
+        .iter()
+        .enumerate()
+        .map(|(index, end)| HostOptions {
+            local: Some(IpAddr::from(fabric.address(*end))),
+            kato_ms: args.kato_ms,
+            recovery: Recovery::NONE,
+            ..HostOptions::new(
+                targets[index % targets.len()].addresses()[0],
+                nqn(SUBSYSTEM),
+                Identity::named(nqn(HOST)),
+            )
+        });
+    let mut disk = Multipath::connect(&**provider, paths, MultipathOptions::new(1))?;
     let ready = |disk: &mut Multipath| disk.paths().all(|path| path.usable).then_some(());
     disk.wait_until("both paths", ready)?;
-    let took = lose(args, &loopback, &mut disk)?;
+    let took = lose(args, &fabric, &mut disk)?;
     drop(disk);
     for target in targets {
         target.stop().map_err(anyhow::Error::msg)?;
@@ -81,7 +131,7 @@ fn sample(args: &Args, targets: usize) -> Result<f64> {
     Ok(took.as_secs_f64() * 1e3)
 }
 
-fn lose(args: &Args, loopback: &Loopback, disk: &mut Multipath) -> Result<Duration> {
+fn lose(args: &Args, fabric: &Fabric, disk: &mut Multipath) -> Result<Duration> {
     disk.set_timeout(Duration::from_secs(60));
     let tickets = (0..args.depth).map(|block| {
         let buffer = disk.buffer(BLOCK as usize)?;
@@ -92,7 +142,7 @@ fn lose(args: &Args, loopback: &Loopback, disk: &mut Multipath) -> Result<Durati
     let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
     let in_flight = disk.paths().next().context("two paths")?.outstanding;
     ensure!(in_flight > 0, "no write is on the path to lose");
-    loopback.unplug(IpAddr::from(LOCAL[0]));
+    (fabric.lose)(fabric.address(HOST_ENDS[0]));
     let lost = Instant::now();
     for ticket in tickets {
         let response = disk.wait(ticket).answer?;
@@ -101,9 +151,9 @@ fn lose(args: &Args, loopback: &Loopback, disk: &mut Multipath) -> Result<Durati
     Ok(lost.elapsed())
 }
 
-fn config(number: usize) -> Result<Config> {
+fn config(address: Ipv4Addr) -> Result<Config> {
     let text = format!(
-        "[[listener]]\naddress = \"192.0.2.{number}\"\nprovider = \"auto\"\n\
+        "[[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n\
          [[subsystem]]\nnqn = \"{SUBSYSTEM}\"\nallow_any_host = true\n\
          [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\nblock_size = {BLOCK}\n\
          uuid = \"5f1c7f3e-0f57-4b8c-9d6c-6d0b2c1f3a11\"\n"

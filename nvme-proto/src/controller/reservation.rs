@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::common::Common;
-use crate::namespace::NsidSet;
+use crate::namespace::{Namespace, NsidSet};
 use crate::reservation::{HostId, Notice};
 use crate::window::Window;
 use crate::wire::aen::AsyncEvent;
@@ -17,7 +17,7 @@ use crate::wire::{NSID_ALL, Status};
 
 use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
-use super::{Action, Controller, Outcome, Refusal};
+use super::{Action, Completion, Controller, Outcome, Refusal};
 
 /// Maximum unread notifications; when exceeded, the oldest is lost.
 const NOTIFICATIONS_MAX: usize = 256;
@@ -30,8 +30,19 @@ pub(super) struct ReservationNotices {
     count: u64,
     unread: VecDeque<(u64, u32, Notice)>,
     masks: BTreeMap<u32, u32>,
-    /// Change numbers and CIDs of Set Features commands that change the PTPL state, by NSID.
-    persisting: BTreeMap<u32, (u64, u16)>,
+    persisting: Vec<Persisting>,
+}
+
+/// Set Features command that changes PTPL states.
+#[derive(Debug)]
+struct Persisting {
+    cid: u16,
+    /// Whether the command concerns all namespaces.
+    all: bool,
+    /// First failure of a change.
+    status: Status,
+    /// Numbers of the changes in progress, by NSID.
+    changes: BTreeMap<u32, u64>,
 }
 
 impl ReservationNotices {
@@ -68,6 +79,9 @@ impl Controller {
         common: &Common,
         get: &GetFeatures,
     ) -> Result<u32, Refusal> {
+        if get.nsid == NSID_ALL {
+            return Err(in_nsid(Status::INVALID_FIELD));
+        }
         let namespace = common.namespaces.reservable(get.nsid, &self.seen);
         let namespace = namespace.map_err(in_nsid)?;
         Ok(match get.fid {
@@ -107,22 +121,48 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
         super::features::check_settable(set)?;
-        let namespace = common.namespaces.reservable(set.nsid, &self.seen);
-        let namespace = namespace.map_err(in_nsid)?;
-        if set.cdw11 > 1 || set.cdw11 == 1 && !namespace.keeps_reservations {
+        let persistent = set.cdw11 == 1;
+        let may_change = |one: &Namespace| !persistent || one.keeps_reservations;
+        let all = set.nsid == NSID_ALL;
+        let nsids: Vec<u32> = if all {
+            let namespaces = common.namespaces.iter();
+            let reservable = |one: &&Namespace| one.reservable && self.seen.contains(one.nsid);
+            let changing = namespaces.filter(reservable).filter(|one| may_change(one));
+            changing.map(|one| one.nsid).collect()
+        } else {
+            let namespace = common.namespaces.reservable(set.nsid, &self.seen);
+            let namespace = namespace.map_err(in_nsid)?;
+            may_change(namespace)
+                .then_some(set.nsid)
+                .into_iter()
+                .collect()
+        };
+        if set.cdw11 > 1 || persistent && nsids.is_empty() {
             return Err(Refusal::field(byte::CDW11));
         }
         let persisting = &mut self.reservation_notices.persisting;
-        if persisting.contains_key(&set.nsid) {
+        let is_changing = |nsid| persisting.iter().any(|one| one.changes.contains_key(nsid));
+        if nsids.iter().any(is_changing) {
             return Err(Refusal::transient(Status::COMMAND_INTERRUPTED));
         }
-        let change = common.namespaces.next_change();
-        persisting.insert(set.nsid, (change, cid));
-        actions.push(Action::PersistReservations {
-            cntlid: self.cntlid,
-            nsid: set.nsid,
-            change,
-            persistent: set.cdw11 == 1,
+        if nsids.is_empty() {
+            return Ok(Outcome::Complete(Completion::success(cid, 0)));
+        }
+        let number = |nsid| (nsid, common.namespaces.next_change());
+        let changes: BTreeMap<u32, u64> = nsids.into_iter().map(number).collect();
+        for (&nsid, &change) in &changes {
+            actions.push(Action::PersistReservations {
+                cntlid: self.cntlid,
+                nsid,
+                change,
+                persistent,
+            });
+        }
+        persisting.push(Persisting {
+            cid,
+            all,
+            status: Status::SUCCESS,
+            changes,
         });
         Ok(Outcome::Parked)
     }
@@ -135,14 +175,43 @@ impl Controller {
         status: Status,
         actions: &mut Vec<Action>,
     ) {
-        let persisting = &self.reservation_notices.persisting;
-        if persisting.get(&nsid).is_some_and(|(of, _)| *of == change) {
-            self.end_persisting(nsid, status, actions);
-        }
+        let is_it = |one: &Persisting| one.changes.get(&nsid) == Some(&change);
+        self.end_change(is_it, nsid, status, actions);
     }
 
-    pub(crate) fn end_persisting(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
-        if let Some((_, cid)) = self.reservation_notices.persisting.remove(&nsid) {
+    /// Ends the change of a removed namespace. A change of all namespaces does not fail by it.
+    pub(crate) fn persistence_removed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
+        let is_it = |one: &Persisting| one.changes.contains_key(&nsid);
+        let all = self
+            .reservation_notices
+            .persisting
+            .iter()
+            .find(|one| is_it(one));
+        let status = match all.is_some_and(|one| one.all) {
+            true => Status::SUCCESS,
+            false => Status::INVALID_NAMESPACE_OR_FORMAT,
+        };
+        self.end_change(is_it, nsid, status, actions);
+    }
+
+    fn end_change(
+        &mut self,
+        is_it: impl Fn(&Persisting) -> bool,
+        nsid: u32,
+        status: Status,
+        actions: &mut Vec<Action>,
+    ) {
+        let persisting = &mut self.reservation_notices.persisting;
+        let Some(at) = persisting.iter().position(is_it) else {
+            return;
+        };
+        let command = &mut persisting[at];
+        command.changes.remove(&nsid);
+        if command.status.is_success() {
+            command.status = status;
+        }
+        if command.changes.is_empty() {
+            let Persisting { cid, status, .. } = persisting.swap_remove(at);
             self.complete_parked(cid, status, actions);
         }
     }
@@ -176,11 +245,7 @@ impl Controller {
 }
 
 impl crate::namespace::Namespaces {
-    fn reservable(
-        &self,
-        nsid: u32,
-        seen: &NsidSet,
-    ) -> Result<&crate::namespace::Namespace, Status> {
+    fn reservable(&self, nsid: u32, seen: &NsidSet) -> Result<&Namespace, Status> {
         let namespace = self.seen(nsid, seen);
         let namespace = namespace.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         if namespace.reservable {

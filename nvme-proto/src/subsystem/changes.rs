@@ -80,7 +80,7 @@ impl Subsystem {
         let removed = self.common.namespaces.remove(nsid)?;
         self.end_protecting(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
         for controller in self.controllers.values_mut() {
-            controller.end_persisting(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
+            controller.persistence_removed(nsid, actions);
         }
         self.show_to(&removed, &HostAccess::only([]), actions);
         Ok(removed)

@@ -41,10 +41,10 @@ fn a_mask_of_all_namespaces_is_one_of_each() {
     let mut rig = Rig::ready();
     rig.succeed(of(NSID_ALL, set_features(MASK, 0b0010)));
     assert_eq!(rig.succeed(of(1, get_features(MASK, 0, 0))).0, 0b0010);
-    assert_eq!(
-        rig.fail(of(NSID_ALL, get_features(MASK, 0, 0))),
-        Status::INVALID_NAMESPACE_OR_FORMAT
-    );
+    for fid in [MASK, PERSISTENCE] {
+        let refused = rig.fail(of(NSID_ALL, get_features(fid, 0, 0)));
+        assert_eq!(refused, Status::INVALID_FIELD);
+    }
     notify(&mut rig, 1, Notice::RegistrationPreempted);
     assert_eq!(next(&mut rig), (0, 0, 0, 0));
     notify(&mut rig, 1, Notice::ReservationPreempted);
@@ -118,4 +118,81 @@ fn the_end_of_an_earlier_change_does_not_answer_a_later_command() {
         actions.len()
     };
     assert_eq!([completions(earlier), completions(later)], [0, 1]);
+}
+
+fn changes(rig: &mut Rig) -> Vec<(u32, u64, bool)> {
+    let of_one = |action: &Action| match *action {
+        Action::PersistReservations {
+            nsid,
+            change,
+            persistent,
+            ..
+        } => (nsid, change, persistent),
+        _ => panic!("{action:?}"),
+    };
+    rig.take_actions().iter().map(of_one).collect()
+}
+
+#[test]
+fn a_change_of_all_namespaces_ends_with_the_last_and_fails_with_any() {
+    let mut rig = Rig::ready();
+    for (statuses, expected) in [
+        ([Status::SUCCESS; 2], Status::SUCCESS),
+        (
+            [Status::INTERNAL_ERROR, Status::SUCCESS],
+            Status::INTERNAL_ERROR,
+        ),
+        ([Status::INVALID_FIELD; 2], Status::INVALID_FIELD),
+    ] {
+        let set = of(NSID_ALL, set_features(PERSISTENCE, 1));
+        assert_eq!(rig.send(set, &[]).0, Outcome::Parked);
+        let changes = changes(&mut rig);
+        let nsids: Vec<(u32, bool)> = changes.iter().map(|one| (one.0, one.2)).collect();
+        assert_eq!(nsids, [(1, true), (2, true)]);
+        let one = of(2, set_features(PERSISTENCE, 0));
+        assert_eq!(rig.fail(one), Status::COMMAND_INTERRUPTED);
+        let cntlid = rig.cntlid;
+        for ((nsid, change, _), status) in changes.into_iter().zip(statuses) {
+            assert_eq!(rig.take_actions(), []);
+            rig.subsystem
+                .persistence_done(cntlid, nsid, change, status, &mut rig.actions);
+        }
+        let actions = rig.take_actions();
+        let [Action::Complete { completion, .. }] = actions[..] else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(completion.status.code(), expected);
+    }
+}
+
+#[test]
+fn a_change_of_all_namespaces_leaves_out_those_without_ptpl_and_those_removed() {
+    let mut rig = Rig::ready();
+    let mut plain = namespace(3);
+    plain.keeps_reservations = false;
+    let added = rig.subsystem.add_namespace(plain, &mut rig.actions);
+    added.unwrap();
+    rig.take_actions();
+    let set = |value| of(NSID_ALL, set_features(PERSISTENCE, value));
+    let started = |rig: &mut Rig, value| {
+        assert_eq!(rig.send(set(value), &[]).0, Outcome::Parked);
+        let all = changes(rig);
+        all.iter().map(|one| one.0).collect::<Vec<u32>>()
+    };
+    assert_eq!(started(&mut rig, 1), [1, 2]);
+    for nsid in [1, 2] {
+        rig.subsystem
+            .remove_namespace(nsid, &mut rig.actions)
+            .unwrap();
+    }
+    let completed = rig
+        .take_actions()
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Complete { completion, .. } => Some(completion.status),
+            _ => None,
+        });
+    assert_eq!(completed.collect::<Vec<Status>>(), [Status::SUCCESS]);
+    assert_eq!(rig.fail(set(1)), Status::INVALID_FIELD);
+    assert_eq!(started(&mut rig, 0), [3]);
 }

@@ -26,6 +26,6 @@ pub use cairn_rdma as rdma;
 pub use phy::Network;
 pub use phy::adapter::taken_by_adapter;
 pub use phy::capture::Capture;
-pub use phy::fault::FaultOptions;
+pub use phy::fault::{Blackhole, FaultOptions};
 pub use phy::wire::{Frame, Wire};
 pub use soft::{Soft, SoftOptions};

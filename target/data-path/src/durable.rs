@@ -2,10 +2,35 @@
 
 #![expect(clippy::disallowed_methods, reason = "callers have a thread for it")]
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+thread_local! {
+    static STEPS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Simulates a kill in the middle of a file change: after `steps` system calls of [`replace`] and
+/// [`remove`], this thread panics before the next one, until `None` is set.
+pub fn interrupt_after(steps: Option<u32>) {
+    STEPS_LEFT.set(steps);
+}
+
+fn step() {
+    if let Some(left) = STEPS_LEFT.get() {
+        let left = left.checked_sub(1);
+        STEPS_LEFT.set(left.or(Some(0)));
+        if left.is_none() {
+            // No panic hook runs, because nothing is wrong.
+            std::panic::resume_unwind(Box::new(INTERRUPTED));
+        }
+    }
+}
+
+/// Message of the panic of [`interrupt_after`].
+pub const INTERRUPTED: &str = "the file change is interrupted";
 
 /// Replaces the file atomically and durably. Blocks on the file system.
 ///
@@ -14,16 +39,24 @@ use std::path::{Path, PathBuf};
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let beside = beside(path);
     // A crash may have left this file, or another program may have made a symbolic link.
+    step();
     removed(fs::remove_file(&beside))?;
+    step();
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(mode)
         .open(&beside)?;
+    step();
     file.write_all(content)?;
+    step();
     file.sync_all()?;
+    step();
     fs::rename(&beside, path)?;
-    sync_folder(path)
+    step();
+    sync_folder(path)?;
+    step();
+    Ok(())
 }
 
 /// Returns the path of the temporary file of [`replace`].
@@ -35,9 +68,12 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
 
 /// Removes the file durably, if it exists. Blocks on the file system.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    step();
     if removed(fs::remove_file(path))? {
+        step();
         sync_folder(path)?;
     }
+    step();
     Ok(())
 }
 

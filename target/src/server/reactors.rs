@@ -61,12 +61,13 @@ impl Reactors {
         ends.into_iter().collect()
     }
 
-    pub(super) fn step(&mut self, now: Instant) -> Rest {
+    pub(super) fn step(&mut self, now: Instant, paused: &[usize]) -> Rest {
         let Self::Stepped(reactors) = self else {
             return Rest::Until(None);
         };
         let mut all = Rest::Until(None);
-        for reactor in reactors {
+        let reactors = reactors.iter_mut().enumerate();
+        for (_, reactor) in reactors.filter(|(index, _)| !paused.contains(index)) {
             all = match (all, reactor.step_settled(now)) {
                 (Rest::Until(one), Rest::Until(other)) => {
                     Rest::Until([one, other].into_iter().flatten().min())

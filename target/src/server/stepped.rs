@@ -14,6 +14,7 @@ use super::control::{ControlPlane, Start};
 use super::error::StartError;
 use super::reactors::Reactors;
 use cairn_data_path::audit::Audit;
+use cairn_data_path::durable;
 use cairn_data_path::reactor::Rest;
 use cairn_data_path::usage::Usage;
 
@@ -21,6 +22,8 @@ use cairn_data_path::usage::Usage;
 pub struct SteppedTarget {
     control: ControlPlane,
     clock: Clock,
+    /// Indices of paused reactors.
+    paused: Vec<usize>,
 }
 
 impl std::fmt::Debug for SteppedTarget {
@@ -48,7 +51,11 @@ impl SteppedTarget {
             is_patient: false,
             audit,
         })?;
-        Ok(Self { control, clock })
+        Ok(Self {
+            control,
+            clock,
+            paused: Vec::new(),
+        })
     }
 
     /// Returns the addresses of the listeners.
@@ -63,7 +70,7 @@ impl SteppedTarget {
         loop {
             let worked = self.control.step();
             let now = self.clock.now();
-            let rest = self.control.reactors.step(now);
+            let rest = self.control.reactors.step(now, &self.paused);
             match rest {
                 // Polling would never end, because the clock stands still in this call.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
@@ -75,6 +82,23 @@ impl SteppedTarget {
             }
         }
     }
+
+    /// Pauses or resumes a reactor, as if its thread got no processor.
+    pub fn pause_reactor(&mut self, index: usize, is_paused: bool) {
+        self.paused.retain(|paused| *paused != index);
+        if is_paused {
+            self.paused.push(index);
+        }
+    }
+
+    /// Simulates a kill during a change of a file in the state directory: this thread panics with
+    /// [`Self::INTERRUPTED`] after `steps` system calls, until `None` is set.
+    pub fn interrupt_files(steps: Option<u32>) {
+        durable::interrupt_after(steps);
+    }
+
+    /// Message of the panic of [`Self::interrupt_files`].
+    pub const INTERRUPTED: &str = durable::INTERRUPTED;
 
     /// Runs the loop of each reactor once, without the control plane, to measure its cost.
     pub fn round(&mut self) {
@@ -105,6 +129,10 @@ impl SteppedTarget {
     /// Ends the target like SIGKILL.
     pub fn kill(mut self) {
         self.control.reactors.kill();
+        // Waiting changes hold the subsystem, which would keep its disks.
+        for (_, namespace) in self.control.service.exports.namespaces() {
+            namespace.reserving().abandon();
+        }
     }
 
     /// Returns the resources in use by the reactors.

@@ -61,6 +61,7 @@ pub(crate) const BAD: FaultOptions = FaultOptions {
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
+    blackhole: None,
 };
 
 impl Cable {

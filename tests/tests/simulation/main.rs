@@ -18,6 +18,7 @@ mod departed;
 mod disk;
 mod history;
 mod host;
+mod members;
 mod scenario;
 mod weather;
 mod world;
@@ -123,6 +124,16 @@ fn two_targets_on_one_disk() {
 #[test]
 fn a_disk_that_hangs() {
     crowd("a_disk_that_hangs", 80, crowd::Trouble::Hang);
+}
+
+#[test]
+fn hosts_that_reserve() {
+    for_each_seed("hosts_that_reserve", 40, members::run);
+}
+
+#[test]
+fn planted_bugs_of_reservations_are_found() {
+    assert_eq!(members::bugs_not_found(), [""; 0]);
 }
 
 #[test]

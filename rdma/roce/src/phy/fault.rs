@@ -2,14 +2,38 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::receive::Receiver;
 use super::{Inlet, Version};
 
+/// Silent loss of all packets of an address, from a moment on.
+#[derive(Debug, Clone, Copy)]
+pub struct Blackhole(&'static AtomicU32);
+
+impl Blackhole {
+    /// Creates an inactive blackhole, which is never freed.
+    #[must_use]
+    pub fn inactive() -> Self {
+        Self(Box::leak(Box::default()))
+    }
+
+    /// Begins the loss.
+    pub fn begin(self, address: Ipv4Addr) {
+        self.0.store(address.to_bits(), Ordering::Relaxed);
+    }
+
+    fn drops(self, packet: &Arrival) -> bool {
+        let address = Ipv4Addr::from_bits(self.0.load(Ordering::Relaxed));
+        let ends = [packet.source.ip(), packet.local].map(|end| end.to_canonical());
+        !address.is_unspecified() && ends.contains(&IpAddr::V4(address))
+    }
+}
+
 /// Fault rates in packets per thousand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct FaultOptions {
     /// Rate of lost packets.
     pub loss_per_mille: u16,
@@ -21,6 +45,8 @@ pub struct FaultOptions {
     pub reordering_per_mille: u16,
     /// Seed of the random faults.
     pub seed: u64,
+    /// Loss that begins later.
+    pub blackhole: Option<Blackhole>,
 }
 
 #[derive(Debug, Clone)]
@@ -97,6 +123,12 @@ impl FaultState {
 
     fn apply_faults(&mut self, mut packet: Arrival) {
         let options = self.options;
+        if options
+            .blackhole
+            .is_some_and(|blackhole| blackhole.drops(&packet))
+        {
+            return;
+        }
         let mut at = self.random.u16(..1000);
         let mut is_in = |share: u16| {
             let is_in = at < share;

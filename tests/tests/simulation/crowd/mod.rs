@@ -5,7 +5,7 @@
 
 mod guest;
 mod ledger;
-mod stage;
+pub(crate) mod stage;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -19,11 +19,11 @@ use cairn_sim::network::Weather;
 
 const STEPS_MAX: u32 = 20_000;
 
-pub(super) struct Stage {
-    pub(super) clock: Clock,
+pub(crate) struct Stage {
+    pub(crate) clock: Clock,
     start: Instant,
     wire: Wire,
-    pub(super) network: Network,
+    pub(crate) network: Network,
     random: Random,
     targets: Vec<Node>,
     trace: bool,
@@ -39,7 +39,7 @@ struct Node {
 }
 
 impl Stage {
-    pub(super) fn new(weather: Weather, mut random: Random, trace: bool) -> Self {
+    pub(crate) fn new(weather: Weather, mut random: Random, trace: bool) -> Self {
         let clock = Clock::simulated();
         Self {
             start: clock.now(),
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn soft(&mut self) -> Soft {
+    pub(crate) fn soft(&mut self) -> Soft {
         Soft::new(SoftOptions {
             network: Phy::Wire(self.wire.clone()),
             clock: self.clock.clone(),
@@ -62,18 +62,18 @@ impl Stage {
         })
     }
 
-    pub(super) fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn note(&self, what: impl FnOnce() -> String) {
         if self.trace {
             let at = self.now().duration_since(self.start).as_secs_f64() * 1e3;
             eprintln!("{at:>14.6} ms  {}", what());
         }
     }
 
-    pub(super) fn add_target(&mut self, config: &str) {
+    pub(crate) fn add_target(&mut self, config: &str) {
         let number = self.targets.len() + 1;
         let address = IpAddr::from([10, 0, 0, number as u8]);
         let listener = format!("[[listener]]\naddress = \"{address}\"\nprovider = \"soft\"\n");
@@ -88,7 +88,7 @@ impl Stage {
         self.start_target(number - 1);
     }
 
-    pub(super) fn start_target(&mut self, index: usize) {
+    pub(crate) fn start_target(&mut self, index: usize) {
         let soft = self.soft();
         let clock = self.clock.clone();
         let node = &mut self.targets[index];
@@ -104,7 +104,7 @@ impl Stage {
         self.note(|| format!("target {index} starts"));
     }
 
-    pub(super) fn kill_target(&mut self, index: usize) {
+    pub(crate) fn kill_target(&mut self, index: usize) {
         self.note(|| format!("target {index} is killed"));
         let soft = self.soft();
         let node = &mut self.targets[index];
@@ -116,7 +116,7 @@ impl Stage {
         });
     }
 
-    pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
+    pub(crate) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();
         self.network.cut_off.push(address);
@@ -124,32 +124,39 @@ impl Stage {
         self.network.cut_off.pop();
     }
 
-    pub(super) fn has_target(&self, index: usize) -> bool {
+    pub(crate) fn has_target(&self, index: usize) -> bool {
         self.targets[index].target.is_some()
     }
 
-    pub(super) fn pause_target(&mut self, index: usize, paused: bool) {
+    pub(crate) fn pause_target(&mut self, index: usize, paused: bool) {
         self.note(|| format!("target {index}: paused = {paused}"));
         self.targets[index].paused = paused;
     }
 
-    pub(super) fn remote(&self, index: usize) -> SocketAddr {
+    pub(crate) fn pause_reactor(&mut self, index: usize, reactor: usize, paused: bool) {
+        self.note(|| format!("target {index}, reactor {reactor}: paused = {paused}"));
+        if let Some(target) = &mut self.targets[index].target {
+            target.pause_reactor(reactor, paused);
+        }
+    }
+
+    pub(crate) fn remote(&self, index: usize) -> SocketAddr {
         self.targets[index].remote
     }
 
-    pub(super) fn usage(&self) -> Vec<(Usage, usize)> {
+    pub(crate) fn usage(&self) -> Vec<(Usage, usize)> {
         let there = self.targets.iter();
         there
             .filter_map(|node| Some((node.target.as_ref()?.usage(), node.soft.connections())))
             .collect()
     }
 
-    pub(super) fn jump(&mut self, gap: Duration) {
+    pub(crate) fn jump(&mut self, gap: Duration) {
         self.note(|| format!("the clock jumps by {gap:?}"));
         self.clock.advance_to(self.now() + gap);
     }
 
-    pub(super) fn advance(&mut self, latest: Instant) {
+    pub(crate) fn advance(&mut self, latest: Instant) {
         let mut next = latest;
         for node in self.targets.iter_mut().filter(|node| !node.paused) {
             let before = node.soft.step();
