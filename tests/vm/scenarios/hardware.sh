@@ -59,7 +59,9 @@ assert_json "the reconnects" '[.notes[] | select(test("^3 connects"))] | length 
 for event in "cairn-target was killed" "fio was killed" "The cable was pulled"; do
     assert_json "$event" "[.notes[] | select(startswith(\"$event under I/O\"))] | length == 1" "$report"
 done
+# limit NAME METRICS: Checks a row. A busy machine may keep perftest from measuring the clock rate.
 limit() {
+    [[ "$report" != *"${1%%,*} failed: it cannot measure the clock rate"* ]] || { say "note: no clock rate for $1"; return; }
     assert_json "$1" "[.rows[] | select(.group == \"limits by perftest\" and .name == \"$1\")
         | [.metrics[] | select(.samples[0] > 0) | .name]] == [$2]" "$report"
 }

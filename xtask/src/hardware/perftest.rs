@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::ports::TARGET;
 use super::target::EVERY;
@@ -91,6 +91,11 @@ fn metrics_of(test: &Test, report: &str) -> Result<Vec<Metric>> {
         (numbers.first() == Some(&f64::from(test.bytes))).then_some(numbers)
     });
     let numbers = numbers.context("no result in its report")?;
+    // Without the clock rate, perftest reports zeros and infinities.
+    ensure!(
+        numbers.iter().all(|number| number.is_finite()) && numbers.iter().skip(3).any(|&n| n > 0.0),
+        "it cannot measure the clock rate of the processor"
+    );
     let us = |name, us| Metric::once(name, "us", Better::Lower, us);
     match (test.is_rate, numbers.as_slice()) {
         (true, [_, _, _, average, ..]) => {
@@ -121,6 +126,9 @@ mod tests {
         };
         assert_eq!(values(&TESTS[0], rate), [92.59]);
         assert_eq!(values(&TESTS[1], latency), [61.05, 5500.71]);
+        assert!(metrics_of(&TESTS[1], &latency.replace("61.05", "inf")).is_err());
+        let without = rate.replace("92.59", "0.00").replace("741", "000");
+        assert!(metrics_of(&TESTS[0], &without).is_err());
         assert!(metrics_of(&TESTS[2], latency).is_err());
         assert!(metrics_of(&TESTS[0], "").is_err());
     }
