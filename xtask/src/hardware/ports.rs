@@ -107,8 +107,8 @@ impl Ports {
         })
     }
 
-    /// Bytes through the target's port in both directions. Adapters count them in the RDMA device,
-    /// rdma_rxe in the network interface.
+    /// Bytes through the target's port. Adapters count them in the RDMA device, rdma_rxe in the
+    /// interface.
     pub(super) fn bytes(&self) -> u64 {
         let sum = |folder: &str, names: [&str; 2]| -> u64 {
             let read = |name| fs::read_to_string(format!("{folder}/{name}")).ok();
