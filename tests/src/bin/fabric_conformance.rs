@@ -21,8 +21,7 @@ struct Arguments {
     /// Address of a device of the provider, used by both ends of each connection
     #[arg(long, default_value = "127.0.0.1")]
     addr: IpAddr,
-    /// Adapter profile whose quirks the verbs provider simulates; `all` runs the suite once for
-    /// each profile, in separate processes
+    /// Adapter profile whose quirks the verbs provider simulates, or `all`
     #[arg(long)]
     quirks: Option<String>,
     /// List the cases with their requirements

@@ -1,6 +1,7 @@
 //! Target whose RDMA adapter has the quirks of a profile.
 //!
-//! Usage: `cairn-quirky-target PROFILE CONFIG`. The program prints `ready` when it listens.
+//! Usage: `cairn-quirky-target PROFILE CONFIG`, which prints `ready` when it listens. Without
+//! arguments it lists the profiles.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,10 @@ use cairn_verbs::{Quirks, VerbsProvider};
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, profile, config] = &arguments[..] else {
-        panic!("PROFILE CONFIG")
+        for quirks in &Quirks::ALL[1..] {
+            println!("{}", quirks.name);
+        }
+        return;
     };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

@@ -88,6 +88,27 @@ let_rxe_explain() {
 
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }
 
+# lay_switched_cable: Creates near and far for setup_own_cable, joined by a bridge in another namespace.
+# pull_cable, plug_cable_in: Change the carrier of both, as a cable does.
+lay_switched_cable() {
+    local end
+    modprobe -a veth bridge
+    ip netns add switch
+    ip -n switch link add bridge0 type bridge
+    for end in near far; do
+        ip link add "$end" mtu "$FABRIC_MTU" type veth peer name "$end" mtu "$FABRIC_MTU" netns switch
+        ip -n switch link set "$end" master bridge0
+    done
+    ip -n switch link set bridge0 up
+    plug_cable_in
+}
+pull_cable() { set_cable down; }
+plug_cable_in() { set_cable up; }
+set_cable() {
+    ip -n switch link set near "$1"
+    ip -n switch link set far "$1"
+}
+
 # setup_own_cable HOPS FAR_HOPS FAR NEAR...: Creates two RDMA devices in this namespace: rxe_near with addresses NEAR,
 # and rxe_far with address FAR, whose packets have hop limits HOPS and FAR_HOPS. Packets to a local address normally
 # bypass all network interfaces, so routing rules send them over the cable.
@@ -95,7 +116,7 @@ setup_own_cable() {
     local hops=$1 far_hops=$2 far=$3 end host
     shift 3
     modprobe -a rdma_rxe rdma_ucm veth
-    ip link add near type veth peer name far
+    [ -e /sys/class/net/near ] || ip link add near type veth peer name far
     sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
     for end in near far; do
         sysctl -qw "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0" \

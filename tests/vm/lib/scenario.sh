@@ -214,7 +214,7 @@ without_fleeting_namespaces() {
 
 # Pattern for the reads of a partition table that a disconnect cuts off. A scenario that disconnects right after the
 # connection sets SCANS_ARE_CUT=1.
-CUT_SCAN='nvme[0-9]+n[0-9]+(: no available path - failing I/O|, logical block [0-9]+, async page read)$'
+CUT_SCAN='(nvme[0-9]+n[0-9]+(: no available path - failing I/O|, logical block [0-9]+, async page read)|unable to read RDB block [0-9]+|nvme_ns_head_submit_bio: [0-9]+ callbacks suppressed)$'
 SCANS_ARE_CUT=
 
 without_cut_scans() {

@@ -7,30 +7,6 @@ CYCLES=100
 # Memory in KiB that the allocator may keep after a hundred connections; one leaked admin queue would be more.
 RSS_TOLERANCE_KIB=2048
 
-# connect_host HOST: Connects through /dev/nvme-fabrics, because nvme-cli fails with "already connected" if it finds a
-# controller that another process is creating.
-connect_host() {
-    local kernel answer host="hostnqn=nqn.2026-11.io.cairn:host$1,hostid=00000000-0000-4000-8000-00000000000$1"
-    exec {kernel}<>/dev/nvme-fabrics
-    printf 'transport=rdma,traddr=%s,trsvcid=%s,nqn=%s,%s' "$FABRIC_ADDR" "$PORT" "$NQN" "$host" >&"$kernel" &&
-        read -r answer <&"$kernel" && say "host $1: $answer"
-    local code=$?
-    exec {kernel}>&-
-    return "$code"
-}
-
-connect_all() {
-    local host connects=()
-    for host in $(seq "$HOSTS"); do
-        connect_host "$host" > "$OUT/connect-$host" 2>&1 &
-        connects+=($!)
-    done
-    for host in $(seq "$HOSTS"); do
-        wait "${connects[host - 1]}" || fail "host $host did not connect: $(< "$OUT/connect-$host")"
-    done
-    wait_for 60 "$HOSTS live controllers" live_controllers "$HOSTS"
-}
-
 disconnect_all() {
     nvme_disconnect
     wait_for 60 "the controllers to go" no_controllers
@@ -46,15 +22,12 @@ say "$idle_qps queue pairs, $(target_rss_kib) KiB resident"
 mark_kernel_log
 
 step "$HOSTS hosts at once"
-connect_all
+connect_hosts "$HOSTS"
 cntlids=$(controllers | while read -r ctrl; do cat "/sys/class/nvme/$ctrl/cntlid"; done | sort -u | wc -l)
 assert_eq "different controller ids" "$HOSTS" "$cntlids"
 say "$(count_queue_pairs) queue pairs, $(target_rss_kib) KiB resident"
 wait_for 20 "namespace 1" namespace_device 1
-# Linux distributes I/O over all paths, if it detects them as paths to one disk.
-for policy in /sys/class/nvme-subsystem/nvme-subsys*/iopolicy; do
-    [ ! -e "$policy" ] || echo round-robin > "$policy"
-done
+use_all_paths
 verified_fio many "$(namespace_device 1)" --rw=randrw --bs=4k --iodepth=32 --size=16m
 disconnect_all
 wait_for 60 "$idle_qps queue pairs" queue_pairs_are "$idle_qps"
@@ -69,8 +42,7 @@ step "Connect and disconnect $CYCLES times"
 for cycle in $(seq "$CYCLES"); do
     connect_host $((cycle % HOSTS + 1)) > /dev/null
     wait_for 20 "a live controller" live_controllers 1
-    echo 1 > "/sys/class/nvme/$(controllers)/delete_controller"
-    wait_for 20 "the controller to go" no_controllers
+    delete_controllers
     [ $((cycle % 25)) -ne 0 ] || say "$cycle: $(count_queue_pairs) queue pairs, $(target_rss_kib) KiB"
 done
 wait_for 60 "$idle_qps queue pairs" queue_pairs_are "$idle_qps"
@@ -78,7 +50,7 @@ say "ok: queue pairs are back at $idle_qps"
 assert_le "growth of resident memory, KiB" $(($(target_rss_kib) - settled_rss)) "$RSS_TOLERANCE_KIB"
 
 step "Eight at once still works"
-connect_all
+connect_hosts "$HOSTS"
 disconnect_all
 assert_no_nvme_warnings
 assert_target_alive

@@ -40,6 +40,32 @@ pub(super) fn fill(device: &Path) -> Result<()> {
     output(fio.args(["--rw=write", "--bs=128k", "--iodepth=8"])).map(drop)
 }
 
+/// Writes for at least four seconds, then verifies.
+pub(super) fn writer(device: &Path) -> Command {
+    let mut fio = checksummed(device);
+    fio.args(["--rw=randwrite", "--bs=4k", "--io_size=8m"]);
+    fio.args(["--rate_iops=500", "--verify_fatal=1", "--thread"]);
+    fio
+}
+
+/// Checksums each 4 KiB: old and new blocks pass [`verify`].
+pub(super) fn fill_verified(device: &Path) -> Result<()> {
+    let mut fio = checksummed(device);
+    output(fio.args(["--rw=write", "--bs=128k", "--do_verify=0"])).map(drop)
+}
+
+pub(super) fn verify(device: &Path) -> Result<()> {
+    let mut fio = checksummed(device);
+    output(fio.args(["--rw=read", "--bs=128k", "--verify_fatal=1"])).map(drop)
+}
+
+fn checksummed(device: &Path) -> Command {
+    let mut fio = command_on(device);
+    fio.args(["--size=16m", "--iodepth=8", "--verify=crc32c"]);
+    fio.args(["--verify_interval=4k", "--verify_state_save=0"]);
+    fio
+}
+
 pub(super) fn measure(
     row: &Row,
     seconds: u64,

@@ -2,13 +2,13 @@
 
 mod faults;
 mod fio;
+mod perftest;
 mod ports;
 mod report;
 mod run;
 mod target;
 mod undo;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -49,6 +49,12 @@ pub(crate) struct Args {
     /// Connects and disconnects of each target
     #[arg(long, default_value_t = 1000)]
     reconnects: u32,
+    /// Ask to pull the cable under I/O
+    #[arg(long)]
+    pull: bool,
+    /// Continue in spite of the doctor's errors
+    #[arg(long)]
+    force: bool,
     /// Folder with cairn-target [default: build it]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -88,8 +94,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let mut undo = Undo::start()?;
     let ports = Ports::join(near, far, &mut undo)?;
-    let doctor = ports.doctor(&program)?;
-    fs::write(out.join("doctor.txt"), &doctor)?;
+    let findings = out.join("doctor.txt");
+    let has_errors = ports.doctor(&program, &findings)?;
+    ensure!(
+        args.force || !has_errors,
+        "the doctor found errors: repair them as {} says, or measure in spite of them with --force",
+        findings.display()
+    );
     let disk = Disk::open(args.disk.as_deref(), &mut undo)?;
     let results = Results::begin("Cairn on hardware", Machine::here(tree.workspace()));
     let mut run = Run::new(args, &ports, &disk, program, out.clone(), results);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::undo::{Undo, sh};
 use crate::vm::process::command;
@@ -82,7 +82,8 @@ impl Ports {
         )
     }
 
-    pub(super) fn doctor(&self, program: &Path) -> Result<String> {
+    /// Returns whether the doctor found errors.
+    pub(super) fn doctor(&self, program: &Path, file: &Path) -> Result<bool> {
         let output = command(&program.to_string_lossy())
             .args(["doctor", "--address", HOST, "--address", TARGET])
             .output()
@@ -91,7 +92,19 @@ impl Ports {
         if !output.status.success() {
             println!("{said}{}", String::from_utf8_lossy(&output.stderr));
         }
-        Ok(said)
+        fs::write(file, said)?;
+        match output.status.code() {
+            Some(0 | 1) => Ok(false),
+            Some(2) => Ok(true),
+            _ => bail!("cairn-target doctor ended with {}", output.status),
+        }
+    }
+
+    pub(super) fn have_carrier(&self) -> bool {
+        [&self.near, &self.far].into_iter().all(|netdev| {
+            fs::read_to_string(format!("/sys/class/net/{netdev}/carrier"))
+                .is_ok_and(|carrier| carrier.trim() == "1")
+        })
     }
 
     /// Returns the bytes through the target's port in both directions. Adapters count RoCE in the

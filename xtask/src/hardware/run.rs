@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::Args;
 use super::fio::{self, Row};
+use super::perftest::{self, TESTS};
 use super::ports::Ports;
 use super::target::{Disk, Kind, NQN, Target, connect, disconnect};
 use super::undo::Undo;
@@ -11,7 +12,7 @@ use crate::results::Results;
 
 pub(super) struct Run<'a> {
     pub(super) args: &'a Args,
-    ports: &'a Ports,
+    pub(super) ports: &'a Ports,
     disk: &'a Disk,
     program: PathBuf,
     out: PathBuf,
@@ -39,6 +40,11 @@ impl<'a> Run<'a> {
 
     pub(super) fn everything(&mut self, undo: &mut Undo) -> Result<()> {
         undo.by(&format!("nvme disconnect -n {NQN}"))?;
+        for test in &TESTS {
+            let (name, metrics) = perftest::measure(test, self.args.seconds);
+            println!("  {name}");
+            self.results.record(perftest::GROUP, &name, metrics);
+        }
         for round in 1..=self.args.rounds {
             for &kind in &self.args.targets {
                 println!("round {round} of {}: {}", self.args.rounds, kind.name());
@@ -49,7 +55,7 @@ impl<'a> Run<'a> {
             self.reconnect(kind, undo)?;
         }
         if self.args.targets.contains(&Kind::Cairn) {
-            self.kill_target(undo)?;
+            self.disturb(undo)?;
         }
         Ok(())
     }

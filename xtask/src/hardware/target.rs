@@ -13,7 +13,7 @@ use crate::vm::process::{command, tail};
 pub(super) const NQN: &str = "nqn.2026-11.io.cairn:hardware";
 const PORT: u16 = 4420;
 const START: Duration = Duration::from_secs(60);
-const EVERY: Duration = Duration::from_millis(100);
+pub(super) const EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Kind {
@@ -162,7 +162,7 @@ fn close_nvmet() -> String {
 
 pub(super) fn connect() -> Result<PathBuf> {
     sh(&format!(
-        "modprobe nvme-rdma; nvme connect -t rdma -a {TARGET} -s {PORT} -n {NQN} --reconnect-delay=1 --ctrl-loss-tmo=120"
+        "modprobe nvme-rdma; nvme connect -t rdma -a {TARGET} -s {PORT} -n {NQN} --reconnect-delay=1 --ctrl-loss-tmo=600"
     ))
     .context("the host cannot connect")?;
     let mut found = None;
@@ -175,6 +175,16 @@ pub(super) fn connect() -> Result<PathBuf> {
 
 pub(super) fn disconnect() -> Result<()> {
     sh(&format!("nvme disconnect -n {NQN}")).map(drop)
+}
+
+pub(super) fn is_host_disconnected() -> bool {
+    let Ok(controllers) = fs::read_dir("/sys/class/nvme") else {
+        return false;
+    };
+    controllers.flatten().any(|controller| {
+        let read = |name| fs::read_to_string(controller.path().join(name)).unwrap_or_default();
+        read("subsysnqn").trim() == NQN && read("state").trim() == "connecting"
+    })
 }
 
 fn device() -> Option<PathBuf> {
