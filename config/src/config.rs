@@ -303,7 +303,7 @@ pub struct Subsystem {
 pub enum Access {
     /// Every host of the subsystem.
     AnyHost,
-    /// The listed hosts.
+    /// Only the hosts of the list and of its groups.
     Hosts(HostList),
 }
 

@@ -8,7 +8,8 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener. `None` means all groups not in `ana_group`.
+    /// Sets the ANA state of `group` at a listener. `None` means all groups without an entry in the
+    /// listener's tables `ana_group`.
     pub fn set_ana(
         &mut self,
         address: Traddr,

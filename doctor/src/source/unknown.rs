@@ -33,7 +33,7 @@ impl Unknown {
         }
     }
 
-    /// Creates the result for another reason.
+    /// Creates an unknown fact, with the reason in words.
     #[must_use]
     pub fn other(path: &str, reason: String) -> Self {
         Self {

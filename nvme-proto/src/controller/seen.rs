@@ -48,8 +48,8 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// Enables I/O to a new namespace before the event, and disables I/O to a removed namespace
-    /// after the event.
+    /// Makes a namespace visible or invisible to the host, and reports Namespace Attribute Changed.
+    /// A new namespace accepts I/O before the event, and a removed one until after the event.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,

@@ -111,7 +111,8 @@ impl Clock {
         own.looks_left.store(looks, Ordering::Relaxed);
     }
 
-    /// Cancels a scheduled stop. Returns true if the stop was pending.
+    /// Cancels the jump of the clock scheduled by [`Self::stop_after`]. Returns true if the jump was
+    /// pending.
     pub fn forget_stop(&self) -> bool {
         let own = self.simulated_time();
         own.looks_left.swap(NO_STOP, Ordering::Relaxed) != NO_STOP

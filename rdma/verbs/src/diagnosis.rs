@@ -31,7 +31,7 @@ pub struct PortMtu {
 pub struct DeviceAttributes {
     /// True for an iWARP device.
     pub is_iwarp: bool,
-    /// Maximum queue pairs.
+    /// Maximum queue pairs of the device.
     pub max_qp: u32,
     /// Maximum work requests of a queue.
     pub max_qp_wr: u32,

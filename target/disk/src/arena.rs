@@ -60,7 +60,7 @@ impl Arena {
         self.data
     }
 
-    /// Returns the size of all allocated buffers in bytes, including spare buffers.
+    /// Returns the bytes of all buffers in use: those of the pool, and the spare buffers taken.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT

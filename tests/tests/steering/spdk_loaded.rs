@@ -169,8 +169,8 @@ fn with(base: &Value, name: &str, value: Value) -> Value {
     all
 }
 
-/// Checks that the parameters `base` are valid, and that each value in `all` is refused with its
-/// message.
+/// Checks that the method refuses `base` with each value of `all` added, and that the error
+/// contains the message of the value.
 fn is_refused(target: &Steered, method: &str, base: &Value, all: &[(&str, Value, &str)]) {
     for (name, value, why) in all {
         let reason = reason(target, method, with(base, name, value.clone()));

@@ -205,8 +205,8 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // If the packet is intact, this quotient is the difference between the actual and the
-        // guessed identification. The don't-fragment flag may differ too.
+        // The product with `factor` is the difference at the identification. In an intact packet,
+        // only bits of the identification and the don't-fragment flag differ.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }

@@ -32,8 +32,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time without a completion while work is in flight. A host that accepts responses stays
-/// below it, because a completion is for a bounded number of them ([`Outbox::cover`]).
+/// Maximum time without a completion while work is in flight. A host that accepts responses never
+/// exceeds the time, because one signaled response completes only a bounded number of earlier
+/// responses ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -426,8 +426,8 @@ impl Ring {
     }
 
     /// Passes changes with a valid lease to workers or the submission queue, and cancels changes
-    /// whose lease has ended. Must be called directly before the system call. After a gap, or if
-    /// the submission queue is full, changes continue to wait.
+    /// whose lease has ended. Must be called directly before the system call. Changes continue to
+    /// wait if [`ROUND_GAP`] has passed since the round began, or if the submission queue is full.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);

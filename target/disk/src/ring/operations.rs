@@ -107,8 +107,8 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range on a worker, because io_uring would pass many discards to kernel threads,
-    /// which ignore leases.
+    /// Discards a range on a worker, which does not begin after the lease of the association has
+    /// ended. io_uring would pass many discards to kernel threads, which check no lease.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);

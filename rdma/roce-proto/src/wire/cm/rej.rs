@@ -33,7 +33,7 @@ pub enum RejReason {
     NoResources = 3,
     /// The peer did not answer in time.
     Timeout = 4,
-    /// The request is not supported.
+    /// The receiver does not support a parameter of the request.
     UnsupportedRequest = 5,
     /// No listener has the service id.
     InvalidServiceId = 8,

@@ -29,7 +29,8 @@ const IO_LASTS_NS: u64 = 1_000_000;
 const PAYERS_MAX: usize = 4096;
 
 const COMMAND: u32 = 1;
-/// Cost of a connection in commands, because it creates and destroys a queue pair.
+/// Cost of a connection, in commands: a whole round, because a connection creates and destroys a
+/// queue pair.
 const CONNECTION: u32 = ROUND;
 
 pub(in crate::reactor) enum AwaitingTokens {
