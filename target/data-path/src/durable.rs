@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Simulates a kill in the middle of a file change: after `steps` system calls of [`replace`] and
-/// [`remove`], this thread panics before the next one, until `None` is set.
+/// `remove`, this thread panics before the next one, until `None` is set.
 pub fn interrupt_after(steps: Option<u32>) {
     STEPS_LEFT.set(steps);
 }

@@ -25,7 +25,7 @@ pub(super) enum Bug {
     AnswersEarly,
     /// Notifications are not in the log page.
     NoNotice,
-    /// The host is not told of notifications in the log page.
+    /// The host gets no event for notifications in the log page.
     NoEvent,
     /// Masked notifications are reported.
     IgnoresMask,

@@ -230,7 +230,7 @@ impl Namespace {
     }
 
     /// Returns the hosts to unregister, and whether the reservation is taken. `None` if the key
-    /// matches nobody.
+    /// matches no registrant.
     fn preempted(&self, host: u8, key: u64) -> Option<(BTreeSet<u8>, bool)> {
         let with_key = self.keys.iter().filter(|(_, own)| **own == key);
         let mut gone: BTreeSet<u8> = with_key.map(|(host, _)| *host).collect();
