@@ -5,7 +5,7 @@
 # ADAPTERS lists profiles to test, separated by commas [default: all].
 
 HOSTS=4
-CYCLES=6
+CYCLES=4
 RSS_TOLERANCE_KIB=2048
 QUEUES=,nr_io_queues=2
 FABRIC_ADDR=192.168.80.2
@@ -55,7 +55,7 @@ many() {
     await_queue_pairs $((HOSTS * 3))
     wait_for 20 "$PROFILE: the namespace" namespace_device 1
     use_all_paths
-    verified_fio "$PROFILE" "$(namespace_device 1)" --rw=randrw --bsrange=512-64k --iodepth=64 --size=8m
+    verified_fio "$PROFILE" "$(namespace_device 1)" --rw=randrw --bsrange=512-64k --iodepth=64 --size=4m
     delete_controllers
     await_queue_pairs 0
     rss=$(target_rss_kib)
