@@ -19,7 +19,10 @@ impl Config {
             let nqn = &subsystem.nqn;
             let who = match (without_key(subsystem), keys.hosts.is_empty()) {
                 (Some((host, _)), true) => {
-                    format!("no host can connect to {nqn}, not even {host}")
+                    return Some(format!(
+                        "no host can connect to {nqn}, which requires a key: give {host} one by \
+                         cairn-target host key set"
+                    ));
                 }
                 (None, true) if subsystem.allow_any_host => {
                     return Some(format!(

@@ -20,7 +20,7 @@ use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
 use crate::reservation_file::{ReservationFile, UNREADABLE};
 use crate::reservations::Reserving;
-use crate::size_file::{SMALLER, SizeFile};
+use crate::size_file::{SMALLER, SizeFile, UNKNOWN_SIZE};
 
 #[derive(Debug)]
 pub struct Namespace {
@@ -260,7 +260,7 @@ impl Namespace {
                 )))
             }
             Some((Err(error), file)) => Err(OpenError::new(format!(
-                "cannot read the size that {} had, {}: {error}: restore the file from a backup, or \
+                "{UNKNOWN_SIZE} that {} had, {}: {error}: restore the file from a backup, or \
                  remove it if the disk has its size",
                 self.backing,
                 file.path().display()

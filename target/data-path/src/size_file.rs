@@ -18,6 +18,9 @@ use crate::durable;
 /// Start of the error for a disk that became smaller.
 pub const SMALLER: &str = "the disk lost data while it was not served";
 
+/// Start of the error for a size that cannot be read.
+pub const UNKNOWN_SIZE: &str = "cannot read the size";
+
 #[derive(Debug)]
 pub(crate) struct SizeFile {
     path: PathBuf,

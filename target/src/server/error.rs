@@ -44,9 +44,10 @@ pub enum StartError {
     },
     /// The settings of a namespace change, but its disk lost data, or is another file.
     #[error(
-        "namespace {nsid} of {nqn}: {backing} is another file or lost data ({now} bytes, before \
-         {before}), and the old settings stay; to accept that, remove the namespace and add it \
-         again"
+        "namespace {nsid} of {nqn}: {backing} is another file with the same UUID, or lost data \
+         ({now} bytes, before {before}), and the old settings stay; to accept that, restore the \
+         configuration in force (cairn-target config show --file FILE), then remove the namespace \
+         and add it again"
     )]
     Loss {
         /// SUBNQN.

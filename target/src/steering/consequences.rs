@@ -1,6 +1,7 @@
 //! Sentences about the hosts and reservations affected by a change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use cairn_config::{Config, GROUP_PREFIX, Nqn};
 use cairn_control::Error;
@@ -8,7 +9,7 @@ use rustix::io::Errno;
 
 use super::problems::word;
 use super::reserving::{dropped_reservation, registrants};
-use super::views::{connected_hosts, shut_out};
+use super::views::{connected_hosts, connections, shut_out};
 use crate::server::Snapshot;
 
 pub(super) struct Unlisted {
@@ -114,8 +115,8 @@ pub(super) fn of_subsystem(
         return Err(Error::errno(
             Errno::BUSY,
             format!(
-                "{} hosts are connected to {nqn}, and {reservations} of its namespaces have \
-                 reservations: to remove it all the same: cairn-target subsystem remove {} --force",
+                "{nqn} is in use (connected hosts: {}, namespaces with reservations: \
+                 {reservations}): to remove it all the same: cairn-target subsystem remove {} --force",
                 hosts.len(),
                 word(nqn)
             ),
@@ -126,8 +127,19 @@ pub(super) fn of_subsystem(
     Ok(all)
 }
 
+pub(super) fn of_listener(before: &Snapshot, at: Option<SocketAddr>) -> Vec<String> {
+    let Some(at) = at.map(|at| at.to_string()) else {
+        return Vec::new();
+    };
+    let connections = connections(before).into_iter();
+    let through = connections.filter(|one| one.local.as_deref() == Some(&*at));
+    let hosts: BTreeSet<String> = through.map(|one| one.host).collect();
+    let sentence = |host| format!("{host} was connected through {at}, and is disconnected there");
+    hosts.into_iter().map(sentence).collect()
+}
+
 pub(super) struct Served {
-    namespace: Option<(u64, String)>,
+    namespace: Option<(u64, String, String)>,
     hosts: BTreeSet<String>,
     reserved: usize,
 }
@@ -146,14 +158,23 @@ impl Served {
             reserved: export.as_ref().map_or(0, registrants),
             namespace: export.map(|one| {
                 let namespace = one.entry.namespace;
-                (namespace.id, namespace.uuid.to_string())
+                let backing = namespace.backing.clone();
+                (namespace.id, namespace.uuid.to_string(), backing)
             }),
         }
     }
 
+    pub(super) fn removed(&self, nqn: &str, nsid: u32) -> Vec<String> {
+        let hosts = self.hosts.iter();
+        let sentence = |host| format!("{host} is connected, and loses namespace {nsid} of {nqn}");
+        hosts.map(sentence).collect()
+    }
+
     pub(super) fn changes_to(&self, now: &Self, nqn: &str, nsid: u32) -> Vec<String> {
         let of = format!("namespace {nsid} of {nqn}");
-        let (Some((id, uuid)), Some((id_now, uuid_now))) = (&self.namespace, &now.namespace) else {
+        let (Some((id, uuid, backing)), Some((id_now, uuid_now, backing_now))) =
+            (&self.namespace, &now.namespace)
+        else {
             return Vec::new();
         };
         let lost = (self.reserved > 0 && now.reserved == 0).then(|| {
@@ -165,6 +186,8 @@ impl Served {
                 "no longer sees"
             } else if uuid != uuid_now {
                 "finds another disk behind"
+            } else if backing != backing_now {
+                "continues, by the equal UUID, with other data behind"
             } else if id != id_now {
                 "loses and finds again"
             } else {

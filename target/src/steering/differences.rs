@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target};
+use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target, Uuid};
 
 use crate::server::{Export, Snapshot};
 
@@ -51,12 +51,13 @@ fn kept(export: &Export<'_>) -> Option<String> {
 }
 
 /// Bytes of namespaces by subsystem and NSID.
-type Lengths = BTreeMap<(Nqn, u32), u64>;
+type Lengths = BTreeMap<(Nqn, u32), (Uuid, u64)>;
 
 fn lengths(snapshot: &Snapshot) -> Lengths {
     let exports = snapshot.exports().map(|export| {
         let bytes = export.entry.namespace.bytes();
-        ((*export.nqn, export.config.nsid), bytes)
+        let uuid = export.entry.namespace.uuid;
+        ((*export.nqn, export.config.nsid), (uuid, bytes))
     });
     exports.collect()
 }
@@ -66,8 +67,9 @@ fn resized(before: &Lengths, after: &Lengths) -> Vec<String> {
         .iter()
         .filter_map(|(of, now)| Some((of, *before.get(of)?, *now)));
     let changed = both.filter(|(_, former, now)| former != now);
-    let sentences = changed.map(|((nqn, nsid), former, now)| {
+    let sentences = changed.map(|((nqn, nsid), (before, former), (uuid, now))| {
         let change = match former < now {
+            _ if before != uuid => "is another disk: its size changed",
             true => "grew",
             false => "lost the data beyond its new end: it shrank",
         };

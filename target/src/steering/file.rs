@@ -37,6 +37,7 @@ pub(super) enum WriteError {
 fn remedy(path: &Path, error: &io::Error) -> String {
     let known = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => return stale::remedy(path, false),
+        Some(Errno::ISDIR) => return stale::remedy(path, true),
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => "make room for it, then try again",
         Some(Errno::IO) => "look at the disk of its folder (dmesg)",
         Some(Errno::ACCESS | Errno::PERM) => {

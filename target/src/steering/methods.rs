@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Job, Pending};
-use super::consequences::{self, Unlisted};
+use super::consequences::{self, Served, Unlisted};
 use super::doubts::doubts;
 use super::last_copies::refusal;
 use super::lost_state;
@@ -274,7 +274,11 @@ impl Methods {
         let NamespaceRemove { nqn, nsid, force } = read(params)?;
         // A forced removal must not force the other removals of a batch.
         let kind = if force { Kind::Narrows } else { Kind::Shrinks };
-        let reserved = dropped_reservation(&self.snapshot().await?, &nqn, nsid);
+        let before = self.snapshot().await?;
+        let mut losses: Losses = dropped_reservation(&before, &nqn, nsid)
+            .into_iter()
+            .collect();
+        losses.extend(Served::of(&before, &nqn, nsid).removed(&nqn, nsid));
         self.change(kind, move |stage| {
             stage.loses_data = force;
             let mut lost = match stage.kept.remove(&(nqn.clone(), nsid)) {
@@ -285,7 +289,7 @@ impl Methods {
                 }
                 false => stage.draft.remove_namespace(&nqn, nsid)?,
             };
-            lost.extend(reserved.clone());
+            lost.extend(losses.clone());
             answer(&Removed::of(lost))
         })
         .await
@@ -300,9 +304,17 @@ impl Methods {
             "cairn_listener_add" => self.listener_add(params).await,
             "cairn_listener_remove" => {
                 let at: ListenerAt = read(params)?;
+                let port = at.port.unwrap_or(PORT_DEFAULT);
+                let local = Trid {
+                    address: at.address,
+                    port,
+                }
+                .unscoped();
+                let hosts = consequences::of_listener(&self.snapshot().await?, local);
                 self.remove(move |draft| {
-                    let port = at.port.unwrap_or(PORT_DEFAULT);
-                    draft.remove_listener(at.address, port)
+                    let mut all = draft.remove_listener(at.address, port)?;
+                    all.extend(hosts.clone());
+                    Ok(all)
                 })
                 .await
             }

@@ -9,7 +9,7 @@ use cairn_base::shell::shell_word;
 use cairn_config::{Backing, Config, Nqn, Trid, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
 use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
-use cairn_data_path::size_file::SMALLER;
+use cairn_data_path::size_file::{SMALLER, UNKNOWN_SIZE};
 use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
@@ -198,8 +198,14 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     snapshot.missing.iter().map(|(one, lasting)| {
         let remedy = match one.thing {
             Thing::Namespace(_) if one.reason.contains(UNREADABLE) => format!(
-                "restore state_directory from a backup, which needs no reload; {RESERVATIONS_END}"
+                "restore the file from a backup, which needs no reload; to drop the reservations of \
+                 this disk alone, remove the file ({RESERVATIONS_END})"
             ),
+            Thing::Namespace(_) if one.reason.contains(UNKNOWN_SIZE) => {
+                "restore the file from a backup, or remove it if the disk has its size: needs no \
+                 reload"
+                    .to_owned()
+            }
             Thing::Namespace(place) if one.reason.contains(SMALLER) => {
                 let config = snapshot.configured(&place);
                 let is_pooled = config.is_some_and(|one| one.pooled.is_some());

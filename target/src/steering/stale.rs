@@ -42,8 +42,8 @@ pub(super) fn remedy(path: &Path, exists: bool) -> String {
     let restore = format!("cairn-target config show --file {file}");
     match exists {
         true => format!(
-            "apply the file: cairn-target check {file} && cairn-target reload; or restore the \
-             configuration in force: mv {file} {file}.old && {restore}"
+            "apply the file: cairn-target reload; or restore the configuration in force: \
+             mv {file} {file}.old && {restore}"
         ),
         false => format!("restore the configuration in force: {restore}"),
     }

@@ -1,10 +1,12 @@
 //! Output of `status` and `reload`, including problems and refused hosts.
 
 use std::fs;
+use std::process::Command;
 
 use cairn_initiator::Host;
 use cairn_roce::Soft;
 use cairn_tests::harness::{host_nqn, nqn};
+use cairn_tests::process::program;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered, until};
@@ -75,6 +77,16 @@ fn a_status_opens_with_the_health_and_check_returns_it() {
     for shown in [&refused, &stdout(&target, &["status"])] {
         assert!(shown.contains(&restore.join(" ")), "{shown}");
     }
+    let elsewhere = Command::new(program("cairn-target-process"))
+        .args(["status", "--socket"])
+        .arg(target.socket())
+        .env_remove("CAIRN_CONTROL")
+        .output()
+        .unwrap();
+    let elsewhere = String::from_utf8(elsewhere.stdout).unwrap();
+    let socket = target.socket();
+    let named = format!("config show --socket {} --file", socket.display());
+    assert!(elsewhere.contains(&named), "{elsewhere}");
     fs::remove_file(&file).unwrap();
     let refused = stderr(&target, &["namespace", "add", NQN, "mem:1MiB"]);
     assert!(refused.contains(&restore.join(" ")), "{refused}");

@@ -147,6 +147,19 @@ fn a_start_accepts_growth_and_no_loss() {
 }
 
 #[test]
+fn a_smaller_other_disk_has_lost_no_data() {
+    let (target, path) = start();
+    let other = path.with_file_name("other.img");
+    File::create(&other).unwrap().set_len(MIB / 2).unwrap();
+    let text = target.text();
+    let renamed = text.replace(path.to_str().unwrap(), other.to_str().unwrap());
+    fs::write(target.config(), renamed).unwrap();
+    let said = changes(&target);
+    let line = "namespace 2 is another disk: its size changed from 1048576 to 524288 bytes";
+    assert!(said.contains(line) && !said.contains("lost"), "{said}");
+}
+
+#[test]
 fn another_file_at_the_path_of_a_disk_is_not_taken() {
     let (target, path) = start();
     let other = path.with_extension("new");

@@ -202,6 +202,11 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
         "{set}"
     );
     assert_eq!(said(&["namespace", "set", OPEN, "1", "--name", "a"]), "");
+    let open = ["namespace", "set", OPEN, "1", "--every-host"];
+    said(&open);
+    let removed = said(&["namespace", "remove", OPEN, "1"]);
+    let sentence = format!("{host} is connected, and loses namespace 1 of {OPEN}");
+    assert!(removed.contains(&sentence), "{removed}");
     let refused = target.command(&["subsystem", "remove", OPEN]);
     let refused = String::from_utf8(refused.stderr).unwrap();
     let remedy = format!("cairn-target subsystem remove {OPEN} --force");
@@ -211,6 +216,11 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
         removed.contains("was connected to") && removed.contains(&host),
         "{removed}"
     );
+    said(&["host", "add", KEYED, &host]);
+    let _connected = connect(&target, KEYED, true).unwrap();
+    let removed = said(&["listener", "remove", &target.address.to_string()]);
+    let sentence = format!("{host} was connected through {}", target.address);
+    assert!(removed.contains(&sentence), "{removed}");
 }
 
 #[test]

@@ -161,8 +161,7 @@ impl Opened<'_> {
             .err()?;
         Some(Problem {
             text: format!(
-                "namespace {} of {nqn}: {error}; serve starts without it, and cairn-target status \
-                 names the commands that accept the disk",
+                "namespace {} of {nqn}: {error}; serve starts without it",
                 self.config.nsid
             ),
             by_another: false,

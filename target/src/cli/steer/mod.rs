@@ -7,6 +7,7 @@ mod monitoring;
 mod names;
 mod reservations;
 mod shown;
+mod socket;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -275,7 +276,12 @@ fn answer_to(asked: &Asked<'_>, steer: &Steer) -> Result<Value, CallError> {
 
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let asked = asked(steer);
-    let answer = answer_to(&asked, steer).map_err(|error| error.to_string())?;
+    let answer = answer_to(&asked, steer);
+    let mut answer = answer.map_err(|error| asked.at.named(&error.to_string()))?;
+    let is_json = matches!(asked.at.output.format, Format::Json);
+    if !is_json && !matches!(asked.view, View::Json | View::Config | View::Text) {
+        asked.at.name(&mut answer);
+    }
     if let Some(object) = &asked.added
         && is_unchanged(&answer)
     {
