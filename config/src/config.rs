@@ -195,7 +195,7 @@ pub enum Reactors {
 pub struct Log {
     /// Filter directives for tracing's `EnvFilter`.
     pub filter: String,
-    /// Format of log lines.
+    /// Whether log lines are text or JSON.
     pub format: LogFormat,
 }
 

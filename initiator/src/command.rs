@@ -121,7 +121,7 @@ pub fn fused(mut compare: Sqe, mut write: Sqe) -> [Sqe; 2] {
     [compare, write]
 }
 
-/// Verify of `blocks` blocks from `slba`.
+/// Verify: the controller reads `blocks` blocks from `slba`, and transfers no data.
 #[must_use]
 pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::VERIFY, nsid, slba, blocks)

@@ -16,7 +16,7 @@ use crate::namespace::Namespace;
 /// Registrants for which the first request of a report has room. A second request has room for all.
 const REGISTRANTS_AT_FIRST: usize = 63;
 
-/// Data of Reservation Report.
+/// Holder and registrants of a namespace, from Reservation Report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationReport {
     /// GEN: number of changes of registrations.

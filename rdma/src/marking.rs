@@ -95,7 +95,7 @@ pub struct Rules {
     rules: Vec<Rule>,
 }
 
-/// Error in a rule.
+/// Reason why a line is no valid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {remedy}")]
 pub struct RuleError {

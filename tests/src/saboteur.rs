@@ -60,7 +60,8 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a provider. The affected reads are those of `length` bytes.
+    /// Wraps a provider. Only NVMe reads of `length` bytes are affected, which are recognized by
+    /// their RDMA WRITE.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {

@@ -29,7 +29,7 @@ pub struct Port {
     pub mtu: Known<PortMtu>,
     /// Non-empty entries of the GID table.
     pub gids: Known<Vec<Gid>>,
-    /// Size of the GID table.
+    /// Entries of the GID table, including empty ones.
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,

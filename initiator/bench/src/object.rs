@@ -31,7 +31,7 @@ impl Object {
         self
     }
 
-    /// Adds an object.
+    /// Appends a member whose value is an object.
     #[must_use]
     pub fn with_object(mut self, key: &str, object: Object) -> Self {
         self.0.push((key.to_owned(), Member::Object(object)));

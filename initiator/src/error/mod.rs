@@ -73,7 +73,7 @@ pub enum HostError {
         qid: u16,
         /// Step at which the connection ended, with a remedy.
         moment: &'static str,
-        /// Cause of the loss.
+        /// Why the connection ended.
         loss: Loss,
     },
     /// The queue was lost. The command may have been executed. The controller no longer accesses
@@ -84,7 +84,7 @@ pub enum HostError {
         remote: SocketAddr,
         /// QID.
         qid: u16,
-        /// Cause of the loss.
+        /// Why the connection ended.
         loss: Loss,
     },
     /// The NSID refers to another disk than the opened one, or to none. Commands in flight during
@@ -124,13 +124,13 @@ pub enum HostError {
         /// Requested queue ID.
         qid: u16,
     },
-    /// The queue is full.
+    /// The queue has no free entry until another command ends.
     #[error("queue {qid} is full")]
     QueueFull {
         /// QID.
         qid: u16,
     },
-    /// A time limit expired.
+    /// An awaited event did not occur in time.
     #[error("timed out after {timeout:?} waiting for {what}")]
     Timeout {
         /// Awaited event.

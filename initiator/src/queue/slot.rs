@@ -40,7 +40,7 @@ impl Ticket {
 /// Controller's response to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
-    /// Completion queue entry.
+    /// CQE of the response capsule.
     pub cqe: Cqe,
     /// Remote key invalidated by the response, if any.
     pub invalidated_rkey: Option<u32>,
@@ -69,7 +69,7 @@ impl Response {
 pub struct Ended {
     /// Response, or the error of a command without response.
     pub answer: Result<Response, HostError>,
-    /// Buffer, if any.
+    /// Buffer that the command used; `None` without one.
     pub buffer: Option<Buffer>,
 }
 
@@ -88,9 +88,9 @@ impl Ended {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unsent {
-    /// Reason for the failure.
+    /// Why the command was not submitted.
     pub error: HostError,
-    /// Buffer, if any.
+    /// Buffer that the command used; `None` without one.
     pub buffer: Option<Buffer>,
 }
 

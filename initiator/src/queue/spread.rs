@@ -1,7 +1,8 @@
-//! Choice between in-capsule data and RDMA READ for small writes.
+//! Choice between in-capsule data and RDMA READ for small writes, with UDP segmentation offload.
 //!
-//! Capsules without data, READ requests and READ responses share UDP datagrams. A capsule with data
-//! larger than a packet takes two packets, and shares no datagram. But RDMA READ adds a round trip,
+//! If data fits in one packet, but not together with the SQE, a capsule with the data takes two
+//! packets of unequal length. These cannot share a super-packet with packets of other commands, as
+//! capsules without data, READ requests and READ responses do. But RDMA READ adds a round trip,
 //! which matters less with many commands in flight and a short path.
 
 use std::time::Duration;

@@ -42,7 +42,7 @@ pub struct ConnectRequest {
     pub sqsize: u16,
     /// True if responses contain SQHD (CATTR.DISSQFC is 0).
     pub flow_control: bool,
-    /// KATO in milliseconds.
+    /// KATO in milliseconds; 0 disables keep alive.
     pub kato_ms: u32,
     /// HOSTID.
     pub hostid: [u8; 16],

@@ -79,7 +79,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Creates a successful completion.
+    /// Creates a completion with status Success; `result` is DW0 and DW1.
     #[must_use]
     pub const fn success(cid: u16, result: u64) -> Self {
         Self {

@@ -11,7 +11,7 @@ use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
 
 /// RECFMT of Connect and Disconnect.
 pub const RECFMT: u16 = 0;
-/// Size of Connect data in bytes.
+/// Size of [`ConnectData`], the data of a Connect command.
 pub const CONNECT_DATA_BYTES: usize = 1024;
 /// CNTLID that requests any controller (dynamic model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;

@@ -41,7 +41,7 @@ bitfields! {
 }
 
 bitfields! {
-    /// CDW10 of Set Features.
+    /// CDW10 of Set Features: the feature, and whether its value is saved.
     pub struct SetFeaturesCdw10(u32);
     fields {
         /// A [`Feature`].

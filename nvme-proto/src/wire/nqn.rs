@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 /// Maximum bytes of an NQN, without NUL.
 pub const NQN_BYTES_MAX: usize = 223;
-/// Bytes of an NQN field.
+/// Length of an NQN in wire structures, padded with NULs.
 pub const NQN_FIELD_BYTES: usize = 256;
 /// Well-known NQN of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";

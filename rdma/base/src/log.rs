@@ -104,8 +104,8 @@ pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     Topic::ALL.map(|topic| (topic, budget.left_out[topic as usize]))
 }
 
-/// Logs a line caused by a peer, with its [`LogLine`](crate::log::LogLine): `peer_line!(warn, line,
-/// field, "message")`.
+/// Logs a line caused by a peer, and the number of suppressed lines. The argument `line` is the
+/// permission, a [`LogLine`](crate::log::LogLine): `peer_line!(warn, line, field, "message")`.
 #[macro_export]
 macro_rules! peer_line {
     ($level:ident, $line:expr, $($what:tt)+) => {{

@@ -242,8 +242,9 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns true if all `reactors` must register their changes of this disk, and call
-    /// [`Self::joined`], before exclusive commands begin.
+    /// Begins exclusion, and returns true, unless exclusion has begun. The caller must then ask all
+    /// `reactors` to register their changes of this disk and to call [`Self::joined`]. Exclusive
+    /// commands wait until all have.
     pub(crate) fn exclude(&self, reactors: usize) -> bool {
         let exclusion = &mut self.entries().exclusion;
         let is_off = matches!(exclusion, Exclusion::Off);

@@ -317,7 +317,7 @@ pub enum KeyError {
     /// The file has no valid secret.
     #[error("the key {path}: {source}")]
     Secret {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// Reason why the text is invalid.
         source: SecretError,

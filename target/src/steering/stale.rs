@@ -51,7 +51,8 @@ pub(super) fn remedy(path: &Path, exists: bool) -> String {
 
 pub(super) async fn difference(source: &Arc<Source>, published: &Published) -> Option<Stale> {
     let path = source.path()?;
-    // The call has a separate path, because a late call makes other calls for its path fail.
+    // While a timed-out call for a path still runs, `files::call` fails for that path. Another path
+    // as the key keeps other uses of the file possible.
     let call = path.with_extension("status");
     let mut differs = None;
     let unread = |why: &dyn Display| Stale::of(path, format!("{}: {why}", path.display()));

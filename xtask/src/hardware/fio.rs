@@ -48,7 +48,8 @@ pub(super) fn writer(device: &Path) -> Command {
     fio
 }
 
-/// Checksums each 4 KiB: old and new blocks pass [`verify`].
+/// Fills the device with data that has a checksum in each 4 KiB, so that [`verify`] accepts these
+/// blocks and those that are overwritten later.
 pub(super) fn fill_verified(device: &Path) -> Result<()> {
     let mut fio = checksummed(device);
     output(fio.args(["--rw=write", "--bs=128k", "--do_verify=0"])).map(drop)

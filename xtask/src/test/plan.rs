@@ -152,7 +152,7 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // Costs with attackers take many minutes, so they are measured by hand.
+    // The test of attackers over soft RoCE takes many minutes, so it is run by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {

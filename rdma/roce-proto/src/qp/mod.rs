@@ -245,7 +245,8 @@ impl Qp {
         }
     }
 
-    /// Records that the last packet, with this opcode, follows another packet in a super-packet.
+    /// Records that the packet just returned by `poll_transmit`, which has this opcode, is sent in
+    /// a super-packet after another packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),

@@ -6,7 +6,7 @@ use super::field;
 
 /// Header length in bytes.
 pub const LEN: usize = 20;
-/// Protocol number of UDP.
+/// Protocol number of UDP, in IPv4 and IPv6.
 pub const PROTOCOL_UDP: u8 = 17;
 
 /// IPv4 header.

@@ -193,13 +193,14 @@ impl Opcode {
         self.is_atomic()
     }
 
-    /// True for packets with an [`AtomicAckEth`](super::AtomicAckEth).
+    /// True for the response to an atomic operation, which has an
+    /// [`AtomicAckEth`](super::AtomicAckEth).
     #[must_use]
     pub const fn has_atomic_ack_eth(self) -> bool {
         matches!(self, Self::AtomicAcknowledge)
     }
 
-    /// True for packets with an [`ImmDt`](super::ImmDt).
+    /// True for packets with immediate data ([`ImmDt`](super::ImmDt)).
     #[must_use]
     pub const fn has_immdt(self) -> bool {
         matches!(

@@ -39,8 +39,8 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// True after [`CONNECT_WAIT`]. Queues then register their changes even if capsules wait for a
-    /// request.
+    /// True if the Connect has waited for [`CONNECT_WAIT`]. It then no longer waits for capsules
+    /// without a request.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64
     }

@@ -45,7 +45,8 @@ pub struct HostKeys {
     pub policy: Policy,
     /// Members of `hosts` whose secret is random, because their key was removed.
     pub keyless: HashSet<Nqn>,
-    /// Whether the secret in `others` is random, because these hosts have no key.
+    /// True if no key is configured for hosts outside `hosts`. The secret in `others`, if any, is
+    /// then random.
     pub are_others_keyless: bool,
 }
 

@@ -57,7 +57,7 @@ pub enum Message {
         ending: Ending,
     },
     /// Close the connection that holds `place`, unless its Connect is in progress or its
-    /// association has namespaces.
+    /// association is with another subsystem than discovery.
     Displace {
         place: PlaceId,
     },

@@ -297,7 +297,8 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Panics if the request holds a permit, buffer, share, receive slot or disk.
+    /// Returns the request to the free list. Panics if the request is not `Running`, or still holds
+    /// a permit, another request, a buffer, share, receive slot or disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
         if self.stage != Stage::Running || self.is_held() {

@@ -32,8 +32,8 @@ const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Time from the start of a round after which hosts may have disconnected unnoticed: changes then
-/// wait for the next round.
+/// Maximum age of a round in which changes may begin. In an older round, hosts may have
+/// disconnected unnoticed, so changes that have not begun wait for the next round.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;

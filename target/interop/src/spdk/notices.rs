@@ -88,7 +88,8 @@ impl Notices {
         true
     }
 
-    /// Records removed disks. Returns false if the caller must call [`Notices::note`].
+    /// Records removed disks. Returns false if a disk is unknown, or if another bdev of its name
+    /// has another size: the caller must then call [`Notices::note`].
     pub fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {

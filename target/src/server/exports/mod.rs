@@ -225,7 +225,7 @@ impl Exports {
             let backing = describe(&config.backing);
             let kept_in = state_directory.as_deref().map(|folder| (folder, nqn));
             let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in)?;
-            // The reload itself compares a replaced disk with its former size.
+            // If the namespace is served, the reload compares the new disk with the former one.
             if !is_served {
                 if is_known {
                     opened.check_size()?;
