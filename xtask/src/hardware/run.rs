@@ -39,7 +39,11 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn everything(&mut self, undo: &mut Undo) -> Result<()> {
-        undo.by(&format!("nvme disconnect -n {NQN}"))?;
+        // `nvme disconnect` may wait for an answer of the lost target.
+        undo.by(&format!(
+            "for each in /sys/class/nvme/nvme*; do grep -qsx {NQN} \"$each/subsysnqn\" && \
+             echo 1 > \"$each/delete_controller\"; done"
+        ))?;
         for test in &TESTS {
             let (name, metrics) = perftest::measure(test, self.args.seconds);
             println!("  {name}");
