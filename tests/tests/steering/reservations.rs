@@ -354,5 +354,6 @@ fn the_removal_of_a_namespace_names_the_holder_of_its_reservation() {
         json!({"nqn": NQN, "nsid": 1, "export": "mem:4MiB"}),
     );
     let removed = target.done("cairn_namespace_remove", of(1));
-    assert_eq!(removed["warnings"], json!([]));
+    let warnings = removed["warnings"].to_string();
+    assert!(!warnings.contains("reservation"), "{warnings}");
 }
