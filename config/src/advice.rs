@@ -17,28 +17,26 @@ impl Config {
                 return None;
             }
             let nqn = &subsystem.nqn;
-            let who = match (without_key(subsystem), keys.hosts.is_empty()) {
-                (Some((host, _)), true) => {
-                    return Some(format!(
-                        "no host can connect to {nqn}, which requires a key: give {host} one by \
-                         cairn-target host key set"
-                    ));
-                }
+            let none = || format!("no host can connect to {nqn}");
+            let give = |whom| format!("give {whom} one by cairn-target host key set");
+            let (who, remedy) = match (without_key(subsystem), keys.hosts.is_empty()) {
+                (Some((host, _)), true) => (none(), give(host.to_string())),
                 (None, true) if subsystem.allow_any_host => {
-                    return Some(format!(
-                        "no host can connect to {nqn}, which requires a key: add a host by \
-                         cairn-target host add, and give it a key by cairn-target host key set"
-                    ));
+                    let remedy = "add a host by cairn-target host add, and give it a key by \
+                                  cairn-target host key set";
+                    (none(), remedy.to_owned())
                 }
-                (Some((host, 0)), false) => format!("the host {host} cannot connect to {nqn}"),
                 (Some((host, more)), false) => {
-                    format!("the host {host} and {more} more cannot connect to {nqn}")
+                    let more = match more {
+                        0 => String::new(),
+                        more => format!(" and {more} more"),
+                    };
+                    let who = format!("the host {host}{more} cannot connect to {nqn}");
+                    (who, give("it".to_owned()))
                 }
                 (None, _) => return None,
             };
-            Some(format!(
-                "{who}, which requires a key: give it one by cairn-target host key set"
-            ))
+            Some(format!("{who}, which requires a key: {remedy}"))
         });
         sentences.collect()
     }

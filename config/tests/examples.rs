@@ -387,7 +387,10 @@ fn hosts_without_a_key_get_a_note() {
         (
             &*required,
             &[][..],
-            format!("no host can connect to nqn.2024-01.com.example:s, not even {a}"),
+            format!(
+                "no host can connect to nqn.2024-01.com.example:s, which requires a key: give {a} \
+                 one by"
+            ),
         ),
         (
             &required,
