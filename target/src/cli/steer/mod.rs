@@ -227,29 +227,26 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn list(at: &'a At, method: &'a str, view: View) -> Self {
+    fn new(at: &'a At, method: &'a str, params: Value, view: View) -> Self {
         Self {
             at,
             method,
-            params: json!({}),
+            params,
             view,
             added: None,
             doubt: None,
         }
     }
 
+    fn list(at: &'a At, method: &'a str, view: View) -> Self {
+        Self::new(at, method, json!({}), view)
+    }
+
     fn deed(at: &'a At, method: &'a str, mut params: Value) -> Self {
         if let Some(params) = params.as_object_mut() {
             params.retain(|_, value| !value.is_null());
         }
-        Self {
-            at,
-            method,
-            params,
-            view: View::Done,
-            added: None,
-            doubt: None,
-        }
+        Self::new(at, method, params, View::Done)
     }
 
     fn adding(self, object: String) -> Self {
@@ -276,11 +273,13 @@ fn answer_to(asked: &Asked<'_>, steer: &Steer) -> Result<Value, CallError> {
 
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let asked = asked(steer);
+    let option = asked.at.socket_option();
     let answer = answer_to(&asked, steer);
-    let mut answer = answer.map_err(|error| asked.at.named(&error.to_string()))?;
-    let is_json = matches!(asked.at.output.format, Format::Json);
-    if !is_json && !matches!(asked.view, View::Json | View::Config | View::Text) {
-        asked.at.name(&mut answer);
+    let mut answer = answer.map_err(|error| option.add_to(&error.to_string()))?;
+    let is_data = matches!(asked.at.output.format, Format::Json)
+        || matches!(asked.view, View::Json | View::Config | View::Text);
+    if !is_data {
+        option.add_to_all(&mut answer);
     }
     if let Some(object) = &asked.added
         && is_unchanged(&answer)
@@ -290,48 +289,8 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     if let Some(doubt) = &asked.doubt {
         print_finding(Severity::Warning, doubt);
     }
-    let text = match (asked.at.output.format, &asked.view) {
-        (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
-        (Format::Name, View::Rows(_)) => names::names(asked.method, &answer),
-        (Format::Name, View::Hosts) => names::names(asked.method, &answer["hosts"]),
-        (Format::Wide, View::Rows(columns)) => tables::wide(&answer, columns),
-        (_, View::Rows(columns)) => tables::table(&answer, columns),
-        (_, View::Status) => shown::status(&answer),
-        (_, View::Reload) => shown::reload(&answer),
-        (_, View::Added) => {
-            shown::print_warnings(&answer);
-            match answer["nsid"].as_u64().or(answer["added"].as_u64()) {
-                Some(number) => number.to_string(),
-                None => return Ok(()),
-            }
-        }
-        (_, View::Waiting) => {
-            shown::print_warnings(&answer);
-            match waiting(&answer) {
-                Some(text) => text,
-                None => return Ok(()),
-            }
-        }
-        (_, View::Hosts) => {
-            let mut text = tables::table(&hosts::shown(&answer["hosts"]), HOSTS);
-            if answer["allow_any_host"] == true {
-                text += "\n\nEvery host may connect.";
-            }
-            text
-        }
-        (_, View::Registrations) => reservations::registrations(&answer),
-        (_, View::Config) => answer["text"]
-            .as_str()
-            .unwrap_or_default()
-            .trim_end()
-            .to_owned(),
-        (_, View::Text) => answer.as_str().unwrap_or_default().to_owned(),
-        (_, View::Said(text)) => text.clone(),
-        (_, View::Done) if answer.is_boolean() || answer.is_object() => {
-            shown::print_warnings(&answer);
-            return Ok(());
-        }
-        (_, View::Done) => answer.to_string(),
+    let Some(text) = text_of(&asked, &answer) else {
+        return Ok(());
     };
     if let Steer::Config {
         action: ConfigAction::Show { result, .. },
@@ -345,6 +304,48 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         print_line(&text);
     }
     Ok(())
+}
+
+/// Returns `None` if the answer needs no text.
+fn text_of(asked: &Asked<'_>, answer: &Value) -> Option<String> {
+    Some(match (asked.at.output.format, &asked.view) {
+        (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
+        (Format::Name, View::Rows(_)) => names::names(asked.method, answer),
+        (Format::Name, View::Hosts) => names::names(asked.method, &answer["hosts"]),
+        (Format::Wide, View::Rows(columns)) => tables::wide(answer, columns),
+        (_, View::Rows(columns)) => tables::table(answer, columns),
+        (_, View::Status) => shown::status(answer),
+        (_, View::Reload) => shown::reload(answer),
+        (_, View::Added) => {
+            shown::print_warnings(answer);
+            let number = answer["nsid"].as_u64().or(answer["added"].as_u64())?;
+            number.to_string()
+        }
+        (_, View::Waiting) => {
+            shown::print_warnings(answer);
+            waiting(answer)?
+        }
+        (_, View::Hosts) => {
+            let mut text = tables::table(&hosts::shown(&answer["hosts"]), HOSTS);
+            if answer["allow_any_host"] == true {
+                text += "\n\nEvery host may connect.";
+            }
+            text
+        }
+        (_, View::Registrations) => reservations::registrations(answer),
+        (_, View::Config) => answer["text"]
+            .as_str()
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned(),
+        (_, View::Text) => answer.as_str().unwrap_or_default().to_owned(),
+        (_, View::Said(text)) => text.clone(),
+        (_, View::Done) if answer.is_boolean() || answer.is_object() => {
+            shown::print_warnings(answer);
+            return None;
+        }
+        (_, View::Done) => answer.to_string(),
+    })
 }
 
 fn is_unchanged(answer: &Value) -> bool {
@@ -416,14 +417,10 @@ fn asked(steer: &Steer) -> Asked<'_> {
         Steer::Config {
             action: ConfigAction::Show { at, .. },
         } => Asked::list(at, "cairn_config_get", View::Config),
-        Steer::Rpc { method, params, at } => Asked {
-            at,
-            method,
-            params: Value::Object(params.clone().unwrap_or_default()),
-            view: View::Json,
-            added: None,
-            doubt: None,
-        },
+        Steer::Rpc { method, params, at } => {
+            let params = Value::Object(params.clone().unwrap_or_default());
+            Asked::new(at, method, params, View::Json)
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn check(at: &At) -> u8 {
     };
     match at.output.format {
         Format::Json => print_line(&format!("{status:#}")),
-        _ => print_line(&at.named(&shown::check(&status))),
+        _ => print_line(&at.socket_option().add_to(&shown::check(&status))),
     }
     u8::from(!shown::is_ok(&status))
 }

@@ -1,7 +1,5 @@
 //! Adds `--socket` to the commands in messages, so that a pasted command reaches the same target.
 
-use std::path::Path;
-
 use cairn_base::shell::shell_word;
 use clap::{Command, CommandFactory};
 use serde_json::Value;
@@ -11,44 +9,49 @@ use crate::cli::Cli;
 
 const PROGRAM: &str = "cairn-target ";
 
+/// Program and path of the option; `None` if commands find the target without it.
+pub(super) struct SocketOption(Option<(Command, String)>);
+
 impl At {
-    /// Adds `--socket` to the commands in `text`, unless they find the target without it.
-    pub(super) fn named(&self, text: &str) -> String {
+    pub(super) fn socket_option(&self) -> SocketOption {
         let usual = std::env::var_os("CAIRN_CONTROL").map(Into::into);
         let usual = usual.or_else(cairn_control::default_path);
-        match self.socket.as_deref() {
-            Some(socket) if usual.as_deref() != Some(socket) => with_socket(text, socket),
-            _ => text.to_owned(),
-        }
-    }
-
-    /// Calls [`Self::named`] for all texts of an answer.
-    pub(super) fn name(&self, answer: &mut Value) {
-        match answer {
-            Value::String(text) => *text = self.named(text),
-            Value::Array(all) => all.iter_mut().for_each(|one| self.name(one)),
-            Value::Object(all) => all.values_mut().for_each(|one| self.name(one)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
+        let socket = self.socket.as_deref();
+        let unusual = socket.filter(|socket| usual.as_deref() != Some(*socket));
+        let word = unusual.map(|socket| shell_word(&socket.to_string_lossy(), "PATH"));
+        SocketOption(word.map(|word| (Cli::command(), word)))
     }
 }
 
-fn with_socket(text: &str, socket: &Path) -> String {
-    let program = Cli::command();
-    let word = shell_word(&socket.to_string_lossy(), "PATH");
-    let mut named = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(PROGRAM) {
-        let (before, after) = rest.split_at(at + PROGRAM.len());
-        let (verbs, after) = after.split_at(verbs(&program, after));
-        named += before;
-        named += verbs;
-        if !verbs.is_empty() {
-            named += &format!(" --socket {word}");
+impl SocketOption {
+    pub(super) fn add_to(&self, text: &str) -> String {
+        let Some((program, path)) = &self.0 else {
+            return text.to_owned();
+        };
+        let mut with_option = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(PROGRAM) {
+            let (before, after) = rest.split_at(at + PROGRAM.len());
+            let (verbs, after) = after.split_at(verbs(program, after));
+            with_option += before;
+            with_option += verbs;
+            if !verbs.is_empty() {
+                with_option += &format!(" --socket {path}");
+            }
+            rest = after;
         }
-        rest = after;
+        with_option + rest
     }
-    named + rest
+
+    /// Calls [`Self::add_to`] for all texts of an answer.
+    pub(super) fn add_to_all(&self, answer: &mut Value) {
+        match answer {
+            Value::String(text) => *text = self.add_to(text),
+            Value::Array(all) => all.iter_mut().for_each(|one| self.add_to_all(one)),
+            Value::Object(all) => all.values_mut().for_each(|one| self.add_to_all(one)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
 }
 
 /// Returns the length of the subcommands at the start of `text`, or 0 if they have no `--socket`.
@@ -81,11 +84,12 @@ mod tests {
 
     #[test]
     fn commands_of_a_control_socket_name_it() {
+        let option = SocketOption(Some((Cli::command(), "/b.sock".to_owned())));
         let text = "restore: mv a b && cairn-target config show --file a; cairn-target reload; see \
                     cairn-target status, cairn-target check FILE and cairn-target";
         let named = "restore: mv a b && cairn-target config show --socket /b.sock --file a; \
                      cairn-target reload --socket /b.sock; see cairn-target status --socket \
                      /b.sock, cairn-target check FILE and cairn-target";
-        assert_eq!(with_socket(text, Path::new("/b.sock")), named);
+        assert_eq!(option.add_to(text), named);
     }
 }
