@@ -176,18 +176,13 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) {
         let is_it = |one: &Persisting| one.changes.get(&nsid) == Some(&change);
-        self.end_change(is_it, nsid, status, actions);
+        self.end_change(is_it, nsid, |_| status, actions);
     }
 
     /// Ends the change of a removed namespace. A change of all namespaces does not fail by it.
     pub(crate) fn persistence_removed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         let is_it = |one: &Persisting| one.changes.contains_key(&nsid);
-        let all = self
-            .reservation_notices
-            .persisting
-            .iter()
-            .find(|one| is_it(one));
-        let status = match all.is_some_and(|one| one.all) {
+        let status = |one: &Persisting| match one.all {
             true => Status::SUCCESS,
             false => Status::INVALID_NAMESPACE_OR_FORMAT,
         };
@@ -198,7 +193,7 @@ impl Controller {
         &mut self,
         is_it: impl Fn(&Persisting) -> bool,
         nsid: u32,
-        status: Status,
+        status: impl Fn(&Persisting) -> Status,
         actions: &mut Vec<Action>,
     ) {
         let persisting = &mut self.reservation_notices.persisting;
@@ -208,7 +203,7 @@ impl Controller {
         let command = &mut persisting[at];
         command.changes.remove(&nsid);
         if command.status.is_success() {
-            command.status = status;
+            command.status = status(command);
         }
         if command.changes.is_empty() {
             let Persisting { cid, status, .. } = persisting.swap_remove(at);

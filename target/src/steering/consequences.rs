@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use cairn_config::{Config, GROUP_PREFIX, Nqn};
+use cairn_config::{Config, GROUP_PREFIX, Nqn, Uuid};
 use cairn_control::Error;
 use rustix::io::Errno;
 
@@ -139,9 +139,15 @@ pub(super) fn of_listener(before: &Snapshot, at: Option<SocketAddr>) -> Vec<Stri
 }
 
 pub(super) struct Served {
-    namespace: Option<(u64, String, String)>,
+    disk: Option<ServedDisk>,
     hosts: BTreeSet<String>,
     reserved: usize,
+}
+
+struct ServedDisk {
+    namespace: u64,
+    uuid: Uuid,
+    backing: String,
 }
 
 impl Served {
@@ -156,10 +162,10 @@ impl Served {
         Self {
             hosts: hosts.filter(sees).collect(),
             reserved: export.as_ref().map_or(0, registrants),
-            namespace: export.map(|one| {
-                let namespace = one.entry.namespace;
-                let backing = namespace.backing.clone();
-                (namespace.id, namespace.uuid.to_string(), backing)
+            disk: export.map(|one| ServedDisk {
+                namespace: one.entry.namespace.id,
+                uuid: one.entry.namespace.uuid,
+                backing: one.entry.namespace.backing.clone(),
             }),
         }
     }
@@ -172,9 +178,7 @@ impl Served {
 
     pub(super) fn changes_to(&self, now: &Self, nqn: &str, nsid: u32) -> Vec<String> {
         let of = format!("namespace {nsid} of {nqn}");
-        let (Some((id, uuid, backing)), Some((id_now, uuid_now, backing_now))) =
-            (&self.namespace, &now.namespace)
-        else {
+        let (Some(before), Some(after)) = (&self.disk, &now.disk) else {
             return Vec::new();
         };
         let lost = (self.reserved > 0 && now.reserved == 0).then(|| {
@@ -184,11 +188,11 @@ impl Served {
         let hosts = self.hosts.iter().filter_map(|host| {
             let what = if !now.hosts.contains(host) {
                 "no longer sees"
-            } else if uuid != uuid_now {
+            } else if before.uuid != after.uuid {
                 "finds another disk behind"
-            } else if backing != backing_now {
+            } else if before.backing != after.backing {
                 "continues, by the equal UUID, with other data behind"
-            } else if id != id_now {
+            } else if before.namespace != after.namespace {
                 "loses and finds again"
             } else {
                 return None;
