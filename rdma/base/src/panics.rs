@@ -272,7 +272,9 @@ fn note(panic: &PanicHookInfo<'_>) -> bool {
     is_confined
 }
 
-fn message_of(payload: &(dyn Any + Send)) -> String {
+/// Returns the message of a caught panic.
+#[must_use]
+pub fn message_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a message").to_owned()

@@ -11,13 +11,13 @@ mod member;
 mod orders;
 mod spec;
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cairn_base::panics::message_of;
 use cairn_disk::{Habits, SimulatedDisk};
 use cairn_sim::Random;
 use cairn_sim::network::Weather;
@@ -91,16 +91,10 @@ fn outcome(seed: u64, orders: &[Order], bug: Option<Bug>) -> Result<(), String> 
         orders.iter().try_for_each(|order| simulation.follow(order))
     }));
     SteppedTarget::interrupt_files(None);
-    let outcome = run.map_err(|panic| message(&*panic))?;
+    let outcome = run.map_err(|panic| message_of(&*panic))?;
     simulation.end();
     drop(ManuallyDrop::into_inner(simulation));
     outcome
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let fixed = || panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(fixed).unwrap_or_default()
 }
 
 impl Simulation {
@@ -381,7 +375,7 @@ impl Simulation {
         let run = catch_unwind(AssertUnwindSafe(run));
         SteppedTarget::interrupt_files(None);
         if let Err(panic) = run
-            && message(&*panic) != SteppedTarget::INTERRUPTED
+            && message_of(&*panic) != SteppedTarget::INTERRUPTED
         {
             resume_unwind(panic);
         }

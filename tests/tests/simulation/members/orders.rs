@@ -18,9 +18,9 @@ pub(super) enum Order {
         /// True if the command is first made to fit the state ([`apt`]), so that it succeeds.
         apt: bool,
     },
-    /// Lets this many microseconds pass.
+    /// Advances the clock by these microseconds.
     Pass(u64),
-    /// Ends the batch: everything goes on, and all is compared.
+    /// Ends the batch: paused reactors continue, and all answers are compared with the model.
     Settle,
     Pause(usize),
     Reset(usize),
@@ -249,9 +249,8 @@ fn send(random: &mut Random) -> Order {
                 | Command::GetMask
                 | Command::SetPersistence(_)
                 | Command::GetPersistence
-                | Command::Register { .. }
         );
-        if may_be_all && random.below(4) == 0 && !matches!(command, Command::Register { .. }) {
+        if may_be_all && random.below(4) == 0 {
             *nsid = NSID_ALL;
         }
     }

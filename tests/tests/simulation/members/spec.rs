@@ -82,7 +82,7 @@ pub(super) enum Shown {
     Nothing,
     Dword(u32),
     Block(u8),
-    /// NSID and type of the oldest notification (0 if there is none), and the number of others.
+    /// NSID and type of the oldest notification, and the number of others; zeroes without one.
     Notice(u32, u8, u8),
     Report(Report),
 }
@@ -104,7 +104,7 @@ pub(super) struct Namespace {
     pub(super) blocks: [u8; BLOCKS],
 }
 
-/// State of one controller.
+/// Notifications and masks of one controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Told {
     pub(super) unread: Vec<(u32, u8)>,
