@@ -12,11 +12,15 @@ use cairn_verbs::{Quirks, VerbsProvider};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, profile, config] = &arguments[..] else {
-        for quirks in &Quirks::ALL[1..] {
-            println!("{}", quirks.name);
+    let (profile, config) = match &arguments[1..] {
+        [] => {
+            for quirks in &Quirks::ALL[1..] {
+                println!("{}", quirks.name);
+            }
+            return;
         }
-        return;
+        [profile, config] => (profile, config),
+        _ => panic!("[PROFILE CONFIG]"),
     };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

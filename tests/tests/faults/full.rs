@@ -2,8 +2,9 @@ use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
-use nvme_proto::wire::log::{LogPage, SmartLog};
-use nvme_proto::wire::{FromBytes, Status};
+use nvme_proto::wire::Status;
+
+use crate::smart;
 
 fn write(host: &mut Host) -> Result<(), HostError> {
     let mut buffer = host.buffer(4096)?;
@@ -28,15 +29,10 @@ fn a_disk_without_space_says_so_until_it_has_some() {
         write(&mut host).unwrap();
         host.run(command::flush(1), Data::None).unwrap();
     }
-    let media_errors = |host: &mut Host| {
-        let log = host.log_page(LogPage::SMART, 0, size_of::<SmartLog>(), false);
-        let log = SmartLog::read_from_bytes(&log.unwrap()).unwrap();
-        log.media_errors.get()
-    };
-    assert_eq!(media_errors(&mut host), 0);
+    assert_eq!(smart(&mut host).media_errors.get(), 0);
     disk.begin(Rule::new(Op::Write, Fault::Fail(libc::EIO)).times(1));
     write(&mut host).unwrap_err();
-    assert_eq!(media_errors(&mut host), 1);
+    assert_eq!(smart(&mut host).media_errors.get(), 1);
     drop(host);
     target.stop();
 }

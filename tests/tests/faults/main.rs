@@ -17,6 +17,15 @@ mod sync;
 
 use std::time::{Duration, Instant};
 
+use cairn_initiator::Host;
+use nvme_proto::wire::FromBytes;
+use nvme_proto::wire::log::{LogPage, SmartLog};
+
+fn smart(host: &mut Host) -> SmartLog {
+    let log = host.log_page(LogPage::SMART, 0, size_of::<SmartLog>(), false);
+    SmartLog::read_from_bytes(&log.unwrap()).unwrap()
+}
+
 fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(40);
     while !reached() {

@@ -7,11 +7,9 @@ use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 use cairn_tests::harness::{NQN, Scratch, namespace, own_loopback_address};
 use cairn_tests::process::{TargetProcess, program, signal};
-use nvme_proto::wire::FromBytes;
-use nvme_proto::wire::log::{LogPage, SmartLog};
 use rustix::process::Signal;
 
-use crate::until;
+use crate::{smart, until};
 
 const END: Duration = Duration::from_millis(22_500);
 
@@ -109,9 +107,7 @@ fn a_size_that_is_not_reported_does_not_hide_another_file_that_is_cut() {
     let file = std::fs::File::options().write(true).open(healthy.path());
     file.unwrap().set_len(4096).unwrap();
     until("SMART's word for it", || {
-        let log = host.log_page(LogPage::SMART, 0, size_of::<SmartLog>(), false);
-        let log = SmartLog::read_from_bytes(&log.unwrap()).unwrap();
-        log.critical_warning != 0
+        smart(&mut host).critical_warning != 0
     });
     assert_eq!(disk.waiting(Op::Look), 1, "and no thread more waits there");
     disk.heal();

@@ -354,6 +354,9 @@ fn the_removal_of_a_namespace_names_the_holder_of_its_reservation() {
         json!({"nqn": NQN, "nsid": 1, "export": "mem:4MiB"}),
     );
     let removed = target.done("cairn_namespace_remove", of(1));
-    let warnings = removed["warnings"].to_string();
-    assert!(!warnings.contains("reservation"), "{warnings}");
+    let loses = |host| {
+        let host = host_nqn(host);
+        format!("{host} is connected, and loses namespace 1 of {NQN}")
+    };
+    assert_eq!(removed["warnings"], json!([loses("a"), loses("b")]));
 }
