@@ -138,8 +138,8 @@ fn explain(reason: Reason, by_controller: bool) -> &'static str {
     match (reason, by_controller) {
         (Reason::AuthenticationFailed, true) => {
             "the target does not accept this host's response: compare --dhchap-secret with the key \
-             that the target has for this host's NQN, if any; with --dhchap-ctrl-secret, the target needs \
-             a controller's key, too"
+             that the target has for this host's NQN, if any; with --dhchap-ctrl-secret, the \
+             target needs a controller's key, too"
         }
         (Reason::AuthenticationFailed, false) => {
             "the target did not prove that it has the controller's secret: compare \

@@ -4,8 +4,8 @@
 //! bucket of its [`Topic`].
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
-//! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Logged ...`, which says when
-//! a line is logged, before all other log lines.
+//! [`peer_detail!`](crate::peer_detail). A comment `// Logged ...` above each other log line
+//! names the event that causes the line. A test checks that.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -325,7 +325,7 @@ impl<'a> Incrementer<'a> {
             ..target.options(name)
         };
         if target.loopback().is_some() {
-            // Each host has a device of its own, which can be removed.
+            // The address selects a device that no other host uses, so that it can be removed.
             options.local = Some([192, 0, 2, 10 + first_worker as u8].into());
         }
         Self {

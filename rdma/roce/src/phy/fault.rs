@@ -45,7 +45,7 @@ pub struct FaultOptions {
     pub reordering_per_mille: u16,
     /// Seed of the random faults.
     pub seed: u64,
-    /// Loss that begins later.
+    /// Address whose packets are lost from a later time on.
     pub blackhole: Option<Blackhole>,
 }
 
