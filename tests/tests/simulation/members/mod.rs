@@ -36,7 +36,7 @@ const ORDERS: usize = 120;
 /// Maximum commands of a batch. The search for an order takes exponential time.
 const BATCH_MAX: usize = 8;
 /// Seeds of which one must find a planted bug.
-const PLANTED_SEEDS: u64 = 16;
+const PLANTED_SEEDS: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(300);
 const EVENT_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -214,8 +214,8 @@ fn changes(random: &mut Random) -> Order {
 fn io(random: &mut Random) -> Command {
     let value = random.below(256) as u8;
     let io = match random.below(11) {
-        0..3 => Io::Read,
-        3 => Io::Verify,
+        0..2 => Io::Read,
+        2..4 => Io::Verify,
         4 => Io::Compare(value % 4),
         5..8 => Io::Write(value),
         8 => Io::WriteZeroes,
