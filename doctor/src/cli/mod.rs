@@ -119,7 +119,7 @@ pub struct DoctorArgs {
     peer: Option<IpAddr>,
     /// Address to listen at or to connect from; repeatable [default: each address of an RDMA
     /// device]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, visible_alias = "host-traddr", value_name = "ADDR")]
     address: Vec<IpAddr>,
     /// ToS that connections will have, 0 to 255
     #[arg(short = 'T', long, value_name = "TOS")]

@@ -1,7 +1,7 @@
 //! Path, lock and permissions of the control socket.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
@@ -31,10 +31,16 @@ pub fn default_path() -> Option<PathBuf> {
 pub enum BindError {
     /// Another process listens at the path.
     #[error(
-        "another target listens on {0}: give this one a path of its own, by --control or \
-         [control] socket"
+        "another target{} listens on {path}: stop it, or give this one a path of its own, by \
+         --control or [control] socket",
+        of_process(*pid)
     )]
-    InUse(PathBuf),
+    InUse {
+        /// Socket path.
+        path: PathBuf,
+        /// Process ID written by the other target; `None` if this user cannot read the lock file.
+        pid: Option<u32>,
+    },
     /// The configured group does not exist.
     #[error("[control] group: the group \"{0}\" does not exist: create it, or name another")]
     NoGroup(String),
@@ -97,7 +103,7 @@ impl Plan {
             return Ok(());
         };
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) => Err(BindError::InUse(self.path.clone())),
+            Err(Errno::WOULDBLOCK) => Err(in_use(&self.path)),
             _ => Ok(()),
         }
     }
@@ -118,7 +124,7 @@ impl Plan {
         }
         let lock = lock(&path).map_err(|source| {
             if source.raw_os_error() == Some(Errno::WOULDBLOCK.raw_os_error()) {
-                BindError::InUse(path.clone())
+                in_use(&path)
             } else {
                 system(source)
             }
@@ -131,6 +137,18 @@ impl Plan {
             _lock: lock,
         })
     }
+}
+
+fn in_use(path: &Path) -> BindError {
+    let written = std::fs::read_to_string(beside(path, ".lock"));
+    BindError::InUse {
+        path: path.to_owned(),
+        pid: written.ok().and_then(|pid| pid.trim().parse().ok()),
+    }
+}
+
+fn of_process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
 }
 
 fn check_folder(path: &Path) -> io::Result<()> {
@@ -180,10 +198,10 @@ impl Drop for Bound {
     }
 }
 
-/// Creates the lock file and locks it. Nothing removes the file, because two processes could then
-/// lock different files.
+/// Creates the lock file, locks it, and writes the process ID into it. Nothing removes the file,
+/// because two processes could then lock different files.
 fn lock(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
+    let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
@@ -191,6 +209,8 @@ fn lock(path: &Path) -> io::Result<File> {
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(beside(path, ".lock"))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())?;
     Ok(file)
 }
 
@@ -245,7 +265,9 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o660);
-        assert!(matches!(Bound::bind(&path, None), Err(BindError::InUse(_))));
+        let error = Bound::bind(&path, None).unwrap_err().to_string();
+        let own = format!("another target (process ID {})", std::process::id());
+        assert!(error.starts_with(&own), "{error}");
         drop(bound);
         assert!(!path.exists());
     }
@@ -294,7 +316,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         let bound = Bound::bind(&path, None).unwrap();
         let taken = Plan::new(&path, None).unwrap().check_free();
-        assert!(matches!(taken, Err(BindError::InUse(_))));
+        assert!(matches!(taken, Err(BindError::InUse { .. })));
         drop(bound);
         Plan::new(&path, None).unwrap().check_free().unwrap();
     }

@@ -25,6 +25,7 @@ const COMMANDS: &[(&str, Describe)] = &[
     ("host group add", of::<HostsAdded>),
     ("host group list", of::<Vec<HostGroup>>),
     ("host group remove", of::<Removed>),
+    ("host key remove", of::<Removed>),
     ("host key show", of::<Vec<HostKey>>),
     ("host list", of::<Hosts>),
     ("host remove", of::<Removed>),

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use super::probe::writable::first_start;
+use super::probe::writable::{after_first_start, before_first_start, empty_state};
 use super::{Serve, announce, notify, print_line, providers};
 use crate::health::Health;
 use crate::logging;
@@ -61,7 +61,9 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
     let mut source = serve.source();
     let (text, config) = source.read().map_err(Failure::refused)?;
     let log = logging::start(&config.target.log).map_err(Failure::refused)?;
-    warn_of(&config);
+    let empty_state = empty_state(&config);
+    warn_of(&config, empty_state.map(before_first_start));
+    let start_warning = empty_state.map(after_first_start);
     panics::end_process_on_panic();
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -88,7 +90,7 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
             .spell_out(&config)
             .map_err(|error| error.to_string())?,
     };
-    let (steering, companion) = steering::companion(source, text, socket, log);
+    let (steering, companion) = steering::companion(source, text, socket, log, start_warning);
     // With a configuration file, missing parts are retried later.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
@@ -239,8 +241,8 @@ fn report_counters(soft: &Soft) {
     }
 }
 
-fn warn_of(config: &Config) {
-    for warning in config.warnings().into_iter().chain(first_start(config)) {
+fn warn_of(config: &Config, start_warning: Option<String>) {
+    for warning in config.warnings().into_iter().chain(start_warning) {
         // Logged at a start, reload or stop.
         tracing::warn!("{warning}");
     }

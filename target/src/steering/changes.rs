@@ -22,7 +22,7 @@ use super::file::{ConfigFile, Prepared};
 use super::last_copies::{LastCopy, look, refuse_losses, sentence};
 use super::lost_state;
 use super::policy::{self, has, late};
-use super::published::{Published, sizes};
+use super::published::{Published, ReloadEnd, sizes};
 use super::refused::{Refused, all_stopped, of_change, of_write, refuse_read_only, stopped};
 use super::source::Source;
 use crate::files;
@@ -103,11 +103,7 @@ impl ChangeQueue {
             match next {
                 None => return,
                 Some(Job::Reload { answer }) => {
-                    let ended = self.reload().await;
-                    let noted = ended.as_ref().map(|_| ()).map_err(String::clone);
-                    self.handle.note_reload(&noted);
-                    self.published.lock().reload = Some((SystemTime::now(), noted));
-                    let _ = answer.send(ended);
+                    let _ = answer.send(self.reload().await);
                 }
                 Some(Job::Rescan { answer }) => {
                     if let Err(error) = self.rescan().await {
@@ -136,19 +132,39 @@ impl ChangeQueue {
     }
 
     async fn reload(&mut self) -> Reloaded {
+        let read = self.read_file().await;
+        let is_other_text = read
+            .as_ref()
+            .map_or(true, |text| **text != *self.file.text());
+        let reloaded = match read {
+            Ok(text) => self.apply_file(text).await,
+            Err(error) => Err(error),
+        };
+        let ended = reloaded.as_ref().map(|_| ()).map_err(String::clone);
+        self.handle.note_reload(&ended);
+        self.published.lock().reload = Some(ReloadEnd {
+            at: SystemTime::now(),
+            ended,
+            is_other_text,
+        });
+        reloaded
+    }
+
+    async fn read_file(&self) -> Result<String, String> {
+        let Some(path) = self.source.path() else {
+            return Ok(self.file.text().to_string());
+        };
+        let read = files::call(path, cairn_config::read_file).await;
+        let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
+        read.map_err(|error| error.to_string())
+    }
+
+    async fn apply_file(&mut self, text: String) -> Reloaded {
         let before = self.handle.snapshot().await;
         let before = before.ok_or("the target stops")?;
         self.source.pools().note_in_force(&before.config);
         let former = Former::of(&before);
         let source = Arc::clone(&self.source);
-        let text = match source.path().map(Path::to_path_buf) {
-            Some(path) => {
-                let read = files::call(&path, cairn_config::read_file).await;
-                let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
-                read.map_err(|error| error.to_string())?
-            }
-            None => self.file.text().to_string(),
-        };
         let read = elsewhere(move || source.parse(&text).map(|config| (text, config))).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, mut config) = read.map_err(|error| error.to_string())?;

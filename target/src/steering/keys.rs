@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::methods::{Methods, answer};
 use super::parameters::{HostKeys, HostOf, KeysOf};
-use crate::answers::HostKey;
+use super::views::{connected_hosts, shut_out};
+use crate::answers::{HostKey, Removed};
 
 impl Methods {
     pub(super) async fn key_methods(
@@ -36,6 +37,9 @@ impl Methods {
             }
             "cairn_host_key_remove" => {
                 let HostOf { nqn, host } = read(params)?;
+                let mut connected = connected_hosts(&self.snapshot().await?, &nqn);
+                connected.retain(|one| *one == host);
+                let of = nqn.clone();
                 self.change(Kind::Narrows, move |stage| {
                     let removed = stage.draft.set_host_keys(&nqn, &host, None);
                     if !removed? {
@@ -44,7 +48,9 @@ impl Methods {
                     }
                     Ok(json!(true))
                 })
-                .await
+                .await?;
+                let hosts = shut_out(&connected, &self.snapshot().await?, &of);
+                answer(&Removed::of(hosts))
             }
             _ => Err(Error::no_method()),
         }

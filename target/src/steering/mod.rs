@@ -76,12 +76,13 @@ impl Steering {
 }
 
 /// Returns the future that executes changes, watches pool directories and serves the control
-/// socket, if any. `text` is the configuration at the start.
+/// socket, if any. `text` is the configuration at the start; `start_warning` stays in each status.
 pub(crate) fn companion(
     source: Source,
     text: String,
     socket: Socket,
     log: LogFilter,
+    start_warning: Option<String>,
 ) -> (Steering, Companion) {
     let (jobs, waiting) = mpsc::channel(JOBS_MAX);
     let steering = Steering { jobs: jobs.clone() };
@@ -89,6 +90,9 @@ pub(crate) fn companion(
         let source = Arc::new(source);
         let looks = pools::watch(handle.clone(), jobs.clone(), source.pools().clone());
         let (changes, published) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
+        if let Some(warning) = start_warning {
+            let _ = published.warnings.of_start.set(warning);
+        }
         let methods = Methods::new(handle, jobs, published, source, log);
         Box::pin(async move {
             let served = async {
@@ -142,9 +146,9 @@ pub(crate) fn bind(control: &ControlSettings) -> Result<Socket, BindError> {
     match try_bind(control) {
         Ok(bound) => Ok(bound.map_or(Socket::Off, Socket::Bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
-        Err(error @ BindError::InUse(_)) => {
+        Err(error @ BindError::InUse { .. }) => {
             // Logged when the target starts.
-            tracing::info!("no control socket until that target ends: {error}");
+            tracing::warn!("no control socket until that target ends: {error}");
             Ok(Socket::Taken(control.clone()))
         }
         Err(error) => {

@@ -281,10 +281,10 @@ fn devices(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
 
 fn configuration(seen: &Observations<'_>) -> Option<Problem> {
     let last = seen.facts.reload.as_ref();
-    let failed = last.and_then(|(at, ended)| Some((at, ended.as_ref().err()?)));
+    let failed = last.and_then(|last| last.problem(seen.stale.is_some()));
     let what = "configuration file";
     if let Some((at, error)) = failed {
-        let since = SystemTime::now().duration_since(*at).unwrap_or_default();
+        let since = SystemTime::now().duration_since(at).unwrap_or_default();
         let why = format!("the last reload failed: {}", first_of(error));
         let stale = seen.stale.as_ref().map(|stale| stale.remedy.as_str());
         let remedy = stale.unwrap_or("cairn-target reload");

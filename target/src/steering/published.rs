@@ -24,7 +24,23 @@ pub(super) struct Published {
 pub(super) struct Facts {
     pub(super) disks: BTreeMap<String, Disk>,
     pub(super) text: Arc<str>,
-    pub(super) reload: Option<(SystemTime, Result<(), String>)>,
+    pub(super) reload: Option<ReloadEnd>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ReloadEnd {
+    pub(super) at: SystemTime,
+    pub(super) ended: Result<(), String>,
+    /// True if the file was unreadable, or differed from the configuration in force before.
+    pub(super) is_other_text: bool,
+}
+
+impl ReloadEnd {
+    /// Returns the time and error of a failed reload, unless the file has been put back since.
+    pub(super) fn problem(&self, is_stale: bool) -> Option<(SystemTime, &str)> {
+        let error = self.ended.as_ref().err()?;
+        (is_stale || !self.is_other_text).then_some((self.at, error))
+    }
 }
 
 impl Published {

@@ -1,6 +1,7 @@
 //! Responses of the control methods that query Cairn's objects.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cairn_config::{
@@ -40,9 +41,9 @@ pub(super) fn status(
     }
     let refused = refused_hosts(snapshot);
     let problems = problems(snapshot, seen, &refused);
-    let last_reload = seen.facts.reload.as_ref().map(|(at, ended)| LastReload {
-        at: seconds(*at),
-        error: ended.as_ref().err().cloned(),
+    let last_reload = seen.facts.reload.as_ref().map(|last| LastReload {
+        at: seconds(last.at),
+        error: last.ended.as_ref().err().cloned(),
     });
     Status {
         health: health(&problems),
@@ -53,7 +54,7 @@ pub(super) fn status(
         pid: std::process::id(),
         uptime_s: snapshot.uptime.as_secs(),
         reactors: snapshot.reactors.len(),
-        config_file: source.path().map(|path| path.display().to_string()),
+        config_file: source.path().map(absolute),
         read_only: config.control.read_only,
         listeners: listeners(snapshot),
         missing: missing(snapshot),
@@ -77,6 +78,11 @@ fn missing(snapshot: &Snapshot) -> Vec<Missing> {
         for_s: lasting.as_secs(),
     });
     missing.collect()
+}
+
+fn absolute(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.display().to_string()
 }
 
 fn seconds(at: SystemTime) -> u64 {

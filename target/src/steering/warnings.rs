@@ -1,7 +1,7 @@
 //! Warnings about valid settings that are probably mistakes.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cairn_config::Config;
 
@@ -21,6 +21,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     known: Mutex<(Weak<Config>, Known)>,
+    /// Warning about the state at the start, shown until the target ends.
+    pub(super) of_start: OnceLock<String>,
 }
 
 impl Warnings {
@@ -52,6 +54,7 @@ impl Warnings {
                 "there are {more} more: `cairn-target check` shows all"
             ));
         }
+        shown.extend(self.of_start.get().cloned());
         shown
     }
 

@@ -58,6 +58,7 @@ fn a_status_opens_with_the_health_and_check_returns_it() {
     assert!(!shown.contains('{') && !shown.contains('['), "{shown}");
     assert_eq!(code(&target, &["status", "--check"]), Some(0));
 
+    let in_force = target.text();
     fs::write(target.config(), "[[").unwrap();
     assert_problem(&target, &["configuration file", "a reload would fail"]);
     let shown = stdout(&target, &["status", "--check"]);
@@ -70,6 +71,11 @@ fn a_status_opens_with_the_health_and_check_returns_it() {
 
     let error = stderr(&target, &["reload"]);
     assert_eq!(error.matches("target.toml").count(), 1, "{error}");
+    assert_problem(&target, &["the last reload failed"]);
+    let broken = fs::read(target.config()).unwrap();
+    fs::write(target.config(), &in_force).unwrap();
+    assert_eq!(code(&target, &["status", "--check"]), Some(0));
+    fs::write(target.config(), broken).unwrap();
     assert_problem(&target, &["the last reload failed"]);
     let refused = stderr(&target, &["namespace", "add", NQN, "mem:1MiB"]);
     let file = target.config();

@@ -49,6 +49,35 @@ fn checked(target: &Steered) -> String {
 }
 
 #[test]
+fn a_check_of_the_served_file_has_one_note_about_its_target() {
+    let (target, _) = start();
+    let file = target.config();
+    let check = |file: &PathBuf| {
+        let output = target.command(&["check", file.to_str().unwrap()]);
+        (
+            String::from_utf8(output.stderr).unwrap(),
+            output.status.code(),
+        )
+    };
+    let (notes, code) = check(&file);
+    let own = "note: not tried, because the running target of this file";
+    assert!(notes.starts_with(own), "{notes}");
+    assert!(
+        notes.ends_with("1 control socket, 1 listener, 1 disk\n"),
+        "{notes}"
+    );
+    assert_eq!((notes.lines().count(), code), (1, Some(0)), "{notes}");
+    let other = file.with_file_name("other.toml");
+    fs::copy(&file, &other).unwrap();
+    let (notes, _) = check(&other);
+    assert_eq!(
+        notes.matches("(a running target may have it)").count(),
+        3,
+        "{notes}"
+    );
+}
+
+#[test]
 fn a_reload_accepts_growth_and_no_loss() {
     let (target, path) = start();
     resize(&path, 2 * MIB);
@@ -102,11 +131,17 @@ fn a_start_accepts_growth_and_no_loss() {
         })
     };
     assert!(stored(MIB));
+    let warnings =
+        |target: &Steered| target.done("cairn_status", json!({}))["warnings"].to_string();
+    let empty = "was empty when this target started";
+    assert!(warnings(&target).contains(empty), "{}", warnings(&target));
     resize(&path, 2 * MIB);
     changes(&target);
+    assert!(warnings(&target).contains(empty), "{}", warnings(&target));
     until("the new size", || stored(2 * MIB));
     resize(&path, 4 * MIB);
     target.crash();
+    assert!(!warnings(&target).contains(empty), "{}", warnings(&target));
     assert!(stored(4 * MIB));
     resize(&path, MIB);
     target.crash();

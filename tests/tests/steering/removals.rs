@@ -107,8 +107,16 @@ fn a_host_without_a_key_is_refused_where_one_is_required() {
     for to in [KEYED, OPEN] {
         let params = json!({"nqn": to, "require_key": true});
         target.done("cairn_subsystem_set", params);
+        let connected = connect(&target, to, true).unwrap();
         let params = json!({"nqn": to, "host": host()});
-        target.done("cairn_host_key_remove", params);
+        let removed = target.done("cairn_host_key_remove", params);
+        let [warning] = &removed["warnings"].as_array().unwrap()[..] else {
+            panic!("{removed}");
+        };
+        let warning = warning.as_str().unwrap();
+        assert!(warning.starts_with(&host()), "{warning}");
+        assert!(warning.contains("because it has no key: "), "{warning}");
+        drop(connected);
         assert_needs_key(&target, to);
         assert!(connect(&target, to, true).is_err());
         let hosts = target.done("cairn_host_list", json!({"nqn": to}));

@@ -10,14 +10,10 @@ use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
 use cairn_disk::{Backend, FoundPath, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
+use super::running::{Object, Problem};
 use super::{Finding, Severity, writable};
 use crate::files;
 use crate::server::{DiskRules, Identity, check_stored, tell_apart, try_backend};
-
-pub(super) struct Problem {
-    pub(super) text: String,
-    pub(super) by_another: bool,
-}
 
 const LATE_MAX: u32 = 3;
 
@@ -114,9 +110,10 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
                 Ok(None) => continue,
                 Ok(Some(disk)) => disk,
                 Err(error) => {
+                    let export = namespace.backing.to_string();
                     problems.push(Problem {
                         text: format!("namespace {} of {nqn}: {error}", namespace.nsid),
-                        by_another: is_first,
+                        object: is_first.then_some(Object::Disk(export)),
                     });
                     continue;
                 }
@@ -131,10 +128,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
             let all = opened.iter().enumerate();
             if let Err(error) = tell_apart(all.map(|(index, one)| one.identity(index))) {
                 opened.pop();
-                problems.push(Problem {
-                    text: error.to_string(),
-                    by_another: false,
-                });
+                problems.push(Problem::of_file(error.to_string()));
             }
         }
     }
@@ -159,13 +153,10 @@ impl Opened<'_> {
         let error = checked
             .unwrap_or_else(|error| Err(error.to_string()))
             .err()?;
-        Some(Problem {
-            text: format!(
-                "namespace {} of {nqn}: {error}; serve starts without it",
-                self.config.nsid
-            ),
-            by_another: false,
-        })
+        Some(Problem::of_file(format!(
+            "namespace {} of {nqn}: {error}; serve starts without it",
+            self.config.nsid
+        )))
     }
 
     fn notes(&self) -> Vec<Finding> {
@@ -241,11 +232,10 @@ fn memory(config: &Config) -> Option<Problem> {
     });
     let wanted = sizes.fold(0_u64, u64::saturating_add);
     let there = memory_of_machine().ok()?;
-    (wanted > there).then(|| Problem {
-        text: format!(
+    (wanted > there).then(|| {
+        Problem::of_file(format!(
             "the namespaces of memory have {wanted} bytes together, and this machine has {there}: make them smaller"
-        ),
-        by_another: false,
+        ))
     })
 }
 

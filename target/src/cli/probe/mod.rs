@@ -5,6 +5,7 @@
 mod disks;
 mod images;
 mod rdma_port;
+mod running;
 pub(super) mod writable;
 
 use std::io;
@@ -12,11 +13,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider};
-use cairn_control::{BindError, Client};
+use cairn_control::BindError;
 use cairn_doctor::cli::print_finding;
 use cairn_doctor::rules::Severity;
 use cairn_doctor::source::{Live, Source};
 use rustix::process::{Resource, geteuid, getrlimit};
+
+use running::{Object, Problem};
 
 use super::diagnosis;
 use super::serve::raise_file_limit;
@@ -53,9 +56,6 @@ pub(super) fn print(findings: &[Finding]) {
     }
 }
 
-/// Fragments of error messages about an object in use, possibly by the running target.
-const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
-
 const PORT_IN_USE: &str = "is in use";
 
 /// Returns the findings. An error would prevent the start of `serve`; with a warning, `serve` would
@@ -77,35 +77,40 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     if let Err(text) = check_count(&config) {
         error(text.to_string());
     }
-    findings.extend(socket(&config.control));
+    let (error, taken) = socket(&config.control);
+    findings.extend(error);
     findings.extend(keys(&config));
     findings.extend(cores(&config));
     findings.extend(directories(&config));
-    findings.extend(parts(&config));
-    findings.extend(writable::first_start(&config).map(Finding::note));
+    findings.extend(parts(&config, taken));
+    let empty = writable::empty_state(&config).map(writable::before_first_start);
+    findings.extend(empty.map(Finding::note));
     findings
 }
 
-fn socket(control: &ControlSettings) -> Option<Finding> {
-    let path = steering::path_of(control)?;
+/// Returns a finding that prevents the use of the control socket, or the problem that another
+/// target uses it.
+fn socket(control: &ControlSettings) -> (Option<Finding>, Option<Problem>) {
+    let Some(path) = steering::path_of(control) else {
+        return (None, None);
+    };
     let own = control.clone();
     let checked = files::call_here(&path, move |_| steering::check_socket(&own));
-    let (error, is_fatal) = checked
-        .unwrap_or_else(|source| Err((BindError::System { path, source }, true)))
-        .err()?;
-    if matches!(error, BindError::InUse(_)) && runs(control) {
-        let text = format!("{error} (a target is running and may be the cause)");
-        return Some(Finding::note(text));
+    let checked = checked.unwrap_or_else(|source| Err((BindError::System { path, source }, true)));
+    let Err((error, is_fatal)) = checked else {
+        return (None, None);
+    };
+    let text = error.to_string();
+    if matches!(error, BindError::InUse { .. }) && running::answers(control) {
+        let object = Some(Object::ControlSocket);
+        return (None, Some(Problem { text, object }));
     }
     let severity = if is_fatal {
         Severity::Error
     } else {
         Severity::Warning
     };
-    Some(Finding {
-        severity,
-        text: error.to_string(),
-    })
+    (Some(Finding { severity, text }), None)
 }
 
 fn cores(config: &Config) -> Option<Finding> {
@@ -168,14 +173,19 @@ fn keys(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn parts(config: &Config) -> Vec<Finding> {
-    let mut missing: Vec<(String, bool)> = Vec::new();
-    let (disks, notes) = disks::problems(config);
-    missing.extend(disks.into_iter().map(|one| (one.text, one.by_another)));
+fn parts(config: &Config, socket: Option<Problem>) -> Vec<Finding> {
+    let (disks, mut findings) = disks::problems(config);
+    let listeners = config.listeners.iter().filter_map(|one| {
+        let text = rdma_port::refusal(config, one)?;
+        let object = Some(Object::Listener(one.address.to_string()));
+        Some(Problem { text, object })
+    });
+    let metrics = config.metrics.listen.and_then(|at| tcp_port(at).err());
+    let metrics = metrics.map(|text| Problem {
+        text,
+        object: Some(Object::MetricsPort),
+    });
     let mut others = images::problems(config, images::open, images::Patience::default());
-    let listeners = config.listeners.iter();
-    others.extend(listeners.filter_map(|one| rdma_port::refusal(config, one)));
-    others.extend(config.metrics.listen.and_then(|at| tcp_port(at).err()));
     let limit = getrlimit(Resource::Memlock).current;
     let limit = limit.filter(|_| !geteuid().is_root());
     others.extend(limit.and_then(|limit| memory(config, limit, has_devices())));
@@ -183,25 +193,11 @@ fn parts(config: &Config) -> Vec<Finding> {
     others.extend(writable::protection_problems(config));
     let state = config.target.state_directory.as_deref();
     others.extend(state.and_then(writable::state_problem));
-    missing.extend(others.into_iter().map(|text| (text, true)));
-    let is_taken = |text: &str| IN_USE.iter().any(|words| text.contains(words));
-    let is_ours = |(text, by_another): &(String, bool)| *by_another && is_taken(text);
-    let runs = missing.iter().any(is_ours) && runs(&config.control);
-    let finding = |one: (String, bool)| {
-        if runs && is_ours(&one) {
-            return Finding::note(format!("{} (a running target may have it)", one.0));
-        }
-        Finding {
-            severity: Severity::Warning,
-            text: one.0,
-        }
-    };
-    let notes = notes.into_iter();
-    notes.chain(missing.into_iter().map(finding)).collect()
-}
-
-fn runs(control: &ControlSettings) -> bool {
-    steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
+    let mut problems: Vec<Problem> = socket.into_iter().chain(disks).collect();
+    problems.extend(listeners.chain(metrics));
+    problems.extend(others.into_iter().map(Problem::of_file));
+    findings.extend(running::findings(config, problems));
+    findings
 }
 
 fn user() -> String {

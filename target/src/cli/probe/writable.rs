@@ -31,20 +31,31 @@ pub(super) fn state_problem(path: &Path) -> Option<String> {
     Some(format!("[target] state_directory: {problem}"))
 }
 
-/// Returns a note if disks are configured, and the state directory is empty.
-pub(in crate::cli) fn first_start(config: &Config) -> Option<String> {
+/// Returns the state directory if it is empty and disks are configured.
+pub(in crate::cli) fn empty_state(config: &Config) -> Option<&Path> {
     const PATIENCE: Duration = Duration::from_secs(2);
     let folder = config.target.state_directory.as_deref()?;
     let mut namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let has_disk = namespaces.any(|one| matches!(one.backing, Backing::Disk(_) | Backing::Rbd(_)));
     let is_empty = has_disk && files::call_here_within(PATIENCE, folder, is_empty).ok()?;
-    is_empty.then(|| {
-        format!(
-            "state_directory {} is empty, which is right only for a first start: if it had files, \
-             restore them before hosts connect, because {RESERVATIONS_END}",
-            folder.display()
-        )
-    })
+    is_empty.then_some(folder)
+}
+
+pub(in crate::cli) fn before_first_start(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "state_directory {folder} is empty, which is right only for a first start: if it had files, \
+         restore them before hosts connect, because {RESERVATIONS_END}"
+    )
+}
+
+pub(in crate::cli) fn after_first_start(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "state_directory {folder} was empty when this target started, which is right only for a \
+         first start: if it had files, stop the target, restore them, and start it, because \
+         {RESERVATIONS_END}"
+    )
 }
 
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]

@@ -1,0 +1,157 @@
+//! Objects of a checked file that a running target uses already.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use cairn_config::{Config, ControlSettings};
+use cairn_control::Client;
+use cairn_doctor::rules::Severity;
+use serde_json::{Value, json};
+
+use super::{Finding, PATIENCE, PORT_IN_USE};
+use crate::files;
+use crate::steering;
+
+/// Object that one process at a time can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Object {
+    ControlSocket,
+    /// Disk of a namespace, by its `export`.
+    Disk(String),
+    /// Listener, by its address.
+    Listener(String),
+    MetricsPort,
+}
+
+/// Failed attempt to use an object.
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// The object, unless only this file can be the cause.
+    pub(super) object: Option<Object>,
+}
+
+impl Problem {
+    pub(super) fn of_file(text: String) -> Self {
+        Self { text, object: None }
+    }
+
+    fn object_in_use(&self) -> Option<&Object> {
+        let is_taken = IN_USE.iter().any(|words| self.text.contains(words));
+        self.object.as_ref().filter(|_| is_taken)
+    }
+}
+
+/// Fragments of error messages about an object in use.
+const IN_USE: [&str; 3] = [PORT_IN_USE, "is already exported", "another target"];
+
+/// Objects in use by the target at a control socket.
+struct Running {
+    pid: u64,
+    serves_file: bool,
+    disks: BTreeSet<String>,
+    listeners: BTreeSet<String>,
+    has_metrics: bool,
+}
+
+impl Running {
+    fn find(config: &Config) -> Option<Self> {
+        let path = steering::path_of(&config.control)?;
+        let mut client = Client::connect(&path, PATIENCE).ok()?;
+        let status = client.call("cairn_status", &json!({})).ok()?;
+        let namespaces = client.call("cairn_namespace_list", &json!({})).ok()?;
+        let texts = |all: &Value, is_used: fn(&Value) -> bool, key: &str| -> BTreeSet<String> {
+            let all = all.as_array().into_iter().flatten();
+            let used = all.filter(|one| is_used(one));
+            used.filter_map(|one| one[key].as_str().map(str::to_owned))
+                .collect()
+        };
+        let missing = texts(&status["missing"], |_| true, "kind");
+        Some(Self {
+            pid: status["pid"].as_u64()?,
+            serves_file: is_same(&status["config_file"], config.file.as_deref()),
+            disks: texts(&namespaces, |one| one["state"] != "missing", "export"),
+            listeners: texts(&status["listeners"], |_| true, "address"),
+            has_metrics: !missing.contains("metrics"),
+        })
+    }
+
+    fn has(&self, object: &Object) -> bool {
+        match object {
+            Object::ControlSocket => true,
+            Object::Disk(export) => self.disks.contains(export),
+            Object::Listener(address) => self.listeners.contains(address),
+            Object::MetricsPort => self.has_metrics,
+        }
+    }
+}
+
+fn is_same(served: &Value, checked: Option<&Path>) -> bool {
+    let (Some(served), Some(checked)) = (served.as_str(), checked) else {
+        return false;
+    };
+    let real = |path: &Path| files::call_here(path, |path| path.canonicalize().ok()).ok()?;
+    let served = real(Path::new(served));
+    served.is_some() && served == real(checked)
+}
+
+/// Returns the findings about problems. Objects in use by the running target of the checked file
+/// are one note together; with a running target of another file, each object in use is a note.
+pub(super) fn findings(config: &Config, problems: Vec<Problem>) -> Vec<Finding> {
+    let is_taken = problems.iter().any(|one| one.object_in_use().is_some());
+    let running = is_taken.then(|| Running::find(config)).flatten();
+    let mut findings = Vec::new();
+    let mut own = Vec::new();
+    for problem in problems {
+        let severity = match (&running, problem.object_in_use()) {
+            (Some(running), Some(object)) if running.serves_file && running.has(object) => {
+                own.push(object.clone());
+                continue;
+            }
+            (Some(running), Some(_)) if !running.serves_file => {
+                let text = format!("{} (a running target may have it)", problem.text);
+                findings.push(Finding::note(text));
+                continue;
+            }
+            _ => Severity::Warning,
+        };
+        let text = problem.text;
+        findings.push(Finding { severity, text });
+    }
+    findings.extend(running.and_then(|running| note(&running, &own)));
+    findings
+}
+
+fn note(running: &Running, own: &[Object]) -> Option<Finding> {
+    let count = |is: fn(&Object) -> bool, one: &str, more: &str| match own
+        .iter()
+        .filter(|object| is(object))
+        .count()
+    {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {more}")),
+    };
+    let parts = [
+        count(|one| *one == Object::ControlSocket, "control socket", ""),
+        count(
+            |one| matches!(one, Object::Listener(_)),
+            "listener",
+            "listeners",
+        ),
+        count(|one| matches!(one, Object::Disk(_)), "disk", "disks"),
+        count(|one| *one == Object::MetricsPort, "metrics port", ""),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| {
+        Finding::note(format!(
+            "not tried, because the running target of this file (process ID {}) uses them: {}",
+            running.pid,
+            parts.join(", ")
+        ))
+    })
+}
+
+/// True if a process listens at the control socket.
+pub(super) fn answers(control: &ControlSettings) -> bool {
+    steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
+}
