@@ -40,7 +40,7 @@ pub enum EditError {
     /// The file lacks the object to edit.
     #[error("{0}")]
     Missing(String),
-    /// The file already has the object.
+    /// The file already has the object, or conflicts with the edit.
     #[error("{0}")]
     Exists(String),
     /// The object to remove is in use.
