@@ -69,13 +69,13 @@ pub const METRICS_PORT_DEFAULT: u16 = 9464;
 pub struct Config {
     /// File from which the configuration was read.
     pub file: Option<PathBuf>,
-    /// Settings of the process.
+    /// Table `[target]`.
     pub target: Target,
-    /// Metrics page.
+    /// Table `[metrics]`.
     pub metrics: Metrics,
-    /// Audit log.
+    /// Table `[audit]`.
     pub audit: Audit,
-    /// Control socket.
+    /// Table `[control]`.
     pub control: ControlSettings,
     /// Rules for traffic class and hop limit by host. Packets to hosts without a rule get the
     /// listener's values.
@@ -190,7 +190,7 @@ pub enum Reactors {
     Cores(Vec<usize>),
 }
 
-/// Log settings.
+/// Filter and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// Filter directives for tracing's `EnvFilter`.
@@ -208,7 +208,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// RDMA provider.
+/// RDMA implementation of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// `Verbs` if an RDMA device owns the address, otherwise `Soft`.
@@ -226,7 +226,7 @@ pub struct Listener {
     pub address: Traddr,
     /// Port (TRSVCID).
     pub port: u16,
-    /// RDMA provider.
+    /// Provider, by default the target's.
     pub provider: Provider,
     /// RoCE version of the soft provider; `None` for the target's default.
     pub roce: Option<Roce>,
@@ -249,18 +249,18 @@ pub struct Listener {
 /// Referral to another discovery service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referral {
-    /// Address and port.
+    /// Address and port of the discovery service.
     pub address: SocketAddr,
     /// NQN, well-known or unique.
     pub nqn: Nqn,
 }
 
-/// Named group of hosts.
+/// Hosts that a list includes by `@NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostGroup {
     /// Name without [`GROUP_PREFIX`].
     pub name: Arc<str>,
-    /// Hosts in the group.
+    /// NQNs of the hosts; may be empty.
     pub hosts: Arc<BTreeSet<Nqn>>,
 }
 
@@ -273,7 +273,7 @@ pub struct Subsystem {
     pub serial: String,
     /// Model number (MN), 1 to 40 printable ASCII characters.
     pub model: String,
-    /// CNTLIDs of the controllers.
+    /// CNTLIDs, within 1 to 65519.
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
@@ -284,7 +284,7 @@ pub struct Subsystem {
     pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<Trid, AnaOverride>,
-    /// Authentication of hosts.
+    /// DH-HMAC-CHAP settings.
     pub authentication: Authentication,
     /// Limits of all hosts together, over all namespaces.
     pub limits: Limits,
@@ -307,7 +307,7 @@ pub enum Access {
     Hosts(HostList),
 }
 
-/// List of hosts.
+/// Value of `allowed_hosts`, or of a namespace's `hosts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostList {
     /// Hosts of the list and of its groups; equal lists share one set.
@@ -339,7 +339,7 @@ pub struct Keys {
     pub controller: Option<KeySource>,
 }
 
-/// Source of a key.
+/// Place from which a key is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// Absolute path of a file.
@@ -374,7 +374,7 @@ pub struct NamedKey {
     pub is_removed: bool,
 }
 
-/// Namespace of a subsystem.
+/// Disk and settings of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     /// NSID, 1 to [`NSID_MAX`].

@@ -254,7 +254,8 @@ fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
 
 /// Makes the path of an export absolute, for a process with another current directory.
 ///
-/// A word before a colon names a kind of disk, perhaps misspelt. A file may be `./a:b`.
+/// A word without `/` and `.` before a colon names a kind of disk, perhaps misspelt, and stays
+/// unchanged. A file can be `./a:b`.
 #[must_use]
 pub fn absolute_export(export: &str) -> String {
     match export.split_once(':') {

@@ -8,7 +8,7 @@ pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// Problem of a configuration.
+/// Problem, with its position and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     message: String,

@@ -91,7 +91,7 @@ pub(crate) enum Health {
 /// Condition that an administrator should correct.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `missing`, `listener`, `device`, `reload`, `disk`, `host`, `drained`, `panic`, or
+    /// `missing`, `listener`, `device`, `reload`, `state`, `disk`, `host`, `drained`, `panic`, or
     /// `refused`. More kinds may follow. Only `refused` does not degrade the health.
     pub(crate) kind: &'static str,
     pub(crate) what: String,

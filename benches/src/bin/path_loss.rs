@@ -20,7 +20,7 @@ use nvme_proto::wire::Nqn;
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:bench";
 const HOST: &str = "nqn.2026-01.org.example:bench-host";
-/// Last bytes of the addresses of the host; those of targets count from 1.
+/// Last bytes of the host's addresses. Targets have 1, 2, ...
 const HOST_ENDS: [u8; 2] = [11, 12];
 const BLOCK: u32 = 4096;
 const BOOTSTRAPS: usize = 2000;
@@ -61,7 +61,7 @@ impl Fabric {
                 network: Network::Bad(Box::default(), faults),
                 ..SoftOptions::default()
             };
-            // The ports of the sample before may still be in use.
+            // The previous sample's ports may still be in use.
             static SAMPLES: AtomicU8 = AtomicU8::new(1);
             let sample = SAMPLES.fetch_add(1, Ordering::Relaxed);
             return Self {

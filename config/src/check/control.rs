@@ -7,8 +7,8 @@ use crate::file::ControlTable;
 use crate::key_path::KeyPath;
 
 const OFF: &str = "off";
-/// Maximum length of the socket path in bytes. The target first binds the path plus this suffix,
-/// and the result must fit in `sun_path` (unix(7)).
+/// Maximum length of the socket path in bytes. The target first binds the path plus `.new/socket`,
+/// which must fit in `sun_path` (unix(7)).
 const PATH_MAX: usize = 107 - ".new/socket".len();
 
 pub(super) fn check(

@@ -11,7 +11,7 @@ const KEY: &str = "listeners";
 /// Listener to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
-    /// IP address.
+    /// Local address or wildcard.
     pub address: Traddr,
     /// Port (TRSVCID).
     pub port: u16,
@@ -23,7 +23,7 @@ pub struct NewListener {
     pub vlan: Option<u16>,
     /// ANA state, such as "optimized".
     pub ana: Option<String>,
-    /// Partition key.
+    /// Partition key; `None` for 0xffff.
     pub pkey: Option<u16>,
     /// PORTID; the lowest unused if `None`.
     pub port_id: Option<u16>,

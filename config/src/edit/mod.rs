@@ -40,7 +40,7 @@ pub enum EditError {
     /// The file lacks the object to edit.
     #[error("{0}")]
     Missing(String),
-    /// The file already has the object.
+    /// The file already has the object, or conflicts with the edit.
     #[error("{0}")]
     Exists(String),
     /// The object to remove is in use.
@@ -82,7 +82,7 @@ pub struct NewNamespace {
     pub name: Option<String>,
     /// Disk, directory, Ceph image, memory or null.
     pub export: String,
-    /// UUID of the namespace.
+    /// UUID; `None` for the UUID of the disk.
     pub uuid: Option<String>,
     /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,
@@ -98,9 +98,9 @@ pub struct NewNamespace {
     pub ana_group: Option<u32>,
     /// Hosts that can use the namespace; `None` for every host.
     pub hosts: Option<Vec<String>>,
-    /// Limits of the namespace.
+    /// Limits of all hosts together.
     pub limits: NewLimits,
-    /// Ceph client settings.
+    /// Ceph client settings of an `rbd:` export.
     pub ceph: NewCeph,
 }
 

@@ -1,7 +1,6 @@
 //! Comparison of an object that a command adds with the object in the file.
 //!
-//! Only the command's settings are compared. The file's lists must contain all entries of the
-//! command's lists.
+//! Only the command's settings are compared. The file's lists must contain the command's lists.
 
 use std::collections::BTreeMap;
 
@@ -50,9 +49,8 @@ impl Draft {
     /// settings in force by NSID; `None` if unknown.
     ///
     /// # Errors
-    /// The namespace with this NSID has another value of a given setting. Or `new` has no NSID,
-    /// `in_force` is `None`, and the namespace with the same export does not contain all given
-    /// settings.
+    /// The namespace with this NSID differs in a given setting; or, without NSID and `in_force`,
+    /// the namespace with the same export does.
     pub fn has_namespace(
         &self,
         nqn: &str,

@@ -25,7 +25,7 @@ pub struct SubsystemSettings {
     pub controller_ids: Option<String>,
     /// True if hosts without a key are refused.
     pub require_key: Option<bool>,
-    /// Listeners of the subsystem.
+    /// Listeners that lead to the subsystem.
     pub listeners: Option<Only<Trid>>,
 }
 
@@ -36,7 +36,7 @@ pub struct NamespaceSettings {
     pub name: Option<String>,
     /// Disk: path, Ceph image, memory or null.
     pub export: Option<String>,
-    /// UUID of the namespace.
+    /// UUID in text form.
     pub uuid: Option<String>,
     /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,

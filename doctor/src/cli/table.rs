@@ -18,7 +18,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns lines that begin with `indent`.
+    /// Returns the table as text; `indent` precedes each line.
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

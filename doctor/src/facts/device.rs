@@ -16,7 +16,7 @@ pub struct Device {
     pub path: String,
     /// Name of the driver; `rdma_rxe` for a device without hardware.
     pub driver: Known<String>,
-    /// Firmware version.
+    /// Firmware version (`fw_ver`).
     pub firmware: Known<Option<String>>,
     /// Board identifier of the manufacturer (PSID).
     pub board: Known<Option<String>>,

@@ -32,7 +32,7 @@ const CAP_IPC_LOCK: u32 = 14;
 /// State of the machine except its adapters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
-    /// Kernel release.
+    /// Kernel release (`uname -r`).
     pub kernel: Known<String>,
     /// Loaded kernel modules that affect RDMA.
     pub modules: Known<Vec<String>>,
@@ -87,7 +87,7 @@ pub struct User {
 /// Device node in `/dev/infiniband`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
-    /// Path of the device node.
+    /// Path, such as /dev/infiniband/uverbs0.
     pub path: String,
     /// Owner and mode.
     pub node: Node,
@@ -96,7 +96,7 @@ pub struct DeviceNode {
 /// NUMA node in `/sys/devices/system/node`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// Number of the node.
+    /// Number N of `nodeN`.
     pub number: u32,
     /// CPU list, such as "0-15,32-47".
     pub cpus: String,

@@ -5,7 +5,7 @@ use crate::source::{Known, Source, unless_absent};
 /// Changing state and counters of a device, cheap to read repeatedly.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Driver name.
+    /// Driver, such as mlx5_core.
     pub driver: Known<String>,
     /// Firmware version, if reported.
     pub firmware: Known<Option<String>>,

@@ -44,7 +44,7 @@ use crate::tos::Tos;
 /// Planned use of RoCE by the calling program.
 #[derive(Clone, Debug)]
 pub struct Intent {
-    /// Calling program.
+    /// Calling program: target or host.
     pub caller: Caller,
     /// Local addresses of the program. If empty, rules use each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
@@ -90,11 +90,11 @@ pub struct Examination {
     pub interval: Duration,
     /// Path to a peer, if requested.
     pub peer: Option<Peer>,
-    /// Planned use.
+    /// Planned use of RoCE.
     pub intent: Intent,
 }
 
-/// Rule: a name and a check function.
+/// Name, subject and check function of a rule.
 pub struct Rule {
     /// Name of the rule in findings.
     pub name: &'static str,

@@ -39,7 +39,7 @@ pub struct Rings {
 /// Driver of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
-    /// Driver name.
+    /// Name, such as mlx5_core.
     pub driver: String,
     /// Firmware version; empty without firmware.
     pub firmware: String,
@@ -86,7 +86,7 @@ pub struct PortMtu {
     pub max: u32,
 }
 
-/// Number of queue pairs with the same port, type and state.
+/// Group of queue pairs with the same port, type and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairs {
     /// Port number from 1; `None` if not yet assigned.
@@ -96,7 +96,7 @@ pub struct QueuePairs {
     pub kind: String,
     /// State: RESET, INIT, RTR, RTS, SQD, SQE or ERR.
     pub state: String,
-    /// Number of queue pairs.
+    /// Size of the group.
     pub count: u32,
 }
 
@@ -114,7 +114,7 @@ impl QueuePairs {
 pub struct Defaults {
     /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
     pub mode: String,
-    /// Default type of service.
+    /// Type of service, 0 to 255.
     pub tos: u8,
 }
 

@@ -19,7 +19,7 @@ pub enum Effect {
 /// Control methods, sorted by name.
 pub type Declared = &'static [(&'static str, Effect)];
 
-/// Kind of a configuration change.
+/// Rule for batching and refusing a configuration change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Only adds objects; may be applied together with other additions.

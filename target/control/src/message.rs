@@ -74,7 +74,7 @@ impl From<EditError> for Error {
 /// JSON-RPC request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Method name.
+    /// Name of the control method.
     pub method: String,
     /// Named parameters; may be empty.
     pub params: Map<String, Value>,

@@ -180,7 +180,7 @@ impl Bound {
         Plan::new(path, group)?.bind()
     }
 
-    /// Returns the path of the socket.
+    /// Returns the path at which clients connect.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

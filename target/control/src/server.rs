@@ -58,9 +58,9 @@ impl Default for Patience {
     }
 }
 
-/// Executor of requests.
+/// Implementation of control methods.
 pub trait Handler: Send + Sync + 'static {
-    /// Executes a request.
+    /// Executes a request of `peer`.
     fn call(
         &self,
         peer: Peer,

@@ -121,8 +121,8 @@ impl Reserving {
         false
     }
 
-    /// Begins waiting changes until the control plane must carry one out; returns false if none
-    /// requires that.
+    /// Begins waiting changes until the control plane must carry one out; returns false if no
+    /// change requires that.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();
@@ -172,8 +172,8 @@ impl Reserving {
         drop(gone);
     }
 
-    /// Returns the state to store before the pending change takes effect; `None` if neither it nor
-    /// the former state persists.
+    /// Returns the state to store before the pending change takes effect; `None` if neither this
+    /// nor the former state persists.
     pub fn to_store(&self) -> Option<Arc<Reservations>> {
         let state = self.lock();
         let next = &state.pending.as_ref()?.next;

@@ -22,8 +22,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Allocates a head of `head` bytes and a pool of `data` bytes, rounded up. The pool's largest
-    /// buffer has `largest` bytes.
+    /// Allocates a head of `head` bytes and a pool of `data` bytes, both rounded up. `largest` is
+    /// the maximum buffer size; the pool has room for two such buffers.
     ///
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].

@@ -4,8 +4,8 @@
 //! The time stamp counter is read before the clock, and again before the call. The call is skipped
 //! if more than `TICKS_MAX` ticks have passed. From the second reading on, the thread is in a
 //! restartable sequence (rseq(2), Linux 4.18, glibc 2.35). If the thread is interrupted before the
-//! `syscall` instruction, it skips the call. Not detected: without rseq, a stop in a window of
-//! about ten nanoseconds; and a pause by the hypervisor between the second reading and the call.
+//! `syscall` instruction, it skips the call. A pause by the hypervisor after the second reading is
+//! not detected, nor, without rseq, a stop in a window of about ten nanoseconds.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

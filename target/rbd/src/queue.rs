@@ -244,7 +244,7 @@ fn begin(
     let made =
         unsafe { (functions.rbd_aio_create_completion)(argument.cast(), ended, &mut completion) };
     if made < 0 {
-        // SAFETY: without a completion, there is no callback, so the operation is still ours.
+        // SAFETY: without a completion, there is no callback, so this function owns the operation.
         return Err((unsafe { Box::from_raw(argument) }, -made));
     }
     let it = image.image;
@@ -275,8 +275,8 @@ fn begin(
     if begun >= 0 {
         return Ok(());
     }
-    // SAFETY: an operation that failed to start has no callback, so completion and argument are
-    // still ours.
+    // SAFETY: an operation that failed to start has no callback, so this function owns completion
+    // and argument.
     unsafe {
         (functions.rbd_aio_release)(completion);
         Err((Box::from_raw(argument), -begun))

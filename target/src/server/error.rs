@@ -221,7 +221,7 @@ impl StartError {
     }
 }
 
-/// Reason why a reload failed. [`is_in_force`](Self::is_in_force) returns whether it took effect.
+/// Reason why a reload failed. [`Self::is_in_force`] returns whether the reload took effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// A configured part is unavailable.

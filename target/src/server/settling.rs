@@ -54,8 +54,8 @@ impl<O> Waits<O> {
         self.waiting.iter().any(|wait| wait.id == id)
     }
 
-    /// Registers a continuation, and returns the wait's ID. The continuation comes from
-    /// [`Self::end`] or, after [`SETTLE_TIMEOUT`], from [`Self::late`].
+    /// Registers a continuation, and returns the wait's ID. [`Self::end`] returns the continuation;
+    /// after [`SETTLE_TIMEOUT`], [`Self::late`] does.
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;

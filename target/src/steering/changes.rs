@@ -535,9 +535,8 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
 /// Applies the changes to the stage in order, and returns the result of each.
 ///
 /// A failed change of a batch is undone: the stage is restored from a copy, and the changes since
-/// the copy are repeated. A copy costs as much as thousands of changes, and is made only at the
-/// start and after failures. A single failed change may leave the stage modified; the caller must
-/// drop the stage.
+/// the copy are repeated. A copy costs as much as thousands of changes, so it is made only at the
+/// start and after failures. After the failure of a single change, the caller must drop the stage.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));

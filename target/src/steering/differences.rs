@@ -50,7 +50,7 @@ fn kept(export: &Export<'_>) -> Option<String> {
     ))
 }
 
-/// Bytes of namespaces by subsystem and NSID.
+/// UUID and bytes of namespaces by subsystem and NSID.
 type Lengths = BTreeMap<(Nqn, u32), (Uuid, u64)>;
 
 fn lengths(snapshot: &Snapshot) -> Lengths {

@@ -328,7 +328,7 @@ fn configured(config: &Config, nqn: &Nqn, one: &cairn_config::Namespace) -> Name
     }
 }
 
-/// Returns an export; sizes use the largest unit without a fraction.
+/// Formats an export; sizes use the largest unit without a fraction.
 fn export(backing: &Backing) -> String {
     match backing {
         Backing::Memory { bytes } => format!("mem:{}", format_size(*bytes)),

@@ -20,8 +20,8 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Where [`gates::resume`](super::stages::gates::resume) continues a command that left the fast
-/// path; `Nowhere` if the command waits or is answered.
+/// Point at which [`gates::resume`](super::stages::gates::resume) continues a command that left the
+/// fast path; `Nowhere` if the command waits or is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {

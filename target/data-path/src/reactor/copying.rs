@@ -1,5 +1,5 @@
 //! Steps of a Copy: each reads a piece of a source range into the scratch buffer, or writes it to
-//! the destination. The request's `steps_done` has the bytes copied.
+//! the destination. The request's `steps_done` is the number of copied bytes.
 
 use cairn_disk::{BlockIo, BlockOp, Hints, Span};
 use nvme_proto::io::{COPY_BYTES_MAX, CopyRanges, OperationKind};

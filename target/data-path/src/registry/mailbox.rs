@@ -220,7 +220,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// Resets the wake-up before it checks for remaining input, so that no input is missed.
+    /// Resets the wake-up, then checks for remaining input, so that no input is missed.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

@@ -28,8 +28,8 @@ pub const DISPLACED: &str = "waiting without an association while all places of 
 
 /// Maximum waiting connections of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum waiting connections of strangers in a network: twice the total of strangers in
-/// `roce-proto`, so that new connections are admitted while old ones end.
+/// Maximum waiting connections of strangers in a network: twice `STRANGERS_MAX` of `roce-proto`, so
+/// that new connections are admitted while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Maximum waiting connections of a known address: enough for hosts that connect 128 I/O queues at
@@ -37,8 +37,8 @@ pub(crate) const STRANGERS_MAX: u32 = 512;
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time that an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Maximum known addresses without an association. Beyond this number, the address with the least
-/// total association time is dropped.
+/// Maximum known addresses without an association. Beyond this number, expired addresses are
+/// dropped, or else the address with the least total association time.
 pub(crate) const FORMER_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

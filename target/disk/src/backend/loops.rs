@@ -14,8 +14,8 @@ use super::lock::Lock;
 /// Maximum stacked devices followed down to a loop device.
 const LEVELS_MAX: usize = 8;
 
-/// Locks each file behind a device that this process can open. The locks are shared, because
-/// several loop devices can use parts of one file. The error is the path of a file locked
+/// Locks each file behind a device, if this process can open the file. The locks are shared,
+/// because several loop devices can use parts of one file. The error is the path of a file locked
 /// exclusively, for example because the file itself is exported.
 pub(super) fn lock(device: u64, claim: Claim) -> Result<Vec<Lock>, PathBuf> {
     let claim = Claim {

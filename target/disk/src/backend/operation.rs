@@ -85,7 +85,7 @@ pub struct BlockIo {
     pub length: u64,
     /// Buffer of an operation that transfers data.
     pub span: Option<Span>,
-    /// Hints of the host.
+    /// Hints of the host for NVMe drives.
     pub hints: Hints,
     pub(super) done: u64,
     pub(super) pieces: Pieces,

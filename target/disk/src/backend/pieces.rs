@@ -49,8 +49,8 @@ impl Pieces {
     }
 
     /// Records the result of one piece. After the last piece, returns the result of the step. If
-    /// one of several pieces failed or was short, this is `EAGAIN`: the caller repeats the pieces
-    /// one by one.
+    /// one of several pieces failed or was short, the result is `EAGAIN`: the caller repeats the
+    /// pieces one by one.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);

@@ -48,7 +48,7 @@ use setup::{build, make_room};
 /// Maximum fixed buffers: the zeroes, the arena, and receive slots for each device.
 pub const BUFFERS_MAX: usize = 10;
 
-/// Queue entries; a full queue is submitted early.
+/// Submission queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
 /// Number of operations submitted together. Smaller batches cost more system calls; larger batches
@@ -352,7 +352,7 @@ impl Ring {
             || self.drives_keep_changes()
     }
 
-    /// Returns the next completion.
+    /// Returns the next completion without waiting.
     #[inline]
     pub fn pop(&mut self) -> Option<Finished> {
         let settled = self.settled.pop_front();

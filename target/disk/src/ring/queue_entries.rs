@@ -66,7 +66,7 @@ impl QueueEntries {
 
 impl Drop for QueueEntries {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no other reference to it exists.
+        // SAFETY: no other reference to this mapping exists.
         unsafe { libc::munmap(self.memory.cast(), self.count as usize * self.bytes) };
     }
 }

@@ -204,7 +204,7 @@ impl Exports {
     }
 
     /// Returns a job, for any thread, that opens a namespace if `rules` permit its disk. The disk
-    /// may take over the lock of one of `formers` and, if `is_known`, must have its stored size.
+    /// may take over the lock of one of `formers`. If `is_known`, the disk must not have shrunk.
     pub(crate) fn opener(
         &self,
         rules: &DiskRules,

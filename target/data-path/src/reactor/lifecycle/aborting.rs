@@ -17,11 +17,12 @@ use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Time limit for a disk to end an aborted command; its Abort then completes as not aborted.
+/// Time limit for a disk to end an aborted command. Afterwards, the Abort reports that the command
+/// was not aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Completes the command, or cancels it at its disk. Several commands may match: a non-compliant
-/// host may reuse a CID.
+/// Completes the command `cid`, or cancels it at its disk. Several commands may match: a
+/// non-compliant host may reuse a CID.
 pub(in crate::reactor) fn abort(
     queues: &mut Queues,
     io: &mut Io,

@@ -53,9 +53,9 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns `EAGAIN` (retry) if the operation was cancelled only because the lease (KATO) of the
-    /// time when it was queued had ended, and the host has extended the lease since; otherwise
-    /// `ECANCELED`. Closes the queue pair if the lease has ended.
+    /// Returns `EAGAIN` (retry) if the operation was cancelled only because its lease (KATO) ended,
+    /// and the host has extended the lease since; otherwise `ECANCELED`. Closes the queue pair if
+    /// the lease has ended.
     #[cold]
     pub(in crate::reactor) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

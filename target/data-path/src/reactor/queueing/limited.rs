@@ -6,7 +6,8 @@ use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::RequestId;
 
-/// Once 1/`CROWD` of all requests wait for limits, further capsules wait without a request.
+/// Once 1/`CROWD` of all requests wait for limits, further capsules of their hosts wait without a
+/// request.
 const CROWD: usize = 16;
 
 /// Maximum nanoseconds by which an idle key's `used` ([`FairQueue`]) lags behind that of waiting

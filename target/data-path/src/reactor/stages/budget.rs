@@ -55,7 +55,7 @@ impl Reactor {
         payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
-    /// Charges a connection confirmed by its peer, because its source address is not forged.
+    /// Charges a connection once its peer confirms it: the source address is then not forged.
     pub(in crate::reactor) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();

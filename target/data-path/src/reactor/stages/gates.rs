@@ -13,9 +13,8 @@
 //! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
 //!
 //! A Copy passes the rate limits once its ranges are known. Gates with keys use
-//! [`FairQueue`](crate::fair_queue::FairQueue), other gates a list. Reactors share the token
-//! buckets of rate limits ([`crate::limits`]), but not the
-//! buckets of peer addresses.
+//! [`FairQueue`](crate::fair_queue::FairQueue), other gates a list. Reactors share only the token
+//! buckets of rate limits ([`crate::limits`]).
 //!
 //! [`admission`]: super::admission
 //! [`shares`]: crate::reactor::shares

@@ -44,7 +44,7 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Must precede `file`, because the closer thread of `file` must drop the last reference.
+    /// Declared before `file`, so that the closer thread of `file` drops the last reference.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,

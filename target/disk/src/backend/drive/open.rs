@@ -240,8 +240,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` if the drive refuses the page. Passes a system error on: taken for a missing
-/// page, it would change the drive's names or command set.
+/// Returns `None` if the drive refuses the page. A system error stays an error, because a missing
+/// page would change the drive's names or command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),
