@@ -68,12 +68,12 @@ pub struct Names {
     pub subsystem: String,
 }
 
-/// Secrets of a host and a subsystem.
+/// Secrets with which host and controller answer challenges.
 #[derive(Debug, Clone)]
 pub struct Secrets {
-    /// Secret of the host.
+    /// Secret of HOSTNQN.
     pub host: Secret,
-    /// Secret of the controller. On a host, `Some` requires the controller to authenticate.
+    /// Secret of SUBNQN. On a host, `Some` requires the controller to authenticate.
     pub controller: Option<Secret>,
 }
 

@@ -41,7 +41,7 @@ pub enum SecretError {
     /// The third part is not base64.
     #[error("the third part of the secret is not base64")]
     Base64,
-    /// Invalid length in bytes.
+    /// Invalid length in bytes, with the CRC-32.
     #[error(
         "the secret has {0} bytes; a valid one has 32, 48 or 64, and 4 of a CRC-32: check \
              that it was copied completely"

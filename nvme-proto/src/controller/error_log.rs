@@ -25,7 +25,7 @@ pub struct Failure {
     pub nsid: u32,
 }
 
-/// Error Information log.
+/// Error Information log of one association.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
     /// At most [`ERROR_LOG_ENTRIES`], newest first.

@@ -420,7 +420,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Removes a closed I/O queue. The last one continues a pending reset or shutdown.
+    /// Removes a closed I/O queue. The last queue continues a pending reset or shutdown.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &mut Common,

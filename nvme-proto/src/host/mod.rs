@@ -68,7 +68,7 @@ pub enum Action {
     Authenticate {
         /// QID.
         qid: u16,
-        /// Data of the last [`AuthenticationStep::Receive`]; `None` starts an authentication.
+        /// Data of [`AuthenticationStep::Receive`], empty after a Send; `None` at the start.
         answer: Option<Box<[u8]>>,
     },
     /// Reports an event to the user.

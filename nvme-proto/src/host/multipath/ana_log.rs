@@ -38,7 +38,7 @@ impl AnaEntry<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnaLogError {
-    /// The page ends within a group.
+    /// The page ends within its header or a group.
     Short,
     /// A group's identifier is 0.
     NoGroup,
