@@ -91,7 +91,7 @@ impl Outcome {
 
 impl Reservations {
     /// Executes a command of `host`. `can_persist` is true if the target can keep the state through
-    /// power loss. [`Change::Clear`] ignores `host`.
+    /// power loss. [`Change::Persist`] and [`Change::Clear`] ignore `host`.
     ///
     /// # Errors
     /// Status of the command, which then changes nothing.

@@ -52,7 +52,7 @@ impl Cqe {
         u64::from(self.dw0.get()) | u64::from(self.dw1.get()) << 32
     }
 
-    /// Status.
+    /// Status in bits 15:1.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::from_field(self.status.get())

@@ -17,7 +17,7 @@ bitfields! {
     }
 }
 
-/// Controller from the setting of CC.EN until its next reset.
+/// Lifetime of a controller from CC.EN = 1 to the next reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// CNTLID.

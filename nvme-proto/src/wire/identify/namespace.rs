@@ -89,7 +89,7 @@ pub struct IdentifyNamespace {
     pub nguid: [u8; 16],
     /// EUI-64, big-endian; 0 if missing.
     pub eui64: [u8; 8],
-    /// LBAF0 to LBAF63; NLBAF is the number of valid ones minus 1.
+    /// LBAF0 to LBAF63; NLBAF is the number of valid formats minus 1.
     pub lbaf: [LbaFormat; 64],
     /// Vendor specific.
     pub vendor: [u8; 3712],
