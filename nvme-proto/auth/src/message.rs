@@ -99,9 +99,9 @@ pub enum Message<'a> {
     },
     /// DH-HMAC-CHAP_Challenge.
     Challenge {
-        /// HASHID.
+        /// HASHID, not validated.
         hash: u8,
-        /// DHGID.
+        /// DHGID, not validated.
         group: u8,
         /// SEQNUM of the challenge.
         seqnum: u32,

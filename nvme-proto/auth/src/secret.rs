@@ -92,8 +92,7 @@ impl Secret {
         self.transformation
     }
 
-    /// Returns 8 hexadecimal digits (32 bits of a hash) that identify the secret without revealing
-    /// it.
+    /// Returns 8 hexadecimal digits of a hash, which identify the secret without revealing it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let id = self.transformation.map_or(0, |hash| hash as u8);

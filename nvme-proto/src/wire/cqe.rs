@@ -22,7 +22,7 @@ pub struct Cqe {
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// Phase tag in bit 0, status in bits 15:1.
     pub status: U16,

@@ -1,6 +1,6 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Beyond its end, a page reads as zeroes: hosts know its length from Identify or an earlier read.
+//! Beyond its end, a page reads as zeroes: hosts take its length from Identify or an earlier read.
 //! An offset above the maximum length is an error.
 
 mod effects;

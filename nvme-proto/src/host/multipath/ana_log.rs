@@ -18,7 +18,7 @@ pub struct AnaLog<'a> {
 /// ANA group descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaEntry<'a> {
-    /// ANAGRPID.
+    /// ANAGRPID, not 0.
     pub anagrpid: u32,
     /// State of the group's namespaces.
     pub state: AnaState,

@@ -191,7 +191,7 @@ assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
 )]
 #[repr(C)]
 pub struct IdentifyNamespaceIndependent {
-    /// Features.
+    /// NSFEAT bits common to all command sets.
     pub nsfeat: u8,
     /// Bit 0: several controllers may share the namespace.
     pub nmic: u8,
