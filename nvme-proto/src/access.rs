@@ -6,9 +6,9 @@ use crate::wire::Nqn;
 /// Identity of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// HOSTNQN.
+    /// HOSTNQN of the Connect.
     pub nqn: Nqn,
-    /// HOSTID.
+    /// HOSTID of the Connect.
     pub id: [u8; 16],
 }
 

@@ -14,7 +14,7 @@ use crate::wire::fabrics::CNTLID_MAX;
 /// Configuration of a subsystem.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// SUBNQN.
+    /// NQN of the subsystem.
     pub nqn: Nqn,
     /// Serial number (SN), up to 20 ASCII characters.
     pub serial: String,
@@ -61,7 +61,7 @@ pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 pub enum Kind {
     /// Subsystem with namespaces.
     Nvm,
-    /// Discovery subsystem.
+    /// Subsystem with the discovery log.
     Discovery,
 }
 

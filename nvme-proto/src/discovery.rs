@@ -31,20 +31,20 @@ pub struct LocalEnd {
 /// Listener of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// PORTID.
+    /// PORTID, for [`Exported::ports`].
     pub portid: u16,
     /// Listening address; a wildcard stands for every address of its family.
     pub address: SocketAddr,
-    /// RDMA_PRTYPE.
+    /// RDMA provider of the entries.
     pub provider: RdmaProvider,
-    /// P_Key.
+    /// P_Key; other partitions do not see the listener.
     pub pkey: u16,
 }
 
 /// Subsystem listed in the discovery log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// SUBNQN.
+    /// SUBNQN of the entries.
     pub nqn: Nqn,
     /// Hosts whose discovery log lists the subsystem.
     pub hosts: HostAccess,

@@ -71,7 +71,7 @@ pub const CROSS_RESETS: usize = 4;
 pub const CROSS_RESET_LOG_ENTRIES: usize = 511;
 
 /// Milliseconds after which Cross-Controller Reset completes even with the reset in progress. The
-/// log then reports the end of the reset.
+/// log then reports the end.
 pub const CROSS_RESET_ANSWER_MS: u64 = 500;
 
 /// Entries of the Error Information log (ELPE is 0-based).

@@ -200,7 +200,7 @@ impl NsidSet {
         }
     }
 
-    /// True if the set contains the NSID; false for NSIDs that are never valid.
+    /// True if the set contains the NSID.
     #[must_use]
     pub fn contains(&self, nsid: u32) -> bool {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)

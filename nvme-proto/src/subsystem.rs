@@ -58,7 +58,7 @@ impl Claim {
 pub struct Connected {
     /// CNTLID of the controller.
     pub cntlid: u16,
-    /// QID.
+    /// QID; 0 for the admin queue.
     pub qid: u16,
     /// Entries of the submission queue; SQHD counts modulo this number.
     pub sq_entries: u16,
@@ -486,8 +486,7 @@ impl Subsystem {
         }
     }
 
-    /// Returns the completion of a failed admin command. If the controller exists, its error log
-    /// records the error.
+    /// Records an error of an admin command if the controller exists, and returns the completion.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),

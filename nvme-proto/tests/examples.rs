@@ -1,4 +1,4 @@
-//! The examples check their own results.
+//! Runs the examples, which check their own results.
 
 #[path = "../examples/host.rs"]
 mod host;

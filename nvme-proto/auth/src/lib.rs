@@ -40,12 +40,12 @@ use alloc::vec::Vec;
 /// Fills a slice with random bytes that a peer cannot predict.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Parameters accepted by host or controller, best first.
+/// Parameters accepted by host or controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Hash functions.
+    /// Accepted hash functions, best first.
     pub hashes: Vec<Hash>,
-    /// Diffie-Hellman groups.
+    /// Accepted groups, best first.
     pub groups: Vec<Group>,
 }
 
@@ -71,9 +71,10 @@ pub struct Names {
 /// Secrets of a host and a subsystem.
 #[derive(Debug, Clone)]
 pub struct Secrets {
-    /// Secret of the host.
+    /// Secret for the host's responses.
     pub host: Secret,
-    /// Secret of the controller. On a host, `Some` requires the controller to authenticate.
+    /// Secret for the controller's responses. On a host, `Some` requires the controller to
+    /// authenticate.
     pub controller: Option<Secret>,
 }
 

@@ -83,7 +83,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Parsed message.
+/// Message of either side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
     /// AUTH_Negotiate, without unknown hash functions and groups.
@@ -99,11 +99,11 @@ pub enum Message<'a> {
     },
     /// DH-HMAC-CHAP_Challenge.
     Challenge {
-        /// HASHID.
+        /// HASHID, not validated.
         hash: u8,
-        /// DHGID.
+        /// DHGID, not validated.
         group: u8,
-        /// SEQNUM.
+        /// SEQNUM of the challenge.
         seqnum: u32,
         /// CVAL: challenge.
         challenge: &'a [u8],
@@ -116,7 +116,7 @@ pub enum Message<'a> {
         response: &'a [u8],
         /// CVAL: challenge of the host; `None` if CVALID is 0.
         challenge: Option<&'a [u8]>,
-        /// SEQNUM.
+        /// SEQNUM of the host's challenge.
         seqnum: u32,
         /// DHVAL: public key, empty for the null group.
         public_key: &'a [u8],

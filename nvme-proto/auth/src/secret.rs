@@ -41,7 +41,7 @@ pub enum SecretError {
     /// The third part is not base64.
     #[error("the third part of the secret is not base64")]
     Base64,
-    /// Invalid length in bytes.
+    /// Invalid length in bytes, with the CRC-32.
     #[error(
         "the secret has {0} bytes; a valid one has 32, 48 or 64, and 4 of a CRC-32: check \
              that it was copied completely"
@@ -92,8 +92,7 @@ impl Secret {
         self.transformation
     }
 
-    /// Returns 8 hexadecimal digits (32 bits of a hash) that identify the secret without revealing
-    /// it.
+    /// Returns 8 hexadecimal digits of a hash, which identify the secret without revealing it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let id = self.transformation.map_or(0, |hash| hash as u8);

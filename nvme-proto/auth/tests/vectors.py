@@ -35,7 +35,7 @@ def prime(bits):
 
 
 def counter(seed):
-    """Bytes that follow from a seed."""
+    """Pseudorandom bytes of a seed."""
     state = seed
     while True:
         state = (state * 29 + 7) % 256

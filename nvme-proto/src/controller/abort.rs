@@ -43,8 +43,7 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Removes the Aborts for commands of closed queue `sqid`. Returns their completions, which
-    /// report that nothing was aborted.
+    /// Removes the Aborts for closed queue `sqid`, and yields their completions (nothing aborted).
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)

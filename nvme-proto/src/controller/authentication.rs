@@ -40,8 +40,7 @@ impl AuthenticationRequest {
         sqe.is_fabrics() && own.contains(&sqe.fctype())
     }
 
-    /// Parses a command sent before authentication, and locates its data. `in_capsule_bytes` is the
-    /// length of in-capsule data.
+    /// Parses a command sent before authentication, and locates its data.
     pub fn parse(sqe: &Sqe, in_capsule_bytes: u32) -> Result<(Self, DataTransfer), Refusal> {
         check_flags(sqe)?;
         let fctype = sqe.is_fabrics().then(|| sqe.fctype());

@@ -54,39 +54,39 @@ use super::refusal::byte;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdminCommand {
-    /// Get Log Page.
+    /// Reads a log page.
     GetLogPage(GetLogPage),
-    /// Identify.
+    /// Reads Identify data.
     Identify(Identify),
-    /// Abort.
+    /// Aborts a command.
     Abort {
         /// SQID of the command to abort.
         sqid: u16,
         /// CID of the command to abort.
         cid: u16,
     },
-    /// Set Features.
+    /// Changes a feature.
     SetFeatures(SetFeatures),
-    /// Get Features.
+    /// Reads a feature.
     GetFeatures(GetFeatures),
-    /// Cross-Controller Reset of an instance.
+    /// Resets another [`Instance`].
     CrossControllerReset(Instance),
-    /// Asynchronous Event Request.
+    /// Waits for an event.
     AsyncEventRequest,
-    /// Keep Alive.
+    /// Restarts the keep alive timer.
     KeepAlive,
-    /// Property Get.
+    /// Reads a property.
     PropertyGet {
-        /// OFST.
+        /// OFST: offset in bytes.
         ofst: u32,
-        /// ATTRIB.
+        /// ATTRIB: length.
         size: PropertySize,
     },
-    /// Property Set.
+    /// Writes a property.
     PropertySet {
-        /// OFST.
+        /// OFST: offset in bytes.
         ofst: u32,
-        /// ATTRIB.
+        /// ATTRIB: length.
         size: PropertySize,
         /// New value.
         value: u64,
@@ -96,9 +96,9 @@ pub enum AdminCommand {
 /// Get Log Page (Base, 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLogPage {
-    /// LID.
+    /// LID of the page.
     pub lid: LogPage,
-    /// LSP.
+    /// Log specific field.
     pub lsp: u8,
     /// RAE: true if reading does not re-arm the page's event.
     pub rae: bool,
@@ -106,48 +106,48 @@ pub struct GetLogPage {
     pub lpo: u64,
     /// Length in bytes, from NUMD.
     pub length: u32,
-    /// CSI.
+    /// I/O command set.
     pub csi: u8,
-    /// NSID.
+    /// NSID, for pages of a namespace.
     pub nsid: u32,
 }
 
 /// Identify (Base, 5.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identify {
-    /// CNS.
+    /// CNS: requested structure.
     pub cns: Cns,
-    /// CNTID.
+    /// CNTID, for CNS 1Ch.
     pub cntid: u16,
-    /// CSI.
+    /// I/O command set.
     pub csi: u8,
-    /// NSID.
+    /// NSID; a list starts with the next NSID.
     pub nsid: u32,
 }
 
 /// Get Features (Base, 5.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
-    /// FID.
+    /// Requested feature.
     pub fid: Feature,
     /// SEL: value to return.
     pub select: Select,
     /// CDW11, specific to the feature.
     pub cdw11: u32,
-    /// NSID.
+    /// NSID, for features of a namespace.
     pub nsid: u32,
 }
 
 /// Set Features (Base, 5.27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeatures {
-    /// FID.
+    /// Feature to change.
     pub fid: Feature,
     /// SV: save the value across resets.
     pub save: bool,
     /// CDW11, specific to the feature.
     pub cdw11: u32,
-    /// NSID.
+    /// NSID, for features of a namespace.
     pub nsid: u32,
 }
 

@@ -34,7 +34,7 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
 /// Valid Connect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
-    /// CID.
+    /// Command identifier.
     pub cid: u16,
     /// QID; 0 is the admin queue, whose Connect creates a controller.
     pub qid: u16,
@@ -44,13 +44,13 @@ pub struct ConnectRequest {
     pub flow_control: bool,
     /// KATO in milliseconds; 0 disables keep alive.
     pub kato_ms: u32,
-    /// HOSTID.
+    /// HOSTID, not 0.
     pub hostid: [u8; 16],
     /// CNTLID of the requested controller.
     pub cntlid: u16,
-    /// SUBNQN.
+    /// NQN of the requested subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN.
+    /// HOSTNQN claimed by the host.
     pub hostnqn: Nqn,
 }
 
@@ -58,7 +58,6 @@ const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
     /// Checks that a connection's first command is a valid Connect, and locates its data.
-    /// `in_capsule_bytes` is the length of in-capsule data.
     pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
         check_command(sqe)?;
         DataTransfer::from_host(sqe, CONNECT_DATA_BYTES as u32, in_capsule_bytes)

@@ -93,7 +93,6 @@ impl CrossResets {
     }
 }
 
-/// CIU and CIRN of a controller.
 #[derive(Debug)]
 pub(super) struct Identity {
     last: Instance,

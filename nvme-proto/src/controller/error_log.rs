@@ -11,11 +11,11 @@ use crate::wire::log::{ErrorEntry, TransportType};
 /// Failed command, for the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// SQID.
+    /// SQID; 0 for the admin queue.
     pub sqid: u16,
-    /// CID.
+    /// Command identifier.
     pub cid: u16,
-    /// Status.
+    /// Status of the completion.
     pub status: Status,
     /// Byte offset of the invalid SQE field, if any.
     pub byte: Option<u8>,
@@ -25,7 +25,7 @@ pub struct Failure {
     pub nsid: u32,
 }
 
-/// Error Information log.
+/// Error Information log of one association.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
     /// At most [`ERROR_LOG_ENTRIES`], newest first.

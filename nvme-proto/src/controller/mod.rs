@@ -70,9 +70,9 @@ pub use refusal::Refusal;
 /// Completion of a command, to which the target adds SQHD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// CID.
+    /// Command identifier.
     pub cid: u16,
-    /// Status.
+    /// Status without phase tag.
     pub status: Status,
     /// Result (DW0 and DW1).
     pub result: u64,
@@ -110,7 +110,7 @@ pub enum Outcome {
 pub enum Action {
     /// Sends a completion on the admin queue.
     Complete {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid: u16,
         /// Completion to send.
         completion: Completion,
@@ -119,14 +119,14 @@ pub enum Action {
     ///
     /// Call [`crate::subsystem::Subsystem::queue_disconnected`] for each closed queue.
     DisconnectIoQueues {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid: u16,
     },
     /// Disconnects all queues, the admin queue last.
     ///
     /// Call [`crate::subsystem::Subsystem::queue_disconnected`] for each closed queue.
     Terminate {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid: u16,
         /// Reason, for logs.
         reason: Termination,
@@ -140,7 +140,7 @@ pub enum Action {
     /// Aborts a command of an I/O queue if possible; then call
     /// [`crate::subsystem::Subsystem::abort_done`].
     Abort {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid: u16,
         /// CID of the Abort command.
         abort_cid: u16,
@@ -153,7 +153,7 @@ pub enum Action {
     ///
     /// While disabled, writes of this controller complete only when durable.
     SetWriteCache {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid: u16,
         /// True if writes may complete from the cache.
         enabled: bool,
@@ -188,7 +188,7 @@ pub enum Action {
     },
     /// Restricts I/O of this controller to the namespaces in [`Controller::seen`].
     SetSeen {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid: u16,
     },
 }
@@ -296,13 +296,13 @@ impl Controller {
         self.peer
     }
 
-    /// CNTLID.
+    /// CNTLID, unique in the subsystem.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
     }
 
-    /// Identity of the host.
+    /// HOSTNQN and HOSTID of the host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -420,7 +420,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Removes a closed I/O queue. The last one continues a pending reset or shutdown.
+    /// Removes a closed I/O queue. The last queue continues a pending reset or shutdown.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &mut Common,

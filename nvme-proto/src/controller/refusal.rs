@@ -5,13 +5,12 @@ use crate::wire::fabrics::ConnectInvalidParameter;
 
 use super::Completion;
 
-/// Failure of a command.
+/// Error response to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Status.
+    /// Status, with DNR unless a retry may succeed.
     pub status: Status,
-    /// Byte offset of the invalid SQE field (Parameter Error Location in the error log; Base,
-    /// 5.16.1.2), if any.
+    /// Byte offset of the invalid SQE field, if any (Base, 5.16.1.2).
     pub byte: Option<u8>,
     /// DW0 of the completion.
     pub result: u32,
@@ -19,21 +18,21 @@ pub struct Refusal {
 
 /// Byte offsets of SQE fields, for [`Refusal::byte`](super::Refusal::byte).
 pub mod byte {
-    /// OPC.
+    /// Opcode.
     pub const OPC: u8 = 0;
     /// FUSE and PSDT.
     pub const FLAGS: u8 = 1;
     /// NSID, or FCTYPE.
     pub const NSID: u8 = 4;
-    /// DPTR.
+    /// Data pointer.
     pub const DPTR: u8 = 24;
-    /// CDW10.
+    /// Command dword 10.
     pub const CDW10: u8 = 40;
-    /// CDW11.
+    /// Command dword 11.
     pub const CDW11: u8 = 44;
-    /// CDW12.
+    /// Command dword 12.
     pub const CDW12: u8 = 48;
-    /// CDW14.
+    /// Command dword 14.
     pub const CDW14: u8 = 56;
     /// ATTRIB of property commands.
     pub const ATTRIB: u8 = 40;

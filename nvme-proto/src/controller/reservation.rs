@@ -167,7 +167,7 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Completes the Set Features with number `change`, but no later one for the same NSID.
+    /// Ends the change with this number; the last change of a Set Features completes the command.
     pub(crate) fn persistence_done(
         &mut self,
         nsid: u32,
@@ -179,7 +179,7 @@ impl Controller {
         self.end_change(is_it, nsid, |_| status, actions);
     }
 
-    /// Ends the change of a removed namespace. A change of all namespaces does not fail by it.
+    /// Ends the change of a removed namespace, as failed if the command names this NSID.
     pub(crate) fn persistence_removed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         let is_it = |one: &Persisting| one.changes.contains_key(&nsid);
         let status = |one: &Persisting| match one.all {

@@ -8,19 +8,19 @@ use crate::wire::fabrics::ConnectInvalidParameter;
 pub enum Cause {
     /// The queue's connection was not established.
     NotConnected {
-        /// QID.
+        /// Queue identifier.
         qid: u16,
     },
     /// The queue's connection ended.
     QueueLost {
-        /// QID.
+        /// Queue identifier.
         qid: u16,
     },
     /// The queue's connection ended during authentication.
     ///
     /// A controller that rejects the host may disconnect before its reason arrives.
     LostAuthenticating {
-        /// QID.
+        /// Queue identifier.
         qid: u16,
     },
     /// A command of the association failed.
@@ -39,9 +39,9 @@ pub enum Cause {
     },
     /// A command got no response, even after an Abort.
     CommandTimeout {
-        /// QID.
+        /// Queue identifier.
         qid: u16,
-        /// CID.
+        /// Command identifier.
         cid: u16,
     },
     /// CSTS.CFS is set: fatal error of the controller.

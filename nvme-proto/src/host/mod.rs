@@ -61,14 +61,14 @@ pub enum Action {
     /// Call [`Association::queue_closed`] when the controller can no longer access the memory of
     /// the queue's commands.
     Disconnect {
-        /// QID.
+        /// Queue to disconnect.
         qid: u16,
     },
     /// Requests the queue's next authentication message, for [`Association::authenticate`].
     Authenticate {
-        /// QID.
+        /// Queue to authenticate.
         qid: u16,
-        /// Data of the last [`AuthenticationStep::Receive`]; `None` starts an authentication.
+        /// Data of [`AuthenticationStep::Receive`], empty after a Send; `None` at the start.
         answer: Option<Box<[u8]>>,
     },
     /// Reports an event to the user.
@@ -78,7 +78,7 @@ pub enum Action {
 /// Parameters of a queue connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
-    /// QID.
+    /// QID; 0 for the admin queue.
     pub qid: u16,
     /// Maximum user commands in flight.
     ///
@@ -94,13 +94,13 @@ pub struct QueueSpec {
 /// Command sent by the association itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCommand {
-    /// QID.
+    /// Queue for the command.
     pub qid: u16,
     /// Purpose, for [`Association::completed`].
     pub duty: Duty,
-    /// Submission queue entry.
+    /// SQE, completed by the driver.
     pub sqe: Sqe,
-    /// Command data.
+    /// Data, or length of the buffer.
     pub payload: Payload,
 }
 
@@ -120,11 +120,11 @@ pub enum Payload {
 pub enum Duty {
     /// Step of bring-up, reauthentication or teardown, with its serial number.
     Step(u32),
-    /// Keep Alive.
+    /// Keep Alive, sent at intervals.
     KeepAlive,
     /// Asynchronous Event Request.
     EventRequest,
-    /// Abort.
+    /// Abort of a user command.
     Abort,
 }
 

@@ -8,11 +8,11 @@ use super::notice::all_notices;
 /// Settings of an association.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// SUBNQN.
+    /// NQN of the requested subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN.
+    /// NQN of the host.
     pub hostnqn: Nqn,
-    /// HOSTID.
+    /// HOSTID, unique for each host.
     pub hostid: [u8; 16],
     /// I/O queues to request; 0 connects only the admin queue.
     pub io_queues: u16,
@@ -34,7 +34,7 @@ pub struct Settings {
     pub reauthenticate_every: Option<Duration>,
     /// Asynchronous events to enable if OAES offers them.
     pub events: AsyncEventConfig,
-    /// Time limit of a bring-up step.
+    /// Time limit of a bring-up, reauthentication or teardown step.
     pub step_timeout: Duration,
     /// Reconnection after a loss.
     pub recovery: Recovery,
@@ -44,7 +44,7 @@ impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
     /// Keep alive (5 s), queue size (128 entries) and reconnection are Linux's defaults. Events are
-    /// [`all_notices`]; a bring-up step may take 10 s. `hostid` must be unique.
+    /// [`all_notices`]; a step may take 10 s.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {

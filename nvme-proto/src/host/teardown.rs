@@ -60,7 +60,7 @@ impl Association {
         }
     }
 
-    /// Resets the controller (CC.EN) and brings it up again. The driver ends or repeats user
+    /// Resets a live controller (CC.EN) and brings it up again. The driver ends or repeats user
     /// commands in flight.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {

@@ -24,7 +24,7 @@ impl Cancel {
         sqe.opc == NvmOpcode::CANCEL.0
     }
 
-    /// Creates the SQE (CID 0).
+    /// Creates the SQE, with CID 0, to abort command `cid` of queue `sqid`, or all if `None`.
     #[must_use]
     pub fn sqe(nsid: u32, sqid: u16, cid: Option<u16>) -> Sqe {
         let mut sqe = Sqe::new(0, NvmOpcode::CANCEL.0, nsid);

@@ -59,7 +59,7 @@ use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoCommand {
-    /// CID.
+    /// Command identifier.
     pub cid: u16,
     /// NSID; FFFFFFFFh only for Flush.
     pub nsid: u32,
@@ -231,8 +231,7 @@ const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 impl IoCommand {
     /// Parses and validates an SQE.
     ///
-    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the
-    /// SQE's NSID, if any.
+    /// `namespace` is the namespace of the SQE's NSID, if any.
     // Inlining keeps the fields of a Read command in registers.
     #[inline(always)]
     pub fn parse(
@@ -323,7 +322,6 @@ mod cdw12 {
     pub(super) const LR: u32 = 1 << 31;
 }
 
-/// Reserved bits of CDW13 in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
 /// Inputs of the parser; passed by value to stay in registers.

@@ -14,29 +14,29 @@ const INVALID_FIELD: Status = Status::INVALID_FIELD.with_dnr();
 pub enum Change {
     /// Reservation Register.
     Register {
-        /// CDW10.
+        /// RREGA, IEKEY and CPTPL.
         fields: RegisterCdw10,
-        /// CRKEY.
+        /// CRKEY: current key.
         current: u64,
-        /// NRKEY.
+        /// NRKEY: new key.
         new: u64,
     },
     /// Reservation Acquire.
     Acquire {
         /// RACQA, a constant of [`AcquireCdw10`].
         action: u8,
-        /// RTYPE.
+        /// RTYPE to acquire.
         rtype: ReservationType,
-        /// CRKEY.
+        /// CRKEY: current key.
         current: u64,
-        /// PRKEY.
+        /// PRKEY: key to preempt.
         preempted: u64,
     },
     /// Reservation Release.
     Release {
-        /// CDW10.
+        /// RRELA and RTYPE.
         fields: ReleaseCdw10,
-        /// CRKEY.
+        /// CRKEY: current key.
         current: u64,
     },
     /// Set Features of Reservation Persistence (83h).
@@ -60,7 +60,7 @@ pub enum Notice {
 /// Result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Next state.
+    /// State after the change.
     pub next: Reservations,
     /// Notifications, by host.
     pub notices: Vec<(HostId, Notice)>,
@@ -91,7 +91,7 @@ impl Outcome {
 
 impl Reservations {
     /// Executes a command of `host`. `can_persist` is true if the target can keep the state through
-    /// power loss. [`Change::Clear`] ignores `host`.
+    /// power loss. [`Change::Persist`] and [`Change::Clear`] ignore `host`.
     ///
     /// # Errors
     /// Status of the command, which then changes nothing.

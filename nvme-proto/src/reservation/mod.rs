@@ -98,9 +98,9 @@ impl core::fmt::Display for ReservationType {
 /// Registered host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registrant {
-    /// HOSTID.
+    /// HOSTID, unique in the namespace.
     pub host: HostId,
-    /// Reservation key.
+    /// Reservation key, not 0.
     pub key: u64,
 }
 

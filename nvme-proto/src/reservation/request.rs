@@ -80,7 +80,8 @@ impl Request {
         }
     }
 
-    /// Locates the data. The SGL may describe more bytes: Linux always describes 16 for Release.
+    /// Locates the data. Except for Report, the SGL may describe more bytes: Linux always describes
+    /// 16 for Release.
     pub fn locate(&self, sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Status> {
         let length = match self {
             Self::Register(_) => size_of::<RegisterData>(),

@@ -70,8 +70,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace, reports the change to its hosts, and fails pending commands that change
-    /// its write protection or PTPL state.
+    /// Removes a namespace, reports the removal to its hosts, and ends pending changes of its write
+    /// protection or PTPL state.
     pub fn remove_namespace(
         &mut self,
         nsid: u32,

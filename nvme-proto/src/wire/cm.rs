@@ -49,7 +49,7 @@ pub struct RequestData {
 assert_size!(RequestData = 32);
 
 impl RequestData {
-    /// Creates the private data of a connection request, with RECFMT 0.
+    /// Creates private data with RECFMT 0.
     #[must_use]
     pub fn new(qid: u16, hrqsize: u16, hsqsize: u16, cntlid: u16) -> Self {
         Self {

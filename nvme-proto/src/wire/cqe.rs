@@ -22,7 +22,7 @@ pub struct Cqe {
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// Phase tag in bit 0, status in bits 15:1.
     pub status: U16,
@@ -52,7 +52,7 @@ impl Cqe {
         u64::from(self.dw0.get()) | u64::from(self.dw1.get()) << 32
     }
 
-    /// Status.
+    /// Status in bits 15:1.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::from_field(self.status.get())

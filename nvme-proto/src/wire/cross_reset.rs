@@ -17,14 +17,14 @@ bitfields! {
     }
 }
 
-/// Controller from the setting of CC.EN until its next reset.
+/// Lifetime of a controller from CC.EN = 1 to the next reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// CNTLID.
+    /// Controller identifier.
     pub cntlid: u16,
     /// CIU, not 0.
     pub ciu: u8,
-    /// CIRN.
+    /// CIRN: random number.
     pub cirn: u64,
 }
 
@@ -90,9 +90,9 @@ assert_size!(CrossResetLogHeader = 8);
 )]
 #[repr(C)]
 pub struct CrossResetEntry {
-    /// ICID.
+    /// ICID: CNTLID of the impacted controller.
     pub icid: U16,
-    /// CIU.
+    /// CIU of the impacted controller.
     pub ciu: u8,
     /// Reserved.
     pub reserved3: u8,

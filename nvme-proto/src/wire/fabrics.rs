@@ -25,7 +25,7 @@ macro_rules! fabrics_command {
         assert_size!($name = 64);
 
         impl $name {
-            /// FCTYPE.
+            /// FCTYPE of the command.
             pub const FCTYPE: FabricsType = FabricsType::$fctype;
         }
 
@@ -53,7 +53,7 @@ pub struct ConnectCommand {
     pub opc: u8,
     /// PSDT in bits 7:6.
     pub flags: u8,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// FCTYPE: 01h.
     pub fctype: u8,
@@ -110,15 +110,15 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct ConnectData {
-    /// HOSTID.
+    /// HOSTID, not 0.
     pub hostid: [u8; 16],
     /// CNTLID; [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`] for the admin queue.
     pub cntlid: U16,
     /// Reserved.
     pub reserved18: [u8; 238],
-    /// SUBNQN.
+    /// SUBNQN, padded with NULs.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// HOSTNQN.
+    /// HOSTNQN, padded with NULs.
     pub hostnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved768: [u8; 256],
@@ -142,7 +142,7 @@ bitfields! {
     /// DW0 of a successful Connect (Base, figure 393).
     pub struct ConnectResult(u32);
     fields {
-        /// CNTLID.
+        /// Controller identifier.
         cntlid with_cntlid: u16 = 0..=15;
     }
     flags {
@@ -205,7 +205,7 @@ pub struct DisconnectCommand {
     pub opc: u8,
     /// PSDT in bits 7:6.
     pub flags: u8,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// FCTYPE: 08h.
     pub fctype: u8,
@@ -260,7 +260,7 @@ pub struct PropertyGetCommand {
     pub opc: u8,
     /// PSDT in bits 7:6.
     pub flags: u8,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// FCTYPE: 04h.
     pub fctype: u8,
@@ -298,7 +298,7 @@ pub struct PropertySetCommand {
     pub opc: u8,
     /// PSDT in bits 7:6.
     pub flags: u8,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// FCTYPE: 00h.
     pub fctype: u8,
@@ -339,7 +339,7 @@ pub struct AuthenticationCommand {
     pub opc: u8,
     /// PSDT in bits 7:6.
     pub flags: u8,
-    /// CID.
+    /// Command identifier.
     pub cid: U16,
     /// FCTYPE: 05h (Send) or 06h (Receive).
     pub fctype: u8,

@@ -425,7 +425,7 @@ pub struct DiscoveryEntry {
     pub trsvcid: [u8; 32],
     /// Reserved.
     pub reserved64: [u8; 192],
-    /// SUBNQN.
+    /// SUBNQN, padded with NULs.
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// TRADDR (space-padded ASCII).
     pub traddr: [u8; 256],

@@ -39,7 +39,7 @@ bitfields! {
     fields {
         /// RACQA (`ACQUIRE`, `PREEMPT` or `PREEMPT_AND_ABORT`).
         racqa with_racqa: u8 = 0..=2;
-        /// RTYPE.
+        /// RTYPE to acquire.
         rtype with_rtype: u8 = 8..=15;
     }
     flags {
@@ -63,7 +63,7 @@ bitfields! {
     fields {
         /// RRELA (`RELEASE` or `CLEAR`).
         rrela with_rrela: u8 = 0..=2;
-        /// RTYPE.
+        /// RTYPE to release.
         rtype with_rtype: u8 = 8..=15;
     }
     flags {
@@ -161,9 +161,9 @@ pub struct RegisteredController {
     pub rcsts: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// HOSTID.
+    /// HOSTID of the registrant.
     pub hostid: U64,
-    /// RKEY.
+    /// RKEY: reservation key.
     pub rkey: U64,
 }
 assert_size!(RegisteredController = 24);
@@ -180,9 +180,9 @@ pub struct RegisteredControllerExtended {
     pub rcsts: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// RKEY.
+    /// RKEY: reservation key.
     pub rkey: U64,
-    /// HOSTID.
+    /// HOSTID of the registrant.
     pub hostid: [u8; 16],
     /// Reserved.
     pub reserved32: [u8; 32],
@@ -203,7 +203,7 @@ pub struct NotificationLog {
     pub available: u8,
     /// Reserved.
     pub reserved10: [u8; 2],
-    /// NSID.
+    /// NSID; 0 if the page is empty.
     pub nsid: U32,
     /// Reserved.
     pub reserved16: [u8; 48],

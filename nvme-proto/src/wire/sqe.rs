@@ -140,7 +140,7 @@ impl Sqe {
         sqe
     }
 
-    /// Splits a capsule into SQE and in-capsule data; `None` if the capsule is shorter than an SQE.
+    /// Splits a capsule into SQE and in-capsule data; `None` if shorter than an SQE.
     #[must_use]
     pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
         Self::ref_from_prefix(capsule).ok()

@@ -1,4 +1,4 @@
-//! The page docs/nvme.md, compared with controllers.
+//! Compares the page docs/nvme.md with controllers.
 
 use std::fs;
 use std::path::Path;

@@ -228,7 +228,7 @@ fn a_permanent_protection_is_kept_and_never_lifted() {
     rig.take_actions();
     assert_eq!(nwpc(&mut rig), 0b111);
     assert_eq!(rig.fail(set(1, PERMANENT)), Status::INVALID_FIELD);
-    // Writes are already rejected, but the target must still save the new state.
+    // From PROTECTED to PERMANENT, writes stay rejected, but the target must save the new state.
     change(&mut rig, 7, PROTECTED);
     let (asked, number) = begin(&mut rig, 7, PERMANENT);
     assert_eq!(asked, PERMANENT);

@@ -1,7 +1,7 @@
 //! Replay of captured sessions with this crate's host instead of Linux.
 //!
-//! The host receives the captured responses, and must send the captured commands in order, except
-//! reads of logs.
+//! The host receives the captured responses. Each of its commands must be a captured command, in
+//! the captured order.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const NOW: Duration = Duration::ZERO;
 
 struct Replay<'a> {
     session: &'a Session,
-    /// Connection and number of replayed commands, by QID.
+    /// Connection and frame of its last replayed command, by QID.
     connections: Vec<(usize, usize)>,
     host: Association,
     reports: Vec<Report>,

@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Beyond its end, a page reads as zeroes, because hosts compute its length from Identify or read
-//! it earlier. An offset above the maximum length is an error.
+//! Beyond its end, a page reads as zeroes: hosts take its length from Identify or an earlier read.
+//! An offset above the maximum length is an error.
 
 mod effects;
 mod health;

@@ -18,7 +18,7 @@ pub struct AnaLog<'a> {
 /// ANA group descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaEntry<'a> {
-    /// ANAGRPID.
+    /// ANAGRPID, not 0.
     pub anagrpid: u32,
     /// State of the group's namespaces.
     pub state: AnaState,
@@ -38,7 +38,7 @@ impl AnaEntry<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnaLogError {
-    /// The page ends within a group.
+    /// The page ends within its header or a group.
     Short,
     /// A group's identifier is 0.
     NoGroup,

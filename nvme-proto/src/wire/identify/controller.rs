@@ -24,7 +24,7 @@ pub struct IdentifyController {
     pub fr: [u8; 8],
     /// Recommended arbitration burst, 2^RAB commands.
     pub rab: u8,
-    /// OUI.
+    /// IEEE OUI of the vendor.
     pub ieee: [u8; 3],
     /// Multi-path and namespace sharing, a [`Cmic`].
     pub cmic: u8,

@@ -11,7 +11,7 @@ use super::IDENTIFY_BYTES;
 )]
 #[repr(C)]
 pub struct NamespaceList {
-    /// NSIDs.
+    /// Entries; 0 after the last NSID.
     pub nsids: [U32; NAMESPACE_LIST_MAX],
 }
 assert_size!(NamespaceList = IDENTIFY_BYTES);
@@ -54,9 +54,9 @@ pub enum NamespaceDescriptor<'a> {
     Csi(u8),
     /// Unknown type or invalid length.
     Other {
-        /// NIDT.
+        /// NIDT: type.
         nidt: u8,
-        /// NID.
+        /// NID: value.
         nid: &'a [u8],
     },
 }

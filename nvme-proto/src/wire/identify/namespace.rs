@@ -89,7 +89,7 @@ pub struct IdentifyNamespace {
     pub nguid: [u8; 16],
     /// EUI-64, big-endian; 0 if missing.
     pub eui64: [u8; 8],
-    /// LBAF0 to LBAF63; NLBAF is the number of valid ones minus 1.
+    /// LBAF0 to LBAF63; NLBAF is the number of valid formats minus 1.
     pub lbaf: [LbaFormat; 64],
     /// Vendor specific.
     pub vendor: [u8; 3712],
@@ -191,7 +191,7 @@ assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
 )]
 #[repr(C)]
 pub struct IdentifyNamespaceIndependent {
-    /// Features.
+    /// NSFEAT bits common to all command sets.
     pub nsfeat: u8,
     /// Bit 0: several controllers may share the namespace.
     pub nmic: u8,
