@@ -10,10 +10,10 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a CM message in bytes. A REP has the longest (IBTA 12.6.8).
+/// Maximum private data in bytes: that of a REP (IBTA 12.6.8). A REQ or REJ permits less.
 pub const PRIVATE_DATA_MAX: usize = 196;
 
-/// Private data of a CM message.
+/// Private data of a REQ, REP or REJ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     bytes: [u8; PRIVATE_DATA_MAX],

@@ -42,8 +42,8 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval at which a timer repeats a REP. Other REPs than those to proven addresses (see
-/// `waiting`) are not repeated by timer.
+/// Longest interval at which a timer repeats a REP to a proven address. Timers do not repeat REPs
+/// to unproven addresses (see `waiting`).
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);

@@ -1,7 +1,7 @@
 //! Retransmission timeout from measured round trips (estimator of RFC 6298).
 //!
 //! The fixed timeout of InfiniBand is typically half a second; this timer retransmits earlier. But
-//! the queue pair breaks only after the fixed timeout has passed once for each permitted retry.
+//! the queue pair breaks only after `retry_count` + 1 fixed timeouts.
 
 use crate::time::Instant;
 use core::time::Duration;
