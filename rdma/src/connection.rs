@@ -100,8 +100,7 @@ pub struct QpOptions {
     pub initiator_depth: u8,
     /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets. With `None`, an accepted queue pair uses the class of the
-    /// peer's request.
+    /// Traffic class of sent packets, as in [`Marking`].
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None`: the provider's default.
     pub hop_limit: Option<u8>,

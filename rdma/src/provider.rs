@@ -103,7 +103,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 pub struct DeviceCounters {
     /// Name of the device.
     pub device: String,
-    /// Counters, named as in `/sys/class/infiniband/*/ports/*/hw_counters`.
+    /// Names and values. Counters that RDMA drivers export in `hw_counters` have the same names.
     pub counters: Vec<(&'static str, u64)>,
 }
 

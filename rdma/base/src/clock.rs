@@ -105,9 +105,6 @@ impl Clock {
 
     /// Schedules a jump of a simulated clock by `time` after `looks` more reads, as if the program
     /// had stopped.
-    ///
-    /// # Panics
-    /// The clock is the system's.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

@@ -26,7 +26,7 @@ counters! {
     sent_pkts,
     /// Datagrams sent, each with one or several packets.
     sent_datagrams,
-    /// Packets received and accepted.
+    /// Valid packets received.
     rcvd_pkts,
     /// Bytes sent, including transport headers.
     sent_bytes,

@@ -20,8 +20,7 @@ pub(super) struct RoundTrip {
     /// that always answers late would receive each packet twice.
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, and its send time. The packet was sent only once
-    /// (Karn's rule).
+    /// Packet whose round trip is measured, sent only once (Karn's rule), and its send time.
     sample: Option<(u64, Instant)>,
 }
 

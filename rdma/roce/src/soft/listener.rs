@@ -32,7 +32,7 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ does not mention the P_Key, to not help
+    /// Logs a request with a wrong P_Key. The REJ has a general reason, which does not help
     /// attackers.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
