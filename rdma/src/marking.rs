@@ -142,8 +142,8 @@ impl Rules {
 
     /// Returns the marking of a queue pair.
     ///
-    /// Each field comes from the most specific matching rule that sets it. A host NQN is more
-    /// specific than any prefix, and a destination prefix than a source prefix.
+    /// Each field comes from the most specific matching rule that sets it: by host NQN, then by the
+    /// longest destination prefix, then by the longest source prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());

@@ -104,14 +104,13 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of dropped connection requests
-    /// ([reasons](crate::counters::Counters::cm_dropped_requests)).
+    /// Returns [`cm_dropped_requests`](crate::counters::Counters::cm_dropped_requests).
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Returns the number of requests ignored because of [`Self::penalize`].
+    /// Returns [`cm_held_requests`](crate::counters::Counters::cm_held_requests).
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests
