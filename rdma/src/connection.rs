@@ -10,10 +10,10 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Maximum private data of a CM message in bytes. A REP has the longest (IBTA 12.6.8).
+/// Maximum private data in bytes: that of a REP (IBTA 12.6.8). A REQ or REJ permits less.
 pub const PRIVATE_DATA_MAX: usize = 196;
 
-/// Private data of a CM message.
+/// Private data of a REQ, REP or REJ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     bytes: [u8; PRIVATE_DATA_MAX],
@@ -100,8 +100,7 @@ pub struct QpOptions {
     pub initiator_depth: u8,
     /// Maximum outstanding READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class of sent packets. With `None`, an accepted queue pair uses the class of the
-    /// peer's request.
+    /// Traffic class of sent packets, as in [`Marking`].
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None`: the provider's default.
     pub hop_limit: Option<u8>,

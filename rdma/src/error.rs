@@ -13,7 +13,7 @@ pub enum FabricError {
     Unavailable {
         /// `"verbs"`, `"soft"` or `"loopback"`.
         provider: &'static str,
-        /// Missing component, and how to install it.
+        /// Cause and remedy.
         reason: String,
     },
     /// No device of the provider owns the address.

@@ -108,8 +108,6 @@ pub struct RuleError {
 impl Rules {
     /// Creates rules by [`Self::add`] of each line, in order.
     ///
-    /// As in the driver's file, a line with `tclass=-1` removes the rule with the same scope.
-    ///
     /// # Errors
     /// A line cannot be parsed, or two rules have the same scope.
     pub fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
@@ -120,7 +118,8 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Adds the rule in `line`, or removes the rule with its scope (`tclass=-1`).
+    /// Adds the rule in `line`. As in the driver's file, `tclass=-1` instead removes the rule with
+    /// the same scope.
     pub fn add(&mut self, line: &str) -> Result<(), RuleError> {
         let (scope, marking) = read(line)?;
         let Some(marking) = marking else {
@@ -143,8 +142,8 @@ impl Rules {
 
     /// Returns the marking of a queue pair.
     ///
-    /// Each field comes from the most specific matching rule that sets it. Rules with a host NQN
-    /// come first, then the longer destination prefix, then the longer source prefix.
+    /// Each field comes from the most specific matching rule that sets it: by host NQN, then by the
+    /// longest destination prefix, then by the longest source prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());

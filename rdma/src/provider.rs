@@ -103,7 +103,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 pub struct DeviceCounters {
     /// Name of the device.
     pub device: String,
-    /// Counters, named as in `/sys/class/infiniband/*/ports/*/hw_counters`.
+    /// Names and values. Counters that RDMA drivers export in `hw_counters` have the same names.
     pub counters: Vec<(&'static str, u64)>,
 }
 
@@ -225,7 +225,7 @@ pub trait Endpoint {
 
     /// Returns the marking of the packets, if known.
     ///
-    /// Makes a system call: not for the data path.
+    /// May make a system call: not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;
 
     /// Changes the marking of packets and connection messages, except fields that are `None`.
@@ -250,7 +250,7 @@ pub trait Endpoint {
     /// Handles all connection messages that arrived at this machine.
     ///
     /// The next [`poll_events`](Self::poll_events) reports the connections ended by these messages.
-    /// Makes a system call: not for the data path.
+    /// May make a system call: not for the data path.
     fn drain_connections(&mut self);
 
     /// Closes the connection.
@@ -265,9 +265,8 @@ pub trait Endpoint {
     /// Returns true if work is pending. The caller must then poll again.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
-    /// Returns the descriptors to watch for readability while asleep.
-    ///
-    /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read from them.
+    /// Returns the descriptors to watch for readability while asleep. The caller does not read from
+    /// them.
     fn wait_fds(&self) -> &[RawFd];
 
     /// Returns the time at which the owner must poll for the next timer; `None` if no timer runs.

@@ -33,7 +33,7 @@ impl Payer {
         }
     }
 
-    /// Calls [`Self::host`] or [`Self::stranger`].
+    /// Returns [`Self::host`] if `is_host` is true, else [`Self::stranger`].
     #[must_use]
     pub fn of(address: IpAddr, is_host: bool) -> Self {
         match is_host {

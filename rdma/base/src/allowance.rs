@@ -57,7 +57,7 @@ impl<T: Moment> Allowance<T> {
         (self.until_full(now) + interval * cost).saturating_sub(interval * burst)
     }
 
-    /// Takes `cost` tokens, or all remaining tokens.
+    /// Takes `cost` tokens, or all remaining tokens if there are fewer.
     #[inline]
     pub fn charge(&mut self, cost: u32, now: T, burst: u32, interval: Duration) {
         let missing = self.until_full(now) + interval * cost;

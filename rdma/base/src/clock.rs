@@ -43,7 +43,7 @@ impl Clock {
         }
     }
 
-    /// Returns a clock that moves only by [`Clock::advance_to`].
+    /// Returns a clock that moves only by [`Clock::advance_to`] and [`Clock::stop_after`].
     #[must_use]
     pub fn simulated() -> Self {
         let time = SimulatedTime {
@@ -103,8 +103,8 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a simulated stop of the program: after `looks` more reads, the clock jumps by
-    /// `time`.
+    /// Schedules a jump of a simulated clock by `time` after `looks` more reads, as if the program
+    /// had stopped.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);

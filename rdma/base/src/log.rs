@@ -1,11 +1,10 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
-//! Any machine that reaches a listener can cause log lines. Each needs a [`LogLine`] from the token
-//! bucket of its [`Topic`].
+//! Any machine that reaches a listener can cause log lines. Each of these lines needs a [`LogLine`]
+//! from the token bucket of its [`Topic`], and is written by [`peer_line!`](crate::peer_line) or
+//! [`peer_detail!`](crate::peer_detail).
 //!
-//! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
-//! [`peer_detail!`](crate::peer_detail). A comment `// Logged ...` above each other log line
-//! names the event that causes the line. A test checks that.
+//! Above all other log lines, a test requires a comment `// Logged ...` that names the cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use crate::panics::{Part, confine_part};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Topic of a log line.
+/// Group of log lines with a common rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A refused connection request or Connect command.
@@ -97,7 +96,7 @@ impl LogLine {
     }
 }
 
-/// Counts the lines suppressed by token buckets since the process started, by topic.
+/// Returns the number of lines suppressed since the process started, by topic.
 #[must_use]
 pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     let budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +181,7 @@ fn start_reports(budget: &mut Budget) {
 }
 
 fn report([refused, fault, connection, disk, detail]: [u64; Topic::ALL.len()]) {
-    // Logged once an interval.
+    // Logged every 10 s (`REPORT_INTERVAL`) while lines are suppressed.
     tracing::warn!(
         refused,
         fault,

@@ -150,13 +150,13 @@ pub fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// Reads two bytes in native byte order.
+/// Reads two bytes at offset `at` in native byte order; `None` beyond the end.
 #[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads four bytes in native byte order.
+/// Reads four bytes at offset `at` in native byte order; `None` beyond the end.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))

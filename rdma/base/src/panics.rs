@@ -131,9 +131,7 @@ impl Part {
 
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job on a thread without a target, such as a provider's thread.
-///
-/// Returns `None` after a panic, which is logged and counted.
+/// Calls [`Panics::confine`] for a thread without a target, such as a provider's thread.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
@@ -197,7 +195,7 @@ impl Panics {
         }
     }
 
-    /// Logs and counts a panic. Ends the process after more than five panics in a minute.
+    /// Logs a panic and counts it for `part`, then calls [`Self::survive`].
     pub fn survive_part(&self, part: Part, panic: &Panic) {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
         let (_, part, cost) = Part::ALL[part as usize];

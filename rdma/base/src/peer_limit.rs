@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). Lines
-//! about a datagram count for [`Payer::stranger`], so that a forged source cannot suppress lines
-//! about a host.
+//! Each [`Payer`] may cause one line per second, within [the limit of the process](crate::log).
+//! Lines about a datagram count for [`Payer::stranger`], so that a forged source cannot suppress
+//! lines about a host.
 
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,7 @@ pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
 }
 
-/// Returns the remedy for a program that runs as root. `of_root` names the mechanism that restricts
-/// root.
+/// Returns the remedy of [`permission`] for a program that runs as root.
 #[must_use]
 pub fn permission_for_root(of_root: &str) -> String {
     format!("root may not either: {of_root}")

@@ -99,7 +99,7 @@ impl<T, G: Generation> Slab<T, G> {
         }
     }
 
-    /// Creates a slab without a limit, which reuses the slot vacated last.
+    /// Creates an unlimited slab that reuses the slot vacated last.
     #[must_use]
     pub const fn growing() -> Self {
         Self {

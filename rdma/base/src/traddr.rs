@@ -71,7 +71,7 @@ impl Traddr {
         is_link_local(self.ip) && self.scope.is_none()
     }
 
-    /// Looks up the interface in this network namespace.
+    /// Converts the interface's name to its index in this network namespace.
     pub fn resolve(self) -> Result<ScopedAddr, TraddrError> {
         let Some(scope) = self.scope else {
             return Ok(self.ip.into());
@@ -164,7 +164,7 @@ impl Trid {
         is_complete.then(|| SocketAddr::new(self.address.ip, self.port))
     }
 
-    /// Looks up the interface in this network namespace.
+    /// Returns the socket address, with the interface resolved as in [`Traddr::resolve`].
     pub fn resolve(self) -> Result<SocketAddr, TraddrError> {
         Ok(self.address.resolve()?.at(self.port))
     }

@@ -26,7 +26,7 @@ counters! {
     sent_pkts,
     /// Datagrams sent, each with one or several packets.
     sent_datagrams,
-    /// Packets received and accepted.
+    /// Valid packets received.
     rcvd_pkts,
     /// Bytes sent, including transport headers.
     sent_bytes,
@@ -89,8 +89,8 @@ counters! {
     rx_handed_over,
     /// Packets not handed over because the other endpoint's queue was full.
     rx_handover_dropped,
-    /// Connection requests dropped without an answer: too many were waiting, a listener ignored
-    /// them, or their rejection would exceed 500 answers per second to unproven addresses.
+    /// Connection requests dropped: too many were waiting, a listener ignored them, or their
+    /// rejection would exceed 500 answers per second to unproven addresses.
     cm_dropped_requests,
     /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,

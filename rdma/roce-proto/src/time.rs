@@ -13,7 +13,7 @@ impl Instant {
     /// Start of the time scale.
     pub const START: Self = Self(Duration::ZERO);
 
-    /// Returns the time `start` after [`Self::START`].
+    /// Returns [`Self::START`] plus `start`.
     #[must_use]
     pub const fn after(start: Duration) -> Self {
         Self(start)

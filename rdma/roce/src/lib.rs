@@ -11,8 +11,8 @@
 //! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and
 //! [polls](rdma::Endpoint::poll) completions.
 //!
-//! Packets move only while the endpoint is polled. If polling stops, its peers disconnect after
-//! their retries. Between polls, wait with [`sleep_until_ready`](rdma::sleep_until_ready).
+//! Packets move only while the endpoint is polled. If polling stops, peers disconnect after their
+//! retries. Between polls, wait with [`sleep_until_ready`](rdma::sleep_until_ready).
 
 #[doc(hidden)]
 pub mod memory;

@@ -147,7 +147,7 @@ impl Loopback {
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Counts the work posted and polled by the device's open endpoints.
+    /// Returns the work counters of the device with `address`.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;

@@ -300,7 +300,7 @@ impl Id {
                 }
             }
             Err(error) => {
-                // Logged when a device is removed.
+                // Logged when a device is removed and no descriptor is available.
                 tracing::warn!(%error, "cannot open /dev/null: the removal of the device waits; \
                                         raise the limit on open files");
             }

@@ -24,7 +24,7 @@ use crate::wire::grh::address_of;
 impl Manager {
     /// Handles a datagram received on QP1.
     ///
-    /// Answers to messages outside of a connection use the datagram's `traffic_class`.
+    /// Answers outside of a connection use the datagram's `traffic_class`; REJs use the REQ's.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,

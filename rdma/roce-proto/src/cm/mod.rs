@@ -42,8 +42,8 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval at which a timer repeats a REP. Other REPs than those to proven addresses (see
-/// `waiting`) are not repeated by timer.
+/// Longest interval at which a timer repeats a REP to a proven address. Timers do not repeat REPs
+/// to unproven addresses (see `waiting`).
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -104,14 +104,13 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of dropped connection requests
-    /// ([reasons](crate::counters::Counters::cm_dropped_requests)).
+    /// Returns [`cm_dropped_requests`](crate::counters::Counters::cm_dropped_requests).
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Returns the number of requests ignored because of [`Self::penalize`].
+    /// Returns [`cm_held_requests`](crate::counters::Counters::cm_held_requests).
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests

@@ -84,8 +84,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new request replaces: one that the consumer has answered, of an
-    /// address with the same `is_known`.
+    /// Returns the answered request that a new request replaces, of an address with the same
+    /// `is_known`.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {

@@ -361,7 +361,8 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Ends the queue pair; all outstanding work completes as flushed.
+    /// Ends the queue pair; all outstanding work completes, as flushed or with the status of an
+    /// unconfirmed NAK.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
         self.broken = true;
         self.pacer.release();

@@ -19,7 +19,7 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Replacement for an infinite acknowledgement timeout: code 20, the longest accepted from peers
+/// Replacement for an infinite acknowledgement timeout: code 20, the longest finite timeout used
 /// (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum length of a message in bytes (IBTA 9.2.10).

@@ -424,8 +424,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement in place of one queued last. A NAK is not replaced by an ACK,
-    /// because the NAK also acknowledges all earlier packets.
+    /// Queues an acknowledgement. It replaces the last queued response if that is also an
+    /// acknowledgement. An ACK does not replace a NAK, which also acknowledges all earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,

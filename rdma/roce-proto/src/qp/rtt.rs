@@ -1,7 +1,7 @@
 //! Retransmission timeout from measured round trips (estimator of RFC 6298).
 //!
 //! The fixed timeout of InfiniBand is typically half a second; this timer retransmits earlier. But
-//! the queue pair breaks only after the fixed timeout has passed once for each permitted retry.
+//! the queue pair breaks only after `retry_count` + 1 fixed timeouts.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -20,8 +20,7 @@ pub(super) struct RoundTrip {
     /// that always answers late would receive each packet twice.
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, and its send time. The packet was sent only once
-    /// (Karn's rule).
+    /// Packet whose round trip is measured, sent only once (Karn's rule), and its send time.
     sample: Option<(u64, Instant)>,
 }
 

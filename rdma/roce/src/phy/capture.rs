@@ -179,7 +179,7 @@ fn own_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// True if the file begins with a capture file's header. Leaves the file's offset unchanged.
+/// True if the file begins with the header of a capture, without moving the file's offset.
 fn is_capture(file: &File) -> io::Result<bool> {
     let header = file_header()?;
     let mut found = vec![0; header.len()];

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use super::receive::Receiver;
 use super::{Inlet, Version};
 
-/// Silent loss of all packets of an address, from a moment on.
+/// Loss of all packets from or to an address, after [`Self::begin`].
 #[derive(Debug, Clone, Copy)]
 pub struct Blackhole(&'static AtomicU32);
 
@@ -45,7 +45,7 @@ pub struct FaultOptions {
     pub reordering_per_mille: u16,
     /// Seed of the random faults.
     pub seed: u64,
-    /// Address whose packets are lost from a later time on.
+    /// Loss of all packets of an address, once begun.
     pub blackhole: Option<Blackhole>,
 }
 

@@ -48,8 +48,8 @@ impl Frames {
         }
     }
 
-    /// Sends packets until one has an unknown MAC address. Drops that packet if none was sent.
-    /// Returns the number of packets sent or dropped, and the number dropped.
+    /// Sends up to [`BATCH`] packets, until one has an unknown MAC address. Drops that packet if
+    /// none was sent. Returns the number of packets sent or dropped, and the number dropped.
     pub(crate) fn send<'a>(
         &mut self,
         fd: RawFd,

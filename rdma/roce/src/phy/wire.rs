@@ -76,7 +76,7 @@ impl Wire {
         self.lock().sent.pop_front()
     }
 
-    /// Delivers a packet, or drops it if no socket has its destination address.
+    /// Delivers a packet, or drops it if no socket receives its address and queue pair number.
     pub fn deliver(&self, frame: Frame) {
         let mut state = self.lock();
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {

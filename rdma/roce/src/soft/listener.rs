@@ -32,7 +32,8 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ omits the reason, which would help attackers.
+    /// Logs a request with a wrong P_Key. The REJ has a general reason, which does not help
+    /// attackers.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());

@@ -29,7 +29,8 @@ pub(super) const FLOWS_MAX: usize = 32;
 
 /// Time after which an endpoint's unread socket counts as late.
 /// [`cairn_rdma::Endpoint::drain_connections`] of other endpoints then reads this socket too,
-/// because it may contain their messages. A reactor makes this call after a longer pause of 50 ms.
+/// because it may contain their messages. Must be shorter than the pause of 50 ms after which a
+/// reactor makes this call.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

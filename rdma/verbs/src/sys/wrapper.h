@@ -1,3 +1,3 @@
-/* What `cargo xtask bindings` reads. */
+/* Headers read by `cargo xtask bindings`. */
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>

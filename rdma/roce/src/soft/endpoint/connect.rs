@@ -26,7 +26,7 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// ACK timeout code in REQs: 0.54 s, as in Linux.
 const ACK_TIMEOUT: u8 = 17;
-/// Range of finite ACK timeout codes accepted from peers: 67 ms to 4.3 s.
+/// Range to which finite ACK timeout codes of peers are limited: 67 ms to 4.3 s.
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
