@@ -237,7 +237,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// Uses the entire buffer.
     ///
     /// # Panics
-    /// If the buffer has no remote key, or 4 GiB or more.
+    /// If the buffer has no remote key, or is 4 GiB or larger.
     #[must_use]
     pub fn whole(buffer: B) -> Self {
         let length = buffer.borrow().len();

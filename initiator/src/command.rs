@@ -82,7 +82,7 @@ pub fn cross_controller_reset(instance: &Instance) -> Sqe {
     sqe
 }
 
-/// Keep Alive.
+/// Keep Alive, which has no NSID.
 #[must_use]
 pub fn keep_alive() -> Sqe {
     plain(AdminOpcode::KEEP_ALIVE.0, 0)

@@ -7,7 +7,7 @@ use crate::error::HostError;
 /// Opened namespace: size, identifiers (equal on all paths), and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID.
+    /// NSID in the subsystem.
     pub nsid: u32,
     /// Logical blocks (NSZE).
     pub blocks: u64,
@@ -67,11 +67,11 @@ impl From<Sqe> for Command {
 /// Identifiers of a disk, zero if missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
-    /// UUID.
+    /// UUID (NIDT 3h).
     pub uuid: [u8; 16],
-    /// NGUID.
+    /// NGUID (NIDT 2h).
     pub nguid: [u8; 16],
-    /// EUI-64.
+    /// EUI-64 (NIDT 1h).
     pub eui64: [u8; 8],
 }
 

@@ -143,7 +143,7 @@ impl Provided {
         })
     }
 
-    /// Provider of the device.
+    /// Provider with a route to the target.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Outcome of a successful case.
+/// Outcome of a case without errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The case succeeded.

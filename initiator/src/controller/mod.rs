@@ -167,7 +167,7 @@ impl Controller {
             .min()
     }
 
-    /// Current state.
+    /// State of the connections, updated by [`poll`](Self::poll).
     #[must_use]
     pub fn state(&self) -> AssociationState {
         self.state
@@ -255,7 +255,7 @@ impl Controller {
         Ok(())
     }
 
-    /// CNTLID.
+    /// CNTLID, valid once the controller was connected.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.association.cntlid()

@@ -29,7 +29,7 @@ const PERSISTENT_KATO_MS: u32 = 120_000;
 pub struct DiscoveryLog {
     /// GENCTR, incremented with each change.
     pub genctr: u64,
-    /// Entries of the log page.
+    /// Subsystems, referrals and the service's own ports, in the order of the log page.
     pub entries: Vec<DiscoveryEntry>,
 }
 

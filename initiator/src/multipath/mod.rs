@@ -84,9 +84,9 @@ impl MultipathOptions {
 /// Properties of a namespace, equal on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID.
+    /// NSID, equal at every controller.
     pub nsid: u32,
-    /// Identifiers of the namespace.
+    /// UUID, NGUID and EUI-64.
     pub identity: Identity,
     /// Size in logical blocks.
     pub blocks: u64,

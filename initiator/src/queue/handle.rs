@@ -23,7 +23,7 @@ impl IoQueue {
         Self(1 + (turn % usize::from(count.max(1))) as u16)
     }
 
-    /// QID of the queue.
+    /// QID, at least 1.
     #[must_use]
     pub const fn qid(self) -> u16 {
         self.0

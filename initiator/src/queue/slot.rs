@@ -24,7 +24,7 @@ impl Ticket {
         }
     }
 
-    /// QID.
+    /// QID, 0 for the admin queue.
     #[must_use]
     pub fn qid(&self) -> u16 {
         self.qid
