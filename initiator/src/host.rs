@@ -74,7 +74,7 @@ impl Host {
         &mut self.controller
     }
 
-    /// Sets the timeout of blocking calls.
+    /// Sets the timeout of blocking calls, instead of [`HostOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }

@@ -13,11 +13,11 @@ pub struct Namespace {
     pub blocks: u64,
     /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID, if any.
+    /// UUID (NIDT 3h), unless zero.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID, if any.
+    /// NGUID (NIDT 2h), unless zero.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if any.
+    /// EUI-64 (NIDT 1h), unless zero.
     pub eui64: Option<[u8; 8]>,
     /// ANA group (ANAGRPID), or 0 for none.
     pub anagrpid: u32,
@@ -211,7 +211,7 @@ impl Namespace {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
     }
 
-    /// Builds a Flush.
+    /// Builds a Flush of this namespace.
     #[must_use]
     pub fn flush_command(&self) -> Command {
         self.command(command::flush(self.nsid))

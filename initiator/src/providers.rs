@@ -111,7 +111,7 @@ impl RdmaOptions {
 /// Device with a route to a target.
 #[derive(Debug, Clone)]
 pub struct Provided {
-    /// Name of the provider.
+    /// Name of the provider, such as `soft`.
     pub name: &'static str,
     /// Device from [`Provider::device_for`].
     pub device: Arc<dyn Device>,

@@ -172,14 +172,14 @@ impl TestTarget {
         self.target.addresses()[0]
     }
 
-    /// Returns the address of the metrics server.
+    /// Returns the address of the metrics server. Panics without [`METRICS`].
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
         address.expect("the target serves metrics")
     }
 
-    /// Returns the current metrics.
+    /// Requests the metrics.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())

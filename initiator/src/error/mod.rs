@@ -9,7 +9,7 @@ use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 
-/// Error of a host's operation.
+/// Error of a connection, a command or memory registration.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The local fabric failed, or refused the operation.
@@ -127,7 +127,7 @@ pub enum HostError {
     /// The queue has no free entry until another command ends.
     #[error("queue {qid} is full")]
     QueueFull {
-        /// QID, 0 for the admin queue.
+        /// QID, 0 for the admin queue or a [`Multipath`](crate::multipath::Multipath).
         qid: u16,
     },
     /// An awaited event did not occur in time.
