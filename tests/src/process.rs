@@ -28,7 +28,7 @@ pub fn program(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Sends a signal to a child process that was not yet waited for.
+/// Sends a signal to a running child process.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -214,7 +214,7 @@ impl TargetProcess {
         self.child.as_ref().expect("it runs")
     }
 
-    /// Returns the process ID. Panics if the target was killed or terminated.
+    /// Returns the process ID of a running target.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()

@@ -20,7 +20,7 @@ pub enum HostError {
     Rejected {
         /// Target address.
         remote: SocketAddr,
-        /// QID, 0 for the admin queue.
+        /// QID (admin queue: 0).
         qid: u16,
         /// NVMe/RDMA reason.
         status: RejectStatus,
@@ -30,7 +30,7 @@ pub enum HostError {
     Refused {
         /// Target address.
         remote: SocketAddr,
-        /// QID, 0 for the admin queue.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Reason of the connection manager (IBTA 12.6.7.2).
         reason: u16,
@@ -40,7 +40,7 @@ pub enum HostError {
     Unreachable {
         /// Target address.
         remote: SocketAddr,
-        /// QID, 0 for the admin queue.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Error message of the RDMA provider.
         reason: String,
@@ -69,7 +69,7 @@ pub enum HostError {
     LostAuthenticating {
         /// Target address.
         remote: SocketAddr,
-        /// QID, 0 for the admin queue.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Step at which the connection ended, with a remedy.
         moment: &'static str,
@@ -82,7 +82,7 @@ pub enum HostError {
     Lost {
         /// Target address.
         remote: SocketAddr,
-        /// QID, 0 for the admin queue.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Why the connection ended.
         loss: Loss,
@@ -127,7 +127,7 @@ pub enum HostError {
     /// The queue has no free entry until another command ends.
     #[error("queue {qid} is full")]
     QueueFull {
-        /// QID, 0 for the admin queue or a [`Multipath`](crate::multipath::Multipath).
+        /// QID; 0 for the admin queue and [`Multipath`](crate::multipath::Multipath).
         qid: u16,
     },
     /// An awaited event did not occur in time.

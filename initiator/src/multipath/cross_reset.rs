@@ -17,7 +17,7 @@ use crate::command;
 use crate::queue::{Ended, Ticket};
 
 const LOG_BYTES: u32 = 4096;
-/// Interval at which the log of resets is read, because the event of a completed reset may be lost.
+/// Interval at which the log of resets is read, because its event may be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
@@ -214,8 +214,7 @@ impl Multipath {
         }
     }
 
-    /// Returns a live path to the same subsystem that supports the reset, and on which this reset
-    /// has not failed.
+    /// Returns a live path to the same subsystem that supports the reset and is not in `tried`.
     fn carrier(&self, at: usize) -> Option<usize> {
         let reset = &self.resets[at];
         let subnqn = self.paths[reset.path].controller.options().subnqn;

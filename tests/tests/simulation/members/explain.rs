@@ -6,7 +6,6 @@ use nvme_proto::wire::Status;
 
 use super::spec::{Answer, Command, NAMESPACES, NSID_ALL, State};
 
-/// Command of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) by: usize,

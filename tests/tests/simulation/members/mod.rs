@@ -3,7 +3,7 @@
 //!
 //! Commands are sent in batches. At the end of a batch, some order of its commands must explain all
 //! answers by the specification ([`spec`]). Then reports, notifications and PTPL are compared. The
-//! target is the real one, with its state directory.
+//! target is production code.
 
 mod bugs;
 mod explain;
