@@ -48,7 +48,7 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// Adds Force Unit Access to a Read, Write, Compare, Write Zeroes or Copy.
+    /// Adds Force Unit Access ([`command::with_fua`]).
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);

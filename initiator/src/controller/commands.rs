@@ -180,9 +180,8 @@ impl Controller {
 
     /// Ends a command that exceeded the caller's time limit.
     ///
-    /// A waiting command ends in [`HostError::Lost`] at once. If the command is in flight, the
-    /// controller counts as lost. The command then ends when its connection is closed, and is not
-    /// sent again.
+    /// A waiting command ends in [`HostError::Lost`]. If the command is in flight, the controller
+    /// counts as lost. The command then ends when its connection is closed, and is not sent again.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
         if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {

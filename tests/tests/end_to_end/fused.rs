@@ -409,7 +409,7 @@ impl<'a> Incrementer<'a> {
         submit(&mut self.host, queue, sqes(1, 1), data)
     }
 
-    /// Connects again while pairs are in flight, in half of the calls after the path was unplugged.
+    /// Replaces the connection while pairs are in flight. In half of the calls, it breaks first.
     fn lose(&mut self, attempts: &[(usize, [Ticket; 2])]) {
         let breaks = self.random.below(2) == 0;
         if let (true, Some(loopback)) = (breaks, self.target.loopback()) {

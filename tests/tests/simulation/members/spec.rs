@@ -1,4 +1,4 @@
-//! Model of reservations, written from NVMe Base 2.1, 8.1.22, and from no code of the target.
+//! Model of reservations, written only from NVMe Base 2.1, 8.1.22.
 //!
 //! [`State::execute`] returns every permitted result of a command with the state after it.
 
@@ -229,7 +229,7 @@ impl Namespace {
         Ok(Notices::new())
     }
 
-    /// Returns the hosts to unregister, and whether the reservation is taken. `None` if the key
+    /// Returns the hosts to unregister, and whether `host` takes the reservation. `None` if the key
     /// matches no registrant.
     fn preempted(&self, host: u8, key: u64) -> Option<(BTreeSet<u8>, bool)> {
         let with_key = self.keys.iter().filter(|(_, own)| **own == key);
