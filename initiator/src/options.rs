@@ -25,9 +25,9 @@ pub struct HostOptions {
     pub pkey: PKey,
     /// NQN of the subsystem.
     pub subnqn: Nqn,
-    /// NQN of this host.
+    /// NQN of the local host.
     pub hostnqn: Nqn,
-    /// Identifier of this host.
+    /// Identifier of the local host.
     pub hostid: [u8; 16],
     /// I/O queues to request. With 0, only the admin queue is connected.
     pub io_queues: u16,

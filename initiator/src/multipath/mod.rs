@@ -12,7 +12,8 @@
 //!   [`Recovery::fast_io_fail_tmo`], and then end in [`HostError::NoPath`].
 //!
 //! All paths must report equal size and equal identifiers (UUID, NGUID, EUI-64), at least one of
-//! them nonzero. Other paths are refused. Each reconnection and reported change repeats this check.
+//! them nonzero. A different path is refused. Each reconnection and reported change repeats this
+//! check.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
