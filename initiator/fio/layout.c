@@ -1,5 +1,5 @@
 /*
- * Prints what the engine has to know of a release of fio, as a row of layouts.txt. In fio's source tree:
+ * Prints the structure layout of a fio release, as a row of layouts.txt. In fio's source tree:
  *
  *   ./configure
  *   cc -include config-host.h -I. -Ios/linux -D_GNU_SOURCE -o layout PATH/TO/layout.c

@@ -132,14 +132,14 @@ impl Buffer {
         pieces.map(piece).collect()
     }
 
-    /// Copies bytes into the buffer.
+    /// Copies `bytes` to `offset`.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let at = self.start + offset;
         self.region().mapping().write(at, bytes);
     }
 
-    /// Copies bytes out of the buffer.
+    /// Fills `out` with the bytes from `offset`.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
         self.region().mapping().read(self.start + offset, out);
@@ -237,7 +237,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// Uses the entire buffer.
     ///
     /// # Panics
-    /// If the buffer has no remote key, or 4 GiB or more.
+    /// If the buffer has no remote key, or is 4 GiB or larger.
     #[must_use]
     pub fn whole(buffer: B) -> Self {
         let length = buffer.borrow().len();

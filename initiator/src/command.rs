@@ -6,11 +6,11 @@ use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
 use nvme_proto::wire::{AdminOpcode, FromZeros, NvmOpcode, Sqe, U32};
 
-/// FUA in CDW12 of Read, Write, Compare, Write Zeroes and Copy.
+/// FUA in CDW12.
 const FUA: u32 = 1 << 30;
-/// DEAC in CDW12 of Write Zeroes: blocks may be deallocated.
+/// DEAC in CDW12 of Write Zeroes.
 const DEALLOCATE: u32 = 1 << 25;
-/// AD in CDW11 of Dataset Management: ranges are deallocated.
+/// AD in CDW11 of Dataset Management.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
 /// Identify with the CSI of the NVM command set.
@@ -82,7 +82,7 @@ pub fn cross_controller_reset(instance: &Instance) -> Sqe {
     sqe
 }
 
-/// Keep Alive.
+/// Keep Alive, which has no NSID.
 #[must_use]
 pub fn keep_alive() -> Sqe {
     plain(AdminOpcode::KEEP_ALIVE.0, 0)

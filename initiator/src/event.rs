@@ -7,7 +7,7 @@ use crate::error::HostError;
 /// Maximum queued events; a further event replaces the oldest.
 const WAITING_MAX: usize = 64;
 
-/// Event of a controller.
+/// Event from [`Controller::take_event`](crate::Controller::take_event).
 #[derive(Debug)]
 pub enum Event {
     /// The controller accepts commands.

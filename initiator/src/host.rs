@@ -74,7 +74,7 @@ impl Host {
         &mut self.controller
     }
 
-    /// Sets the timeout of blocking calls.
+    /// Sets the timeout of blocking calls, instead of [`HostOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -87,8 +87,8 @@ impl Host {
     /// Blocks until a command has ended.
     ///
     /// After the timeout, the command ends in [`HostError::Timeout`]. If the command is in flight,
-    /// the controller counts as lost ([`Controller::give_up`]). This method then waits until the
-    /// connection is closed, so that the controller can no longer access the buffer.
+    /// the controller counts as lost ([`Controller::give_up`]), and this method waits until the
+    /// controller can no longer access the buffer.
     ///
     /// The timeout does not apply to a command that a live controller has not sent yet.
     pub fn wait(&mut self, ticket: Ticket) -> Ended {

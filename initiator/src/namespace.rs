@@ -7,17 +7,17 @@ use crate::error::HostError;
 /// Opened namespace: size, identifiers (equal on all paths), and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID.
+    /// NSID in the subsystem.
     pub nsid: u32,
     /// Logical blocks (NSZE).
     pub blocks: u64,
     /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID, if any.
+    /// UUID (NIDT 3h), unless zero.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID, if any.
+    /// NGUID (NIDT 2h), unless zero.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if any.
+    /// EUI-64 (NIDT 1h), unless zero.
     pub eui64: Option<[u8; 8]>,
     /// ANA group (ANAGRPID), or 0 for none.
     pub anagrpid: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// Adds Force Unit Access to a Read, Write, Compare, Write Zeroes or Copy.
+    /// Adds Force Unit Access ([`command::with_fua`]).
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);
@@ -67,11 +67,11 @@ impl From<Sqe> for Command {
 /// Identifiers of a disk, zero if missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
-    /// UUID.
+    /// UUID (NIDT 3h).
     pub uuid: [u8; 16],
-    /// NGUID.
+    /// NGUID (NIDT 2h).
     pub nguid: [u8; 16],
-    /// EUI-64.
+    /// EUI-64 (NIDT 1h).
     pub eui64: [u8; 8],
 }
 
@@ -211,7 +211,7 @@ impl Namespace {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
     }
 
-    /// Builds a Flush.
+    /// Builds a Flush of this namespace.
     #[must_use]
     pub fn flush_command(&self) -> Command {
         self.command(command::flush(self.nsid))

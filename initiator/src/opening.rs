@@ -67,8 +67,8 @@ impl Host {
         Ok(all)
     }
 
-    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have
-    /// changed. Re-arms the event. Blocks.
+    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if every namespace
+    /// may have changed. Re-arms the event. Blocks.
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
         // While namespaces are open, `Controller` reads this log page too, and keeps the changes.
         let what = "the list of changed namespaces";

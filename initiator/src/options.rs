@@ -23,11 +23,11 @@ pub struct HostOptions {
     pub local: Option<IpAddr>,
     /// P_Key, which must be in the P_Key table of an RDMA device.
     pub pkey: PKey,
-    /// SUBNQN.
+    /// NQN of the subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN.
+    /// NQN of the local host.
     pub hostnqn: Nqn,
-    /// HOSTID.
+    /// Identifier of the local host.
     pub hostid: [u8; 16],
     /// I/O queues to request. With 0, only the admin queue is connected.
     pub io_queues: u16,

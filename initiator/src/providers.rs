@@ -111,7 +111,7 @@ impl RdmaOptions {
 /// Device with a route to a target.
 #[derive(Debug, Clone)]
 pub struct Provided {
-    /// Name of the provider.
+    /// Name of the provider, such as `soft`.
     pub name: &'static str,
     /// Device from [`Provider::device_for`].
     pub device: Arc<dyn Device>,
@@ -143,7 +143,7 @@ impl Provided {
         })
     }
 
-    /// Provider of the device.
+    /// Provider with a route to the target.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider

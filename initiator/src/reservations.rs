@@ -25,7 +25,7 @@ pub struct ReservationReport {
     pub rtype: Option<ReservationType>,
     /// PTPLS: whether reservations persist through power loss.
     pub persistent: bool,
-    /// Registrants.
+    /// Registered hosts with keys.
     pub registrants: Vec<Registrant>,
     /// CNTLID of each registrant; FFFFh for a dynamic controller.
     pub cntlids: Vec<u16>,

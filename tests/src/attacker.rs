@@ -38,7 +38,7 @@ const IO_BYTES: u32 = 64 << 10;
 const COMPUTED: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Type of attack.
+/// Operation repeated by an [`Attacker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
     /// Open connections, send nothing on them, and replace connections that end

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Outcome of a successful case.
+/// Outcome of a case without errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The case succeeded.
+    /// The case ran without error.
     Passed,
     /// The case was skipped for this reason.
     Skipped(String),

@@ -95,7 +95,7 @@ impl TestTarget {
         Self::start_on(Network::chosen(), toml, listener)
     }
 
-    /// Starts a target over user-space RoCE, whatever [`PROVIDER_VARIABLE`] is.
+    /// Starts a target over user-space RoCE.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
         Self::start_on_soft_as(soft, toml, "")
@@ -139,7 +139,7 @@ impl TestTarget {
         self.target.reload(config(toml, &self.network, listener))
     }
 
-    /// Reloads the configuration, and polls `host` until the reload has ended.
+    /// Reloads the configuration while polling `host`.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -172,21 +172,21 @@ impl TestTarget {
         self.target.addresses()[0]
     }
 
-    /// Returns the address of the metrics server.
+    /// Returns the address of the metrics server. Panics without [`METRICS`].
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
         address.expect("the target serves metrics")
     }
 
-    /// Returns the current metrics.
+    /// Requests the metrics.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Returns options for the host `name` to connect to [`NQN`], without reconnects, so that a
-    /// test notices a lost connection.
+    /// Returns options for the host `name`, without reconnects, so that a test notices a lost
+    /// connection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);

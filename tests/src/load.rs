@@ -68,7 +68,7 @@ impl Load {
         }
     }
 
-    /// Runs `commands` commands.
+    /// Runs I/O until `commands` further commands have completed.
     pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);

@@ -28,7 +28,7 @@ pub fn program(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Sends a signal to a child process.
+/// Sends a signal to a running child process.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -214,13 +214,13 @@ impl TargetProcess {
         self.child.as_ref().expect("it runs")
     }
 
-    /// Returns the process ID.
+    /// Returns the process ID of a running target.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
-    /// Returns the current metrics.
+    /// Requests the metrics.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))

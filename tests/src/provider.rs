@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// Provider to use.
+/// RDMA provider of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProviderName {
     /// Loopback inside this process.

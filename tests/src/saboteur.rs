@@ -60,8 +60,8 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a provider. Only NVMe reads of `length` bytes are affected, which are recognized by
-    /// their RDMA WRITE.
+    /// Wraps a provider. [`arm`](Self::arm) and [`arm_refusal`](Self::arm_refusal) affect only NVMe
+    /// reads of `length` bytes, recognized by their RDMA WRITE.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {

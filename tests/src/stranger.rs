@@ -73,7 +73,7 @@ impl Stranger {
         }
     }
 
-    /// Changes the source port of sent packets; the receiving socket stays the same.
+    /// Changes the source port of sent packets, not the receiving socket.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
@@ -97,8 +97,7 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length in one buffer; the receiver gets them in one buffer too, as
-    /// with receive offload (GRO).
+    /// Sends packets of equal length in one buffer, which arrives as one buffer, as with GRO.
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -237,10 +236,8 @@ impl Stranger {
         came.then(|| self.receive())
     }
 
-    /// Waits for a response.
-    ///
-    /// Also prepares the reply that the protocol requires. [`Self::say`] sends the reply,
-    /// [`Self::say_nothing`] drops it.
+    /// Waits for a response, and prepares the required reply, which [`Self::say`] sends and
+    /// [`Self::say_nothing`] drops.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

@@ -1,7 +1,6 @@
 //! Cost of a target with many queue pairs, hosts and controllers, and activity of an idle target.
 //!
 //! A separate executable, because the test counts all allocations of its process.
-//! `cargo xtask bench scale` measures the same costs more precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -81,7 +81,7 @@ fn lock(root: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Downloads a Debian package and unpacks one of its paths below `root`. Installing the
+/// Downloads a Debian package and unpacks one of its paths below `root`, because installing the
 /// package might start services.
 pub(crate) fn unpack_package(package: &str, path: &str, root: &Path) -> Result<()> {
     let archives = tempfile::tempdir()?;

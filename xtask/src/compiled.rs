@@ -30,8 +30,7 @@ const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
 
-/// Maximum size in bytes of an archive that other versions of compiler or crates made; [`closest`]
-/// ignores larger ones.
+/// Maximum size in bytes of an archive for other versions of compiler or dependencies.
 const OTHER_VERSIONS_MAX: u64 = 6 << 30;
 
 #[derive(clap::Args)]

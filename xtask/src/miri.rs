@@ -1,7 +1,7 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! Miri is hundreds of times slower than a processor, and supports few system calls, so only tests
-//! of unsafe code and of parsers of peer input run.
+//! Miri is slow and supports few system calls, so only tests of unsafe code and of parsers of peer
+//! input run.
 
 use std::process::ExitCode;
 

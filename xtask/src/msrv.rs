@@ -1,5 +1,5 @@
 //! `cargo xtask msrv`: type-checks libraries, programs and examples with the minimum Rust version
-//! of Cargo.toml. Tests are not checked: developers run them with the newest Rust.
+//! of Cargo.toml. Tests are not checked.
 
 use std::process::{Command, ExitCode};
 

@@ -1,9 +1,9 @@
 //! `cargo xtask stops`: stops and continues test processes, to find tests that pass only on a fast
 //! machine.
 //!
-//! Each test process alternately runs for 20 ms and is stopped for 60 ms. cargo and nextest start
-//! this program as runner of their tests ([`run_stopped`]). With `--tree`, as in the soak test, the
-//! test or a descendant is stopped at random times.
+//! Each test process alternately runs and is stopped. cargo and nextest start this program as
+//! runner of their tests ([`run_stopped`]). With `--tree`, as in the soak test, the test or a
+//! descendant is stopped at random times.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,4 @@
-//! `cargo xtask test`: checks for every change. Each step is a program with an exit code. All steps
-//! run, even after a failure.
+//! `cargo xtask test`: checks for every change. All steps run, even after a failure.
 
 mod failures;
 mod lane;

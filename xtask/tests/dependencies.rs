@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Crates that only programs may use: command lines, reports and signals.
+/// Crates that libraries must not use.
 const OF_PROGRAMS: [&str; 5] = [
     "clap",
     "hdrhistogram",

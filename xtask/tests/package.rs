@@ -233,7 +233,7 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // The unit forbids groups of calls, so it must permit these calls by name.
+    // The unit forbids groups of system calls, so it must permit these by name.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }

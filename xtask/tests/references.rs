@@ -1,8 +1,7 @@
 //! Tests named by pages must exist: packages, test programs and filters. Links must lead to a file
 //! and a heading.
 //!
-//! A filter must match a part of `module::function`, as in nextest. The test reads modules and
-//! functions from the sources.
+//! A filter must match a part of `module::function`, as in nextest.
 
 #[path = "common/mod.rs"]
 mod sources;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 const LENGTH_MAX: usize = 72;
 
-/// Commits before this one have longer subjects.
+/// Commit after which the limit applies.
 const FIRST: &str = "dd44b3d9693fc33fefcc44be98c32697e240475e";
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Block size and size of a namespace.
+/// Block size, size and transfer limit of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// Logical block size in bytes.

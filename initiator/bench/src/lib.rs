@@ -1,8 +1,8 @@
 //! Benchmark with fio's job keys: measures a namespace and optionally verifies its data.
 //!
-//! A [`Job`] is made of keys. [`run()`] starts a thread with a [`Lane`] for each copy of the job,
-//! and returns a [`BenchResult`]. [`report`] formats the result like fio. fio's engine
-//! ([`FIO_ITSELF`]) runs all other jobs.
+//! [`run()`] starts a thread with a [`Lane`] for each copy of a [`Job`], and returns a
+//! [`BenchResult`]. [`report`] formats the result like fio. fio's engine ([`FIO_ITSELF`]) runs all
+//! other jobs.
 
 mod cpu;
 mod job;

@@ -14,7 +14,7 @@ const GOODBYE: Duration = Duration::from_secs(10);
 /// Namespace and connection options. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
-    /// RDMA device.
+    /// RDMA device used by all lanes.
     pub device: Arc<dyn Device>,
     /// Connection options. The queue entries are increased if the job's depth requires it.
     pub options: HostOptions,

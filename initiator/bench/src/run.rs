@@ -16,7 +16,7 @@ use super::worker::{JobError, Worker};
 /// Result of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct JobResult {
-    /// Plan of the copy.
+    /// Job, region and seed of the copy.
     pub plan: Plan,
     /// Measurements of the copy.
     pub stats: JobStats,

@@ -17,7 +17,7 @@ const SAMPLE: Duration = Duration::from_millis(500);
 pub struct Series {
     pub(super) count: u64,
     pub(super) min: f64,
-    /// Largest value.
+    /// Maximum, 0 without values.
     pub max: f64,
     pub(super) mean: f64,
     m2: f64,

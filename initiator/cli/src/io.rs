@@ -216,8 +216,8 @@ struct Source {
 }
 
 impl Source {
-    /// Opens a source. Refuses a file that is too long without `size`, or too short, because a
-    /// write would stop midway.
+    /// Opens a source. Refuses a file that is too short, because a write would stop midway, or,
+    /// without `size`, too long.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;

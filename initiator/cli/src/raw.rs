@@ -30,7 +30,6 @@ pub(super) const DEPTH: usize = 8;
 pub(super) const DESTINATION_BYTES: usize = 56;
 pub(super) const RKEY: std::ops::Range<usize> = 16..20;
 pub(super) const ADDR: std::ops::Range<usize> = 24..32;
-/// Bit of work IDs that marks receives.
 const RECEIVE: u64 = 1 << 63;
 
 pub(super) struct Link {

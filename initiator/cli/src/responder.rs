@@ -196,8 +196,8 @@ impl Station {
         }
     }
 
-    /// Sends the message in a slot back. A message of `DESTINATION_BYTES` gets the rkey and the
-    /// address of the window first. Returns false if the peer has disconnected.
+    /// Sends the message in a slot back. A message of `DESTINATION_BYTES` is sent with the window's
+    /// rkey and address. Returns false if the peer has disconnected.
     fn answer(&mut self, qp: QpId, slot: u64, length: u32) -> bool {
         let at = slot as usize * MESSAGE_BYTES;
         if length as usize == DESTINATION_BYTES {

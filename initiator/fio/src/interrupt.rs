@@ -3,8 +3,8 @@
 //! After a signal, fio waits until all I/Os have ended, and does not notify the engine. The
 //! handlers of this module therefore set a flag, and then call fio's handlers.
 //!
-//! Why `unsafe` here: signal handlers are installed and called. They only store a flag and call
-//! fio's handlers, as signal handlers may.
+//! Why `unsafe` here: the module installs signal handlers, which only store a flag and call fio's
+//! handlers.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

@@ -58,14 +58,10 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Submits a Compare and a Write of one block ([`Namespace::compare_command`] and
-    /// [`Namespace::write_command`]) as a fused pair ([`fused`](crate::command::fused)).
+    /// Submits a Compare and a Write of one block as a fused pair ([`fused`](command::fused)).
     ///
     /// If the Compare fails, the Write ends in Command Aborted due to Failed Fused Command. A pair
     /// is never sent again: after a loss of the controller, its outcome is unknown.
-    ///
-    /// [`Namespace::compare_command`]: crate::Namespace::compare_command
-    /// [`Namespace::write_command`]: crate::Namespace::write_command
     ///
     /// # Errors
     /// As [`submit_on`](Self::submit_on), or the controller does not support the pair, or the pair
@@ -184,9 +180,8 @@ impl Controller {
 
     /// Ends a command that exceeded the caller's time limit.
     ///
-    /// A waiting command ends in [`HostError::Lost`] at once. If the command is in flight, the
-    /// controller counts as lost. The command then ends when its connection is closed, and is not
-    /// sent again.
+    /// A waiting command ends in [`HostError::Lost`]. If the command is in flight, the controller
+    /// counts as lost. The command then ends when its connection is closed, and is not sent again.
     pub fn give_up(&mut self, ticket: Ticket) {
         let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
         if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {

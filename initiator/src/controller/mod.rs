@@ -39,7 +39,7 @@ const SWEEPS: u8 = 4;
 /// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between calls, the
 /// target can change only data buffers.
 pub struct Controller {
-    // The first field is dropped first. Dropping the endpoint ends access to the memory below.
+    // The endpoint is dropped first, which ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
@@ -167,7 +167,7 @@ impl Controller {
             .min()
     }
 
-    /// Current state.
+    /// State of the connections, updated by [`poll`](Self::poll).
     #[must_use]
     pub fn state(&self) -> AssociationState {
         self.state
@@ -255,7 +255,7 @@ impl Controller {
         Ok(())
     }
 
-    /// CNTLID.
+    /// CNTLID, valid once the controller was connected.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.association.cntlid()

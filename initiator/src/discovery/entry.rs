@@ -8,11 +8,11 @@ use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType, TransportType};
 pub struct Route {
     /// SUBTYPE.
     pub kind: SubsystemType,
-    /// SUBNQN.
+    /// NQN of the subsystem.
     pub subnqn: Nqn,
     /// Address and port (TRADDR and TRSVCID).
     pub address: SocketAddr,
-    /// PORTID.
+    /// Port of the target (PORTID).
     pub portid: u16,
 }
 

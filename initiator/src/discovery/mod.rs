@@ -29,7 +29,7 @@ const PERSISTENT_KATO_MS: u32 = 120_000;
 pub struct DiscoveryLog {
     /// GENCTR, incremented with each change.
     pub genctr: u64,
-    /// Entries of the log page.
+    /// Entries in page order.
     pub entries: Vec<DiscoveryEntry>,
 }
 

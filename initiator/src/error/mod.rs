@@ -9,7 +9,7 @@ use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 
-/// Error of a host's operation.
+/// Error of a connection, a command or memory registration.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The local fabric failed, or refused the operation.
@@ -20,7 +20,7 @@ pub enum HostError {
     Rejected {
         /// Target address.
         remote: SocketAddr,
-        /// QID.
+        /// QID (admin queue: 0).
         qid: u16,
         /// NVMe/RDMA reason.
         status: RejectStatus,
@@ -30,7 +30,7 @@ pub enum HostError {
     Refused {
         /// Target address.
         remote: SocketAddr,
-        /// QID.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Reason of the connection manager (IBTA 12.6.7.2).
         reason: u16,
@@ -40,7 +40,7 @@ pub enum HostError {
     Unreachable {
         /// Target address.
         remote: SocketAddr,
-        /// QID.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Error message of the RDMA provider.
         reason: String,
@@ -51,7 +51,7 @@ pub enum HostError {
         /// Name of the command in the specification, with the host's NQN if the target does not
         /// permit the host.
         command: String,
-        /// Status of the command.
+        /// Status field of the completion.
         status: Status,
         /// Result (DW0 and DW1), which names the invalid parameter of a Connect.
         result: u64,
@@ -69,7 +69,7 @@ pub enum HostError {
     LostAuthenticating {
         /// Target address.
         remote: SocketAddr,
-        /// QID.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Step at which the connection ended, with a remedy.
         moment: &'static str,
@@ -82,7 +82,7 @@ pub enum HostError {
     Lost {
         /// Target address.
         remote: SocketAddr,
-        /// QID.
+        /// QID (admin queue: 0).
         qid: u16,
         /// Why the connection ended.
         loss: Loss,
@@ -97,7 +97,7 @@ pub enum HostError {
     Replaced {
         /// Target address.
         remote: SocketAddr,
-        /// NSID.
+        /// NSID of the opened namespace.
         nsid: u32,
     },
     /// The namespace of an I/O command is not opened.
@@ -106,7 +106,7 @@ pub enum HostError {
          open it first"
     )]
     NotOpened {
-        /// NSID.
+        /// NSID of the command.
         nsid: u32,
     },
     /// No path is usable, and none is expected to return in time. The command may have been
@@ -127,7 +127,7 @@ pub enum HostError {
     /// The queue has no free entry until another command ends.
     #[error("queue {qid} is full")]
     QueueFull {
-        /// QID.
+        /// QID; 0 for the admin queue and [`Multipath`](crate::multipath::Multipath).
         qid: u16,
     },
     /// An awaited event did not occur in time.

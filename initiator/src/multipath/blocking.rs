@@ -14,8 +14,8 @@ use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects `paths`. Blocks until each path is usable or has failed, or, after the timeout,
-    /// until one path is usable.
+    /// Connects `paths`. Blocks until each path is usable or has failed. After the timeout, one
+    /// usable path is enough.
     ///
     /// As with `nvme connect`, a path whose first connection fails is not tried again. A path lost
     /// later is reconnected.

@@ -17,7 +17,7 @@ use crate::command;
 use crate::queue::{Ended, Ticket};
 
 const LOG_BYTES: u32 = 4096;
-/// Interval at which the log is read, because the event may be lost.
+/// Interval at which the log of resets is read, because its event may be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
@@ -172,7 +172,7 @@ impl Multipath {
 
     /// True if a reset command or a read of the log is underway on the path `by`.
     ///
-    /// A read removes all completed entries, also that of a reset whose command is underway.
+    /// A read removes the entries of all completed resets, even if a reset's command is underway.
     fn is_busy(&self, by: usize) -> bool {
         self.resets.iter().any(|reset| match reset.step {
             Step::Sent { via, .. } | Step::Reading { via, .. } => via == by,
@@ -214,7 +214,7 @@ impl Multipath {
         }
     }
 
-    /// Returns a live path to the same subsystem that supports the reset and has not failed it.
+    /// Returns a live path to the same subsystem that supports the reset and is not in `tried`.
     fn carrier(&self, at: usize) -> Option<usize> {
         let reset = &self.resets[at];
         let subnqn = self.paths[reset.path].controller.options().subnqn;

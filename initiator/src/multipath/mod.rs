@@ -11,8 +11,9 @@
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and
 //!   [`Recovery::fast_io_fail_tmo`], and then end in [`HostError::NoPath`].
 //!
-//! All paths must lead to one namespace, with equal size and an equal UUID, NGUID or EUI-64. A path
-//! to another namespace is refused. Each reconnection and reported change repeats this check.
+//! All paths must report equal size and equal identifiers (UUID, NGUID, EUI-64), at least one of
+//! them nonzero. A different path is refused. Each reconnection and reported change repeats this
+//! check.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -51,7 +52,7 @@ pub use nvme_proto::host::multipath::{Link, Policy};
 /// Maximum queued events; a further event replaces the oldest.
 const EVENTS_MAX: usize = 256;
 
-/// Options of a [`Multipath`].
+/// Options common to the paths of a [`Multipath`].
 #[derive(Debug, Clone, Copy)]
 pub struct MultipathOptions {
     /// NSID, equal at every controller.
@@ -84,9 +85,9 @@ impl MultipathOptions {
 /// Properties of a namespace, equal on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID.
+    /// NSID, equal at every controller.
     pub nsid: u32,
-    /// Identifiers of the namespace.
+    /// UUID, NGUID and EUI-64.
     pub identity: Identity,
     /// Size in logical blocks.
     pub blocks: u64,
@@ -94,7 +95,7 @@ pub struct Namespace {
     pub block_bytes: u32,
 }
 
-/// State of a path.
+/// State of a path, from [`Multipath::paths`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathState {
     /// Target address.
@@ -113,7 +114,7 @@ pub struct PathState {
     pub refused: Option<String>,
 }
 
-/// Event of a path.
+/// Event of a path, from [`Multipath::take_event`].
 #[derive(Debug)]
 pub enum PathEvent {
     /// Event of the controller.

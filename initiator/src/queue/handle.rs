@@ -3,11 +3,8 @@
 /// A handle stays valid over reconnections. If the controller then grants fewer queues, submissions
 /// to the missing queues fail.
 ///
-/// The admin queue has no handle ([`Controller::submit_admin`]).
-///
 /// [`Controller::io_queue`]: crate::Controller::io_queue
 /// [`Controller::io_queues`]: crate::Controller::io_queues
-/// [`Controller::submit_admin`]: crate::Controller::submit_admin
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoQueue(u16);
 
@@ -23,7 +20,7 @@ impl IoQueue {
         Self(1 + (turn % usize::from(count.max(1))) as u16)
     }
 
-    /// QID of the queue.
+    /// QID, at least 1.
     #[must_use]
     pub const fn qid(self) -> u16 {
         self.0

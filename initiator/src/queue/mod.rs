@@ -67,7 +67,7 @@ pub(crate) enum Effect {
     ForCaller,
     /// A caller's command failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// The association's command ended.
+    /// A command of the association ended.
     ForDuty(Duty, Response),
     /// An identification command of `Guard` ended.
     ForGuard(Response),

@@ -24,7 +24,7 @@ impl Ticket {
         }
     }
 
-    /// QID.
+    /// QID (admin queue: 0).
     #[must_use]
     pub fn qid(&self) -> u16 {
         self.qid

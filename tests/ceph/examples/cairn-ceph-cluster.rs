@@ -1,7 +1,6 @@
-//! Program that runs a Ceph cluster in the given folder until standard input ends.
+//! Runs a Ceph cluster in the given folder until standard input ends.
 //!
-//! The program reads the commands `kill-osd` and `start-osd`, and prints a line after each
-//! completed command.
+//! Reads the commands `kill-osd` and `start-osd`, and prints a line after each completed command.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Ceph pool with the images.
 pub const POOL: &str = "rbd";
 
-/// Running cluster.
+/// Cluster of running daemons.
 pub struct Cluster {
     folder: PathBuf,
     monitor: Option<Daemon>,

@@ -3,7 +3,7 @@
 pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// Creates the generator for `seed`.
+    /// Creates a generator. Equal seeds give equal numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))

@@ -148,7 +148,7 @@ impl FaultyDisk {
         })
     }
 
-    /// Returns the path of the file.
+    /// Returns the path of the mounted file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()

@@ -1,5 +1,4 @@
-//! Cost of an operation on a Ceph image. The stub `librbd.c` replaces librbd, and completes each
-//! operation immediately, without data.
+//! Cost of an operation on a Ceph image. The stub `librbd.c` replaces librbd.
 
 use std::path::Path;
 use std::process::Command;

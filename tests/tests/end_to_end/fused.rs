@@ -386,7 +386,8 @@ impl<'a> Incrementer<'a> {
         }
     }
 
-    /// Submits a pair for each worker: all expect the same tally, or each the result of the former.
+    /// Submits a pair for each worker. All pairs expect the same tally, or each expects the result
+    /// of the previous pair.
     fn attempts(&mut self, workers: Vec<usize>, mut tally: Tally) -> Vec<(usize, [Ticket; 2])> {
         let is_chain = self.random.below(4) > 0;
         let mut attempts = Vec::new();
@@ -408,7 +409,7 @@ impl<'a> Incrementer<'a> {
         submit(&mut self.host, queue, sqes(1, 1), data)
     }
 
-    /// Connects again after the path broke under the pairs, or without them.
+    /// Replaces the connection while pairs are in flight. In half of the calls, it breaks first.
     fn lose(&mut self, attempts: &[(usize, [Ticket; 2])]) {
         let breaks = self.random.below(2) == 0;
         if let (true, Some(loopback)) = (breaks, self.target.loopback()) {

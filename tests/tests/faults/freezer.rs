@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Script that thaws and unmounts the file system when the script's input ends, or after 150 s.
-/// Without the script, a killed test would never exit, because its writes wait for the thaw.
+/// Script that thaws and unmounts the file system when its input ends, or after 150 s. Otherwise,
+/// a killed test would never exit, because its writes wait for the thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
 #[derive(Debug)]

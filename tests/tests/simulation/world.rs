@@ -49,7 +49,7 @@ pub(crate) struct World {
     trace: bool,
     idle_steps: u32,
     pub(crate) stopped: Stopped,
-    /// Whether the target has a planted bug: cancelling does not affect writes that workers return.
+    /// Whether the target loses cancellations of writes returned by workers, a planted bug.
     pub(crate) loses_cancellations: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::target::{NQN, Steered};
 
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Script that completes `line` like bash, and prints the candidates for the last word.
+/// Script that completes its argument like bash, and prints the candidates for the last word.
 const SCRIPT: &str = r#"
 . <(cairn-target completions bash)
 function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')

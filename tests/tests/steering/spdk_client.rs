@@ -1,7 +1,6 @@
 //! SPDK's published clients: rpc.py, Python classes, and spdkcli.
 //!
-//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, as these
-//! commands do:
+//! Ignored by default; `cargo xtask test --all` runs the tests like these commands:
 //!
 //! ```sh
 //! SPDK_PYTHON=$(cargo xtask spdk-client) \

@@ -1,6 +1,6 @@
 //! Multi-threaded tests for `cargo xtask sanitize thread`. Two reactors serve changing hosts while
 //! the configuration changes and metrics are read.
-
+//!
 //! This is a separate package, because a sanitizer recompiles all dependencies.
 #![cfg(test)]
 

@@ -13,7 +13,7 @@ FABRIC_ADDR=192.168.80.2
 declare -A PIDS CONTROLLERS DISKS WRITES
 JOBS=()
 
-# use PROFILE: Makes its target, subsystem and port those of the helpers.
+# use PROFILE: Selects the profile's target, subsystem and port for the helpers.
 use() {
     PROFILE=$1
     NQN=nqn.2026-11.io.cairn:$1

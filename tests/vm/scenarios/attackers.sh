@@ -3,9 +3,9 @@
 # vm: programs=cairn-target,cairn-initiator,cairn-attacker counted timeout=1800 by-name
 #
 # One host reads continuously. The cost of a read is the reactor's processor time (here a count of instructions) divided
-# by the reads counted by the kernel. It is measured alternately without and with an attack, excluding start and end of
-# fio. The reactor's other time is the attacker's share. Rate limits are per second, and this machine executes 500
-# million instructions a second, so on a faster machine the share is smaller.
+# by the kernel's count of reads, measured alternately without and with an attack. The reactor's other time is the
+# attacker's share. Rate limits are per second, and this machine executes 500 million instructions a second, so the
+# share is smaller on a faster machine.
 #
 # Target, host and attacker share one processor, so an attack slows the host in any case. Each attack is therefore
 # repeated on another target without the host: only the difference is due to the target.

@@ -44,8 +44,8 @@ cannot_connect() {
     say "ok: $1 cannot connect"
 }
 
-# protect COMMAND...: Configures IPsec at one end for UDP port 4791, so that unprotected packets are dropped. The guest
-# has no /etc/protocols, so UDP is 17.
+# protect TO_TARGET TO_HOST [PREFIX...]: Configures IPsec at one end for UDP port 4791, so that unprotected packets are
+# dropped. TO_TARGET and TO_HOST are "in" or "out". The guest has no /etc/protocols, so UDP is 17.
 protect_host() { protect out in; }
 protect_target() { protect in out in_soft_netns; }
 protect() {

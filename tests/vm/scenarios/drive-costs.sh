@@ -3,9 +3,8 @@
 # vm: examples=cairn-bench-disk nvme=512 timeout=1500 by-name counted
 #
 # The machine's clock counts instructions, so processor time does too. The result is the difference of a long and a
-# short run, which excludes start-up. The result is meaningless at depth 1, where the processor idles between reads and
-# the clock jumps, and on a busy machine, where the drive is late: counts of I/Os are then small or negative, or Linux
-# aborts commands after 30 s, and the run fails.
+# short run, which excludes start-up. The result is meaningless at depth 1, where the clock jumps while the processor
+# idles, and on a busy machine, where the drive is late: counts of I/Os are then small or negative, or the run fails.
 
 SHORT_MS=${COSTS_SHORT_MS:-200}
 LONG_MS=${COSTS_LONG_MS:-1000}

@@ -59,8 +59,8 @@ assert_json "one value that holds" '.a == 1' '{"a": 1}'
 assert_empty "lines of a program that prints none" true
 
 step "Complaints of the kernel's host"
-# passes_beside LINE [VARIABLE]: Succeeds if the kernel's log may have the line, with namespaces 3 and 30 that come and
-# go or with another variable of the library.
+# passes_beside LINE [ASSIGNMENT]: Succeeds if assert_no_nvme_warnings ignores the line, with this setting of the
+# library [default: namespaces 3 and 30 come and go].
 passes_beside() {
     LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; ${2:-FLEETING_NSIDS='3|30'}
         echo \"<4>\$LINE\" > /dev/kmsg; assert_no_nvme_warnings; end_scenario"

@@ -36,7 +36,7 @@ connect_host() {
     wait_for 60 "namespace 2" namespace_device 2
 }
 
-# Prints /dev/ng0n1; connected hosts would add further devices.
+# Prints the drive's device, /dev/ng0n1. No host may be connected, because its device would match too.
 drive_name() { compgen -G '/dev/ng*n1'; }
 
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }

@@ -2,7 +2,7 @@
 # A target stops for longer than KATO while another takes over the disk: data received before is not written later.
 # vm: programs=cairn-target disk=48M timeout=240
 #
-# Reactors submit writes to the first disk, a block device. Threads of the target write the other, a file on NFS.
+# Reactors submit writes to the first disk, a block device. Worker threads write the second disk, a file on NFS.
 
 OTHER_ADDR=192.168.77.3
 DISK=/dev/vdb
@@ -155,7 +155,7 @@ assert_ge "writes that they could hand over by io_submit" "$(cat /proc/sys/fs/ai
 
 step "By either path the host reads what it wrote"
 assert_eq "I/O errors" 0 "$(count_in_kernel_news 'I/O error|I/O Error')"
-# The reason is the keep alive timeout or the host's disconnect, whichever is read first.
+# The logged reason is the keep alive timeout or the host's disconnect, whichever the target detects first.
 grep "disconnected" "$OUT/target-one.log" | tail -n 2 | cut -c 1-200
 nvme_disconnect
 wait_for 30 "the controllers to go" no_controllers

@@ -61,7 +61,7 @@ report() {
 # writes DISK: Writes the block 0 again.
 writes() { dd if="$1" of="$1" bs=4096 count=1 iflag=direct oflag=direct conv=notrunc status=none; }
 
-# fill BYTE: Prints the content of a disk that has only this byte, in octal.
+# fill BYTE: Prints the content of a disk that consists of this byte, which is given in octal.
 fill() { head -c "$BYTES" /dev/zero | tr '\0' "\\$1"; }
 
 step "Two hosts with a disk each"

@@ -6,8 +6,8 @@ disk_flushes() { awk '{ print $16 }' /sys/block/vdb/stat; }
 
 serve() { start_target --export "$file" --export /dev/vdb; }
 
-# write_acknowledged DEVICE: Writes blocks one at a time, and records each number after its flush. The last one may be
-# incomplete.
+# write_acknowledged DEVICE: Writes blocks one at a time, and records each number after the block's flush. The last
+# recorded number may be incomplete.
 write_acknowledged() {
     local block=0
     : > acknowledged

@@ -39,7 +39,7 @@ pings() {
     say "ok: rping, $1 times $2 bytes, there and back"
 }
 
-# pings_of_example COUNT BYTES: Runs the example's client, which compares too, with rdma-core's server for one client.
+# pings_of_example COUNT BYTES: Runs the example's client, which also compares the echo, with rdma-core's server.
 pings_of_example() {
     local server
     /usr/bin/rping -s -a "$HOST_ADDR" -S "$2" > "$OUT/rping-server.log" 2>&1 &

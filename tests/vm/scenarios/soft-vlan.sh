@@ -10,7 +10,7 @@ VLAN_TARGET=192.168.78.1
 VLAN_HOST=192.168.78.2
 VLAN_TARGET_V6=fd78::1
 VLAN_HOST_V6=fd78::2
-# The tag's priority is the socket's priority.
+# Copies each socket's priority to the tag.
 MAP="egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7"
 
 modprobe 8021q

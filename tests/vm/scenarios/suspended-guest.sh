@@ -7,7 +7,7 @@
 # script wakes it after the disk is rewritten, as with `virsh dompmwakeup`. Only CLOCK_BOOTTIME includes the suspension:
 # the script asserts that CLOCK_MONOTONIC counts less than KATO.
 #
-# The target is stopped by SIGSTOP shortly before, so that writes collect in its sockets.
+# The target is stopped by SIGSTOP shortly before the suspension, so that writes collect in its sockets.
 
 DISK=/dev/vdb
 KATO_S=8

@@ -9,7 +9,7 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes a failed FUSE mount an error. It is set for root: only root can mount.
+/// Variable that makes a failed FUSE mount an error, set for root.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const PROMTOOL_VARIABLE: &str = "CAIRN_PROMTOOL";
@@ -152,7 +152,7 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The test of attackers over soft RoCE takes many minutes, so it is run by hand.
+    // This test takes many minutes, so it is run by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {

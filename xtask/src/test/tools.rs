@@ -28,8 +28,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing tools before the lanes start: two lanes cannot install
-/// packages concurrently.
+/// Finds or installs the tools before the lanes start: two lanes cannot install packages
+/// concurrently.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     warn_of_full_disk(extent);
     require_component("fmt", "rustfmt")?;
@@ -67,8 +67,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     })
 }
 
-/// Warns of a disk that may be too small for the steps: compilers, Ceph and the virtual machine
-/// report a full disk unclearly.
+/// Warns of a disk that may be too small for the steps: programs report a full disk unclearly.
 fn warn_of_full_disk(extent: Extent) {
     let needed_gib = match extent {
         Extent::Quick => 4,

@@ -16,7 +16,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates a display.
+    /// Creates a display, empty until the first [`Audience::glimpse`].
     #[must_use]
     pub fn new() -> Self {
         let drawn = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());

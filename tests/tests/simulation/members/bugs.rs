@@ -15,13 +15,13 @@ pub(super) enum Bug {
     UnregisteredHolds,
     /// Register changes no PTPL state.
     ForgetsCptpl,
-    /// Set Features of all namespaces changes PTPL of the first.
+    /// Set Features changes PTPL of namespace 1, whatever NSID it has.
     PersistsOne,
     /// Conflicting writes are executed.
     OthersWrite,
     /// Conflicting commands without data are executed.
     OthersVerify,
-    /// A change is answered as it arrives, before all reactors know.
+    /// A change is answered as it arrives, before it applies on all reactors.
     AnswersEarly,
     /// Notifications are not in the log page.
     NoNotice,
@@ -157,7 +157,7 @@ impl Planted {
         }
     }
 
-    /// Changes the state directory after the target was killed.
+    /// After a kill, deletes the target's state files, or restores older files for `StoresLate`.
     pub(super) fn killed(&self) {
         if matches!(self.bug, Some(Bug::StoresNothing | Bug::StoresLate)) {
             for file in fs::read_dir(&self.folder).expect("the state directory") {

@@ -6,7 +6,6 @@ use nvme_proto::wire::Status;
 
 use super::spec::{Answer, Command, NAMESPACES, NSID_ALL, State};
 
-/// Command of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) by: usize,
@@ -18,7 +17,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// True if the target refused to change PTPL while another command of the controller did.
+    /// True if the target refused this change of PTPL during another change by the controller.
     fn was_interrupted(&self, batch: &[Self]) -> bool {
         let changes = |one: &Self| matches!(one.command, Command::SetPersistence(_));
         let Some((ended, Answer { status, .. })) = &self.ended else {
@@ -71,7 +70,7 @@ pub(super) fn after(before: &BTreeSet<State>, sent: &[Sent]) -> BTreeSet<State> 
             ends.insert(state.clone());
         }
         let left = (0..sent.len()).filter(|at| done >> at & 1 == 0);
-        // Commands that ended before another one began were executed before it.
+        // A command that ended before another command began was executed first.
         let first_end = left
             .clone()
             .filter_map(|at| Some(sent[at].ended.as_ref()?.0));
@@ -89,7 +88,7 @@ pub(super) fn after(before: &BTreeSet<State>, sent: &[Sent]) -> BTreeSet<State> 
     ends
 }
 
-/// PTPL of all namespaces changes in each at another time.
+/// Splits a change of PTPL in all namespaces, because each namespace may change at another time.
 fn parts(sent: &Sent) -> Vec<Sent> {
     let Sent { nsid, command, .. } = sent;
     if *nsid != NSID_ALL || !matches!(command, Command::SetPersistence(_)) {

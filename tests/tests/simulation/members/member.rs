@@ -118,7 +118,7 @@ impl Member {
         });
     }
 
-    /// Returns the time of the next necessary poll.
+    /// Polls, and adds ended commands to `answered`. Returns the time of the next necessary poll.
     pub(super) fn poll(&mut self, stage: &Stage, answered: &mut Vec<Ending>) -> Option<Instant> {
         let before = self.soft.step();
         let own = self.poll_association(stage, answered);

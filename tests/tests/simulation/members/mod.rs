@@ -3,7 +3,7 @@
 //!
 //! Commands are sent in batches. At the end of a batch, some order of its commands must explain all
 //! answers by the specification ([`spec`]). Then reports, notifications and PTPL are compared. The
-//! target is the real one, with its state directory.
+//! target is production code.
 
 mod bugs;
 mod explain;
@@ -35,7 +35,7 @@ use spec::{BLOCKS, CONTROLLERS, Command, NAMESPACES, State};
 const ORDERS: usize = 120;
 /// Maximum commands of a batch. The search for an order takes exponential time.
 const BATCH_MAX: usize = 8;
-/// Seeds of which one must find a planted bug.
+/// Number of seeds, one of which must find a planted bug.
 const PLANTED_SEEDS: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(300);
 const EVENT_PATIENCE: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ pub(crate) struct Simulation {
     _disks: Vec<(SimulatedDisk, Scratch)>,
 }
 
-/// Runs the orders of a seed. Panics with the shortest list of orders that fails.
+/// Runs the steps ([`Order`]) of a seed. Panics with the shortest list of steps that fails.
 pub(crate) fn run(seed: u64) {
     let orders = orders::random(&mut Random::new(seed), ORDERS);
     let Err(why) = outcome(seed, &orders, None) else {
@@ -341,7 +341,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Compares reports, PTPL, notifications and access.
+    /// Compares reports, PTPL, notifications and access with the model.
     fn audit(&mut self) -> Result<(), String> {
         let auditor = self.random.below(CONTROLLERS.len() as u64) as usize;
         for nsid in 1..=NAMESPACES as u32 {

@@ -1,11 +1,11 @@
-//! Random orders of the simulation, and the shortest list of them that fails.
+//! Random steps of the simulation ([`Order`]), and the shortest list of steps that fails.
 
 use cairn_sim::Random;
 
 use super::spec::{BLOCKS, CONTROLLERS, Command, HOSTS, Io, Keys, NSID_ALL, Namespace};
 
 pub(super) const REACTORS: u64 = 2;
-/// System calls of a file change, with some to spare.
+/// Upper bound of the system calls of a file change.
 const FILE_STEPS: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ fn controller(random: &mut Random) -> usize {
     random.below(CONTROLLERS.len() as u64) as usize
 }
 
-/// Numbers of hosts are also their usual keys.
+/// Returns the key `usual`, which is the host's number, or sometimes a random key.
 fn key(random: &mut Random, usual: u8) -> u64 {
     match random.below(4) {
         0 => random.below(u64::from(HOSTS) + 1),
@@ -257,7 +257,7 @@ fn send(random: &mut Random) -> Order {
     order
 }
 
-/// Removes orders as long as the rest still fails.
+/// Removes steps as long as the remaining steps still fail.
 pub(super) fn shortest(orders: Vec<Order>, fails: impl Fn(&[Order]) -> bool) -> Vec<Order> {
     let mut orders = orders;
     let mut length = orders.len() / 2;

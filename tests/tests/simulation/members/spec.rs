@@ -1,4 +1,4 @@
-//! Model of reservations, written from NVMe Base 2.1, 8.1.22, and from no code of the target.
+//! Model of reservations, written only from NVMe Base 2.1, 8.1.22.
 //!
 //! [`State::execute`] returns every permitted result of a command with the state after it.
 
@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nvme_proto::wire::Status;
 
-/// Hosts that share the namespaces, by number; a host's key is its number in most commands.
+/// Hosts that share the namespaces, numbered from 1. A host's key is its number in most commands.
 pub(super) const HOSTS: u8 = 3;
 /// Host of each controller: the first host has two.
 pub(super) const CONTROLLERS: [u8; 4] = [1, 1, 2, 3];
-/// NSIDs 1 and 2 exist, 3 does not.
+/// Number of namespaces: NSIDs 1 and 2 exist, 3 does not.
 pub(super) const NAMESPACES: usize = 2;
 pub(super) const BLOCKS: usize = 2;
 pub(super) const NSID_ALL: u32 = u32::MAX;
@@ -229,7 +229,7 @@ impl Namespace {
         Ok(Notices::new())
     }
 
-    /// Returns the hosts to unregister, and whether the reservation is taken. `None` if the key
+    /// Returns the hosts to unregister, and whether `host` takes the reservation. `None` if the key
     /// matches no registrant.
     fn preempted(&self, host: u8, key: u64) -> Option<(BTreeSet<u8>, bool)> {
         let with_key = self.keys.iter().filter(|(_, own)| **own == key);
@@ -266,7 +266,7 @@ impl Namespace {
         notices
     }
 
-    /// Several verdicts are permitted if the type is reserved and the host holds nothing.
+    /// A command that violates two rules may be refused for either.
     fn release(&mut self, host: u8, keys: &Keys) -> Verdict {
         let mut refusals = Vec::new();
         let releases = keys.action == 0;
@@ -410,7 +410,8 @@ impl State {
             Ok(notices) => {
                 next.notify(at, &notices);
                 let mut outcomes = vec![(accepted(Shown::Nothing), next)];
-                // Nothing says whether a reserved type is refused if nothing is released.
+                // The specification leaves open whether a reserved type is refused if nothing is
+                // released.
                 if let Command::Release(Keys { rtype: 0 | 7.., .. }) = command {
                     outcomes.push((refused(FIELD), self.clone()));
                 }
@@ -429,7 +430,7 @@ impl State {
         outcomes.collect()
     }
 
-    /// Nothing says whether a flush of all namespaces fails if one of them forbids it.
+    /// The specification leaves open whether a flush of all namespaces fails if one forbids it.
     fn flush(&self, host: u8, of: std::ops::Range<usize>) -> Outcomes {
         let permitted = self.namespaces[of].iter();
         let permitted: Vec<bool> = permitted.map(|one| one.permits(host, false)).collect();
@@ -478,13 +479,13 @@ impl State {
         self
     }
 
-    /// A controller that was reset or connected again has no notifications and no masks.
+    /// Removes the notifications and masks of a controller that was reset or connected again.
     pub(super) fn forget(mut self, by: usize) -> Self {
         self.told[by] = Told::default();
         self
     }
 
-    /// Only namespaces with PTPL keep their reservations when the target loses power.
+    /// Removes all notifications and masks, and the reservations of namespaces without PTPL.
     pub(super) fn lose_power(mut self) -> Self {
         self.told = Default::default();
         for namespace in &mut self.namespaces {
