@@ -2,6 +2,11 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use cairn_initiator::{Host, HostError, HostOptions, Identity, Secret, Secrets};
 use cairn_roce::Soft;
@@ -41,18 +46,54 @@ fn start() -> Steered {
     })
 }
 
-fn connect(target: &Steered, to: &str, with_key: bool) -> Result<Host, HostError> {
+fn options(target: &Steered, to: &str, with_key: bool) -> HostOptions {
     let address = std::net::SocketAddr::from((target.address, 4420));
     let authentication = with_key.then(|| Secrets {
         host: secret(),
         controller: None,
     });
-    let options = HostOptions {
+    HostOptions {
         authentication,
         kato_ms: 0,
         ..HostOptions::new(address, nqn(to), Identity::named(host_nqn("a")))
-    };
-    Host::connect(&Soft::default(), options)
+    }
+}
+
+fn connect(target: &Steered, to: &str, with_key: bool) -> Result<Host, HostError> {
+    Host::connect(&Soft::default(), options(target, to, with_key))
+}
+
+/// Host that a thread polls, so that it acknowledges the target's messages.
+struct Connected {
+    stop: Arc<AtomicBool>,
+    polling: Option<JoinHandle<()>>,
+}
+
+impl Connected {
+    fn to(target: &Steered, to: &str) -> Self {
+        let options = options(target, to, true);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (connected, is_connected) = mpsc::channel();
+        let polling = thread::spawn(move || {
+            let mut host = Host::connect(&Soft::default(), options).unwrap();
+            connected.send(()).unwrap();
+            while !stopped.load(Relaxed) {
+                host.poll();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        is_connected.recv().unwrap();
+        let polling = Some(polling);
+        Self { stop, polling }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.polling.take().map(JoinHandle::join);
+    }
 }
 
 fn assert_needs_key(target: &Steered, to: &str) {
@@ -107,7 +148,7 @@ fn a_host_without_a_key_is_refused_where_one_is_required() {
     for to in [KEYED, OPEN] {
         let params = json!({"nqn": to, "require_key": true});
         target.done("cairn_subsystem_set", params);
-        let connected = connect(&target, to, true).unwrap();
+        let connected = Connected::to(&target, to);
         let params = json!({"nqn": to, "host": host()});
         let removed = target.done("cairn_host_key_remove", params);
         let [warning] = &removed["warnings"].as_array().unwrap()[..] else {
@@ -173,7 +214,7 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
     let target = start();
     let said = |args: &[&str]| stderr_of(&target, args);
     let host = host();
-    let _connected = connect(&target, KEYED, true).unwrap();
+    let _connected = Connected::to(&target, KEYED);
     said(&["host", "remove", KEYED, &host]);
     let removed = said(&["host", "group", "remove", "db", &host]);
     assert!(
@@ -198,7 +239,7 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
     let refused = String::from_utf8(refused.stderr).unwrap();
     let remedy = format!("cairn-target host any {OPEN} off");
     assert!(refused.contains(&remedy), "{refused}");
-    let _connected = connect(&target, OPEN, true).unwrap();
+    let _connected = Connected::to(&target, OPEN);
     let set = said(&["namespace", "set", OPEN, "1", "--uuid", UUID]);
     assert!(
         set.contains("finds another disk behind namespace 1"),
@@ -225,7 +266,7 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
         "{removed}"
     );
     said(&["host", "add", KEYED, &host]);
-    let _connected = connect(&target, KEYED, true).unwrap();
+    let _connected = Connected::to(&target, KEYED);
     let removed = said(&["listener", "remove", &target.address.to_string()]);
     let sentence = format!("{host} was connected through {}", target.address);
     assert!(removed.contains(&sentence), "{removed}");
