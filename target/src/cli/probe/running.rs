@@ -1,7 +1,7 @@
 //! Objects of a checked file that a running target uses already.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cairn_config::{Config, ControlSettings};
 use cairn_control::Client;
@@ -89,9 +89,14 @@ fn is_same(served: &Value, checked: Option<&Path>) -> bool {
     let (Some(served), Some(checked)) = (served.as_str(), checked) else {
         return false;
     };
-    let real = |path: &Path| files::call_here(path, |path| path.canonicalize().ok()).ok()?;
+    let real = |path: &Path| files::call_here(path, resolved).ok()?;
     let served = real(Path::new(served));
     served.is_some() && served == real(checked)
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+fn resolved(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
 }
 
 /// Returns the findings about problems. Objects in use by the running target of the checked file
