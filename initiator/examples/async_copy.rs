@@ -1,5 +1,5 @@
-//! Copies the first namespace of a subsystem to the second with futures: several tasks share a
-//! host. Destroys the data of the second namespace.
+//! Copies a subsystem's first namespace to its second, whose data is lost. Several tasks share a
+//! host by futures.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example async_copy -- 192.0.2.1:4420 nqn.2024-01.com.example:db

@@ -11,7 +11,7 @@ use cairn_disk::FoundPath;
 
 use crate::files;
 
-/// Time limit to look up all own files, within the ten seconds of opening a disk.
+/// Time limit to look up all own files: a part of the ten seconds for opening a disk.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pseudo path of the lookup, because [`files`] identifies calls by path.

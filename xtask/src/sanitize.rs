@@ -100,7 +100,7 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio, which is not sanitized, and so preloads the sanitizer's library.
+/// Tests the engine in fio. As fio is not sanitized, fio preloads the sanitizer's library.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,

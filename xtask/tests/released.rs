@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
-/// Latest glibc version that programs may require: the version of Debian 11.
+/// Oldest glibc on which programs must run: the version of Debian 11.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
 
 #[test]

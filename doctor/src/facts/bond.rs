@@ -34,8 +34,8 @@ pub struct Obstacle {
 
 /// Bonding modes that RoCE LAG supports: active-backup, balance-xor, 802.3ad.
 const LAG_MODES: [u32; 3] = [1, 2, 4];
-/// Number of virtual functions at which a ConnectX-3 no longer supports RoCE LAG.
-const CONNECTX3_MAX_VFS: u32 = 64;
+/// A ConnectX-3 supports RoCE LAG with fewer virtual functions than this number.
+const CONNECTX3_VFS_BOUND: u32 = 64;
 
 impl Bond {
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
@@ -175,7 +175,7 @@ fn virtual_functions(device: &Device) -> Option<Obstacle> {
         return None;
     };
     let allowed = if device.is_connectx3() {
-        CONNECTX3_MAX_VFS
+        CONNECTX3_VFS_BOUND
     } else {
         1
     };

@@ -82,7 +82,7 @@ impl Multipath {
     }
 
     /// Blocks until a command has ended. The timeout acts as in [`Host::wait`](crate::Host::wait),
-    /// and also applies to waiting commands.
+    /// and also ends a wait for a path.
     pub fn wait(&mut self, ticket: PathTicket) -> Ended {
         let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
             Ok(ended) => return ended,

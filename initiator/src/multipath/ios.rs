@@ -38,7 +38,7 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data, if any. In-capsule data is not possible: a retry would need a copy.
     part: Option<Part>,
-    /// Number of retried error statuses, except ANA statuses.
+    /// Number of retries after error statuses other than ANA statuses.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Minimum commands in flight for RDMA READ.
 const DEEP: usize = 7;
 /// RDMA READ is used while the round trip, divided by the number of commands in flight, is below
-/// this limit. A write by RDMA READ takes two round trips, so this limit permits 200,000 writes/s,
-/// about as many as in-capsule data.
+/// this limit. A write by RDMA READ takes two round trips: at this limit, 200,000 writes/s, about as
+/// many as with in-capsule data.
 const NEAR: Duration = Duration::from_nanos(2500);
 /// Consecutive commands below [`DEEP`] or beyond [`NEAR`] after which RDMA READ is no longer used.
 const CALM: u8 = 64;

@@ -4,7 +4,7 @@
 //! from the token bucket of its [`Topic`], and is written by [`peer_line!`](crate::peer_line) or
 //! [`peer_detail!`](crate::peer_detail).
 //!
-//! Above all other log lines, a test requires a comment `// Logged ...` that names the cause.
+//! A test requires, above each other log line, a comment `// Logged ...` that names the cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -121,8 +121,8 @@ impl Reserving {
         false
     }
 
-    /// Begins waiting changes until the control plane must carry one out; returns false if no
-    /// change requires that.
+    /// Starts queued changes until the control plane must carry one out; returns false if no change
+    /// requires that.
     pub(crate) fn go_on(&self) -> bool {
         loop {
             let mut state = self.lock();

@@ -1,7 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Beyond its end, a page reads as zeroes: hosts take its length from Identify or an earlier read.
-//! An offset above the maximum length is an error.
+//! Reads past a page's present end return zeroes, because hosts know its length from Identify or an
+//! earlier read. Offsets above its maximum length fail.
 
 mod effects;
 mod health;

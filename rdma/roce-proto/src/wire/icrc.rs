@@ -25,8 +25,7 @@ const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// Upper 16 bits of the quotient in [`Checker::open`] if the don't-fragment flag differs from the
-/// guess.
+/// Upper 16 bits of `wound_back` in [`Checker::open`] for a packet without the don't-fragment flag.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
 /// Addresses that the ICRC of a packet covers.

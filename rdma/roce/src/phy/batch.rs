@@ -99,7 +99,7 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds a packet, the first `length` bytes of [`Self::room`], and its ICRC. Returns true if the
+    /// Adds a packet (the first `length` bytes of [`Self::room`]) and its ICRC. Returns true if the
     /// packet joined an earlier super-packet.
     pub(super) fn add(
         &mut self,

@@ -39,8 +39,8 @@ impl Outbox {
     /// Bytes of data after which a response is signaled (see `bytes_least`).
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for a queue pair with `send_work` work requests. A response takes two; a
-    /// completion frees at most `send_work / 4`.
+    /// Creates an outbox for a queue pair with `send_work` work requests. A response takes up to
+    /// two; one completion frees at most `send_work / 4`.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,

@@ -300,8 +300,8 @@ impl Ring {
 
     /// Waits until all pending operations have ended. [`Self::pop`] then returns their completions
     /// in the order of the tags, so that a simulation does not depend on the kernel's order. Later
-    /// completions are kept for the next call. If workers return changes after a gap
-    /// ([`ROUND_GAP`]), these wait for the next round.
+    /// completions are kept for the next call. Changes that no worker began before a gap
+    /// ([`ROUND_GAP`]) wait for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();

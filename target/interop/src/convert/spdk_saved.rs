@@ -1,5 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py, from a copy that has the required names
-//! and no settings unknown to SPDK.
+//! Export of a configuration as requests for SPDK's rpc.py. A copy of the configuration first gets
+//! missing names, and loses settings unknown to SPDK.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Token buckets for connections and non-I/O commands, one per [`Payer`]: a peer address, or a
-//! network of unknown addresses.
+//! Token buckets for connections and non-I/O commands, one per [`Payer`]: the address of a known
+//! host, or the address or IPv6 /64 of a stranger.
 //!
 //! Each command costs its payer one token. A payer without tokens waits, but only while the reactor
 //! has I/O; waiting payers are served round robin. A connection is charged when its peer confirms
