@@ -3,6 +3,7 @@
 //! A QEMU machine has the distribution's kernel, rdma_rxe, nvme-rdma, nvme-cli and fio. Scenarios
 //! are shell scripts in `tests/vm/scenarios` that report by exit code.
 
+mod blktests;
 mod booted;
 pub(crate) mod cache;
 pub(crate) mod host;
@@ -76,6 +77,9 @@ pub(crate) struct Args {
     /// SPDK build tree for the guest's processor: `bench` also measures its RDMA target
     #[arg(long, value_name = "DIR")]
     spdk: Option<PathBuf>,
+    /// Checkout of blktests, for the scenario `blktests`
+    #[arg(long, value_name = "DIR")]
+    blktests: Option<PathBuf>,
     /// Folder with SPDK's Python package (`pip download spdk`, unpacked), whose rpc.py builds the
     /// subsystem of `packaged` [default: the folder of `cargo xtask spdk-client`]
     #[arg(long, value_name = "DIR")]
@@ -179,6 +183,10 @@ fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool)
             .stage_programs(&scenario::programs(scenarios), profile, args.no_build)
             .and_then(|()| match &args.spdk {
                 Some(folder) => spdk::stage(folder, &tree.programs()),
+                None => Ok(()),
+            })
+            .and_then(|()| match &args.blktests {
+                Some(folder) => blktests::stage(folder, &tree.programs()),
                 None => Ok(()),
             })
             .and_then(|()| {
