@@ -1,11 +1,17 @@
 #!/bin/bash
 # `cargo xtask hardware --peer` measures over ssh, with SPDK too, and the peer is as before after any end.
-# vm: programs=cairn-target,xtask spdk-client timeout=900
+# vm: programs=cairn-target,xtask spdk-client timeout=1500
 #
 # Both machines are this one: rules send its local traffic over the cable, and sshd runs in a network namespace, whose
 # logins enter the initial one. The SPDK is that of `--spdk`, or else a stand-in: cairn-target with SPDK's methods.
 
 HOST=198.18.99.1 TARGET=198.18.99.2
+
+# The kernel removes these routes with the last address of an interface.
+lead_over_cable() {
+    ip route replace "$TARGET" dev near table 71
+    ip route replace "$HOST" dev far table 72
+}
 
 join_two_machines() {
     local key rule preference=1
@@ -19,8 +25,7 @@ join_two_machines() {
     rdma link add rxe_near type rxe netdev near
     rdma link add rxe_far type rxe netdev far
     wait_for 10 "both links" both_links_active
-    ip route add "$TARGET" dev near table 71
-    ip route add "$HOST" dev far table 72
+    lead_over_cable
     for rule in "iif lo to $TARGET lookup 71" "iif lo to $HOST lookup 72" "oif near to $TARGET lookup 71" \
         "oif far to $HOST lookup 72" "lookup local"; do
         # shellcheck disable=SC2086
@@ -39,7 +44,7 @@ start_sshd() {
     ip -n peer addr add 198.18.98.2/30 dev ssh0
     ip -n peer link set ssh0 up
     mkdir -p /run/sshd /root/.ssh
-    printf '#!/bin/sh\nexec nsenter --net=/proc/1/ns/net sh -c "$SSH_ORIGINAL_COMMAND"\n' > /run/login
+    printf '#!/bin/sh\nexec nsenter --target 1 --net --mount sh -c "$SSH_ORIGINAL_COMMAND"\n' > /run/login
     chmod 755 /run/login
     ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
     printf 'Host peer\n HostName 198.18.98.2\n User root\n' > /root/.ssh/config
@@ -56,7 +61,7 @@ provide_spdk() {
             /cairn/bin/spdk /cairn/bin/spdk/nvmf_tgt > /tmp/spdk/build/bin/nvmf_tgt
     else
         printf '[target]\nprovider = "verbs"\n' > /tmp/spdk/target.toml
-        printf '#!/bin/sh\nexec cairn-target serve --config /tmp/spdk/target.toml --control "$2"\n' \
+        printf '#!/bin/sh\nexec /cairn/bin/cairn-target serve --config /tmp/spdk/target.toml --control "$2"\n' \
             > /tmp/spdk/build/bin/nvmf_tgt
     fi
     chmod 755 /tmp/spdk/build/bin/nvmf_tgt
@@ -68,14 +73,14 @@ provide_spdk() {
 state() {
     ip rule show
     ip -4 addr show
-    ip -4 route show table all
+    ip -4 route show table all | grep -v 'table 7[12]'
     sysctl -a 2> /dev/null | grep -E '^net.ipv4.conf.(all|near|far)\.(rp_filter|accept_local|arp_ignore)'
     ls /tmp /sys/kernel/config/nvmet/* /sys/kernel/config/nullb 2> /dev/null | grep -v features
-    pgrep -l 'cairn-target|nvmf_tgt|xtask' || true
+    pgrep -l '^(cairn-t|nvmf_tgt)' || true
 }
 restored() {
     state > "$OUT/after"
-    cmp -s "$OUT/before" "$OUT/after" && no_controllers && ! pgrep -f cairn-hardware > /dev/null
+    cmp -s "$OUT/before" "$OUT/after" && no_controllers && flock -n /run/cairn-hardware.peer.lock true
 }
 assert_restored() {
     wait_for 90 "the restoration" restored || { diff "$OUT/before" "$OUT/after"; fail "the peer differs"; }
@@ -97,6 +102,7 @@ refused() {
 interrupt() {
     local name=$1 victim
     shift
+    lead_over_cable
     "${HARDWARE[@]}" --targets cairn --seconds 20 --out "$OUT/$name" > "$OUT/$name.log" 2>&1 &
     victim=$!
     wait_for 120 "the connection" live_controllers 1
@@ -125,6 +131,7 @@ kill -STOP "$SSHD"
 refused silent "cannot log in to peer"
 kill -CONT "$SSHD"
 
+mv "$(command -v ib_read_lat)" "$(command -v ib_send_lat)" /usr/src
 step "The report has the rows of all targets"
 "${HARDWARE[@]}" --spdk /tmp/spdk --out "$OUT/report" > "$OUT/report.log" || { cat "$OUT/report.log"; fail "it failed"; }
 cat "$OUT/report/report.md"
@@ -141,6 +148,7 @@ assert_json "the reconnects" '[.notes[] | select(test("^2 connects"))] | length 
 assert_json "SPDK's note" '[.notes[] | select(test("^SPDK .*: nvmf_tgt -m"))] | length == 1' "$report"
 grep -q 'read 4k depth 4 spdk' "$OUT/report/report.svg"
 grep -qE '^\| spdk \| [0-9]' "$OUT/report/report.md"
+mv "$(command -v ib_write_bw)" /usr/src
 
 cut_ssh() { ip -n peer link set ssh0 down; }
 step "The peer reverts its changes when the ssh connection is silent, and the command fails"
@@ -159,6 +167,7 @@ kill_shell() { fuser -k -KILL /run/cairn-hardware.peer.lock; }
 step "Leftovers of a killed shell on the peer are reverted by the next run; without SPDK, the report says so"
 interrupt leftover kill_shell
 ! restored || fail "no leftover"
+lead_over_cable
 "${HARDWARE[@]}" --targets nvmet,spdk --spdk /tmp/absent --out "$OUT/next" > "$OUT/next.log" ||
     { cat "$OUT/next.log"; fail "it failed"; }
 assert_contains "the reversal" "peer: reverted the changes of an earlier run" "$(cat "$OUT/next.log")"

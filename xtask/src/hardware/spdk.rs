@@ -40,8 +40,8 @@ impl Spdk {
         let found = match found {
             Ok(found) => found,
             Err(_) if far.run("true").is_ok() => {
-                let wants = "build/bin/nvmf_tgt, scripts/rpc.py and python3";
-                return Ok(Err(format!("{} lacks {wants} in {folder}", far.name())));
+                let needed = "build/bin/nvmf_tgt, scripts/rpc.py and python3";
+                return Ok(Err(format!("{} lacks {needed} in {folder}", far.name())));
             }
             Err(error) => return Err(error),
         };
