@@ -90,13 +90,13 @@ assert_restored() {
     say "ok: restored"
 }
 
-HARDWARE=(xtask hardware --peer peer --ports near,far --programs /cairn/bin --seconds 1 --rounds 1 --reconnects 2
+HARDWARE=(xtask hardware --peer peer --ports near,far --programs /cairn/bin --rounds 1 --reconnects 2
     --sizes 4k --depths 4)
 NQN=nqn.2026-11.io.cairn:hardware
 
 # refused NAME TEXT: The command fails with an error that has this text.
 refused() {
-    ! timeout 120 "${HARDWARE[@]}" --out "$OUT/$1" < /dev/null > "$OUT/$1.log" 2>&1 || fail "it went on"
+    ! timeout 120 "${HARDWARE[@]}" --seconds 1 --out "$OUT/$1" < /dev/null > "$OUT/$1.log" 2>&1 || fail "it went on"
     assert_contains "the reason" "$2" "$(cat "$OUT/$1.log")"
     assert_restored
 }
@@ -140,7 +140,7 @@ kill -CONT "$SSHD"
 
 mv "$(command -v ib_read_lat)" "$(command -v ib_send_lat)" /usr/src
 step "The report has the rows of all targets"
-"${HARDWARE[@]}" --spdk /tmp/spdk --out "$OUT/report" > "$OUT/report.log" || { cat "$OUT/report.log"; fail "it failed"; }
+"${HARDWARE[@]}" --seconds 1 --spdk /tmp/spdk --out "$OUT/report" > "$OUT/report.log" || { cat "$OUT/report.log"; fail "it failed"; }
 cat "$OUT/report/report.md"
 assert_restored
 report=$(cat "$OUT/report/report.json")
@@ -177,7 +177,7 @@ step "Leftovers of a killed shell on the peer are reverted by the next run; with
 interrupt leftover kill_shell
 ! restored || fail "no leftover"
 lead_over_cable
-"${HARDWARE[@]}" --targets nvmet,spdk --spdk /tmp/absent --out "$OUT/next" > "$OUT/next.log" ||
+"${HARDWARE[@]}" --seconds 1 --targets nvmet,spdk --spdk /tmp/absent --out "$OUT/next" > "$OUT/next.log" ||
     { cat "$OUT/next.log"; fail "it failed"; }
 assert_contains "the reversal" "peer: reverted the changes of an earlier run" "$(cat "$OUT/next.log")"
 assert_restored
