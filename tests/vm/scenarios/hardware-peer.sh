@@ -79,7 +79,8 @@ state() {
     ip -4 route show table all | grep -v 'table 7[12]'
     sysctl -a 2> /dev/null | grep -E '^net.ipv4.conf.(all|near|far)\.(rp_filter|accept_local|arp_ignore)'
     ls /tmp /sys/kernel/config/nvmet/* /sys/kernel/config/nullb 2> /dev/null | grep -v features
-    pgrep -l '^(cairn-t|nvmf_tgt)' || true
+    pgrep -l '^cairn-target' || true
+    pgrep -l '^nvmf_tgt' || true
 }
 restored() {
     state > "$OUT/after"

@@ -97,7 +97,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machines = Machines::start(args.peer.as_deref(), &out)?;
     let measured = measure(args, [near, far], &machines, &program, &tree, &out);
     match (measured, machines.lost()) {
-        (Err(error), Some(lost)) => return Err(error.context(lost)),
+        (Err(error), Some(lost)) if !format!("{error:#}").contains(&lost) => {
+            return Err(error.context(lost));
+        }
         (measured, _) => measured?,
     }
     drop(machines);

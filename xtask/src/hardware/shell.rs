@@ -210,7 +210,7 @@ impl Shell {
 
     fn loss(&self) -> String {
         let said = tail(&self.log, 5).unwrap_or_default();
-        let said = said.trim();
+        let said = said.trim().trim_end_matches('.');
         match &self.peer {
             Some(peer) if self.folder.is_empty() => format!(
                 "cannot log in to {peer}: {said}: `ssh {peer} sudo -n true` must work without a \
