@@ -75,8 +75,8 @@ provide_spdk() {
 
 state() {
     ip rule show
-    ip -4 addr show
-    ip -4 route show table all | grep -v 'table 7[12]'
+    ip -4 addr show | grep -v ssh0
+    ip -4 route show table all | grep -v -e 'table 7[12]' -e ssh0
     sysctl -a 2> /dev/null | grep -E '^net.ipv4.conf.(all|near|far)\.(rp_filter|accept_local|arp_ignore)'
     ls /tmp /sys/kernel/config/nvmet/* /sys/kernel/config/nullb 2> /dev/null | grep -v features
     pgrep -l '^cairn-target' || true
