@@ -210,7 +210,10 @@ impl Shell {
 
     fn loss(&self) -> String {
         let said = tail(&self.log, 5).unwrap_or_default();
-        let said = said.trim().trim_end_matches('.');
+        let said = match said.trim().trim_end_matches('.') {
+            "" => "it gave no reason",
+            said => said,
+        };
         match &self.peer {
             Some(peer) if self.folder.is_empty() => format!(
                 "cannot log in to {peer}: {said}: `ssh {peer} sudo -n true` must work without a \

@@ -29,7 +29,8 @@ impl Spdk {
         };
         let folder = quote(&folder.to_string_lossy());
         let found = far.run(&format!(
-            "cd {folder} && test -x build/bin/nvmf_tgt -a -e scripts/rpc.py
+            "cd {folder}
+             test -x build/bin/nvmf_tgt -a -e scripts/rpc.py
              command -v python3 > /dev/null
              cat VERSION 2> /dev/null || echo 'of an unknown version'
              if grep -q bdev_uring_create build/bin/nvmf_tgt; then echo uring; else echo aio; fi
