@@ -47,7 +47,7 @@ become_systemd() {
     # A login prompt would occupy the console. The other units start work unrelated to scenarios, and some hold
     # apt's lock.
     local unit
-    for unit in serial-getty@.service getty@.service getty-static.service apt-daily.timer \
+    for unit in serial-getty@.service getty@.service getty-static.service ssh.service apt-daily.timer \
         apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer; do
         ln -s /dev/null "/run/systemd/system/$unit"
     done

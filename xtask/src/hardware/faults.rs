@@ -8,15 +8,14 @@ use anyhow::{Context, Result, bail, ensure};
 use super::fio;
 use super::run::Run;
 use super::target::{EVERY, Kind, connect, disconnect, is_host_disconnected, wait_until};
-use super::undo::Undo;
 
 const UNDER_IO: Duration = Duration::from_secs(2);
 /// Maximum time in which a person and the host react.
 const HAND: Duration = Duration::from_secs(120);
 
 impl Run<'_> {
-    pub(super) fn reconnect(&mut self, kind: Kind, undo: &mut Undo) -> Result<()> {
-        let target = self.start(kind, undo)?;
+    pub(super) fn reconnect(&mut self, kind: Kind) -> Result<()> {
+        let target = self.start(kind)?;
         let began = Instant::now();
         for done in 0..self.args.reconnects {
             connect().with_context(|| format!("after {done} connects of {}", kind.name()))?;
@@ -31,15 +30,15 @@ impl Run<'_> {
         target.stop()
     }
 
-    pub(super) fn disturb(&mut self, undo: &mut Undo) -> Result<()> {
-        let target = self.start(Kind::Cairn, undo)?;
+    pub(super) fn disturb(&mut self) -> Result<()> {
+        let target = self.start(Kind::Cairn)?;
         self.kill_fio()?;
         let device = connect()?;
         let mut writer = Writer::start(&device)?;
         sleep(UNDER_IO);
         target.kill()?;
         writer.still_runs("cairn-target was killed")?;
-        let target = self.start(Kind::Cairn, undo)?;
+        let target = self.start(Kind::Cairn)?;
         writer.finish("cairn-target was killed")?;
         self.note(
             "cairn-target was killed under I/O and started again: fio verified all its data."
@@ -70,7 +69,7 @@ impl Run<'_> {
         println!("pull the cable out of one port");
         let mut writer = Writer::start(device)?;
         let deadline = Instant::now() + HAND;
-        while self.ports.have_carrier() {
+        while self.ports.have_carrier()? {
             ensure!(
                 Instant::now() < deadline,
                 "both ports still have a carrier after {HAND:?}: pull the cable between them"
@@ -86,7 +85,9 @@ impl Run<'_> {
         )?;
         println!("plug the cable in again");
         let began = Instant::now();
-        wait_until(HAND, "the carrier", || self.ports.have_carrier())?;
+        wait_until(HAND, "the carrier", || {
+            matches!(self.ports.have_carrier(), Ok(true))
+        })?;
         wait_until(HAND, "the host to connect again", || {
             !is_host_disconnected()
         })?;

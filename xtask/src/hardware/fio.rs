@@ -1,10 +1,10 @@
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::undo::sh;
+use super::machines::Machines;
+use super::shell::{Shell, sh};
 use crate::fio_report::Report;
 use crate::results::{Better, Metric};
 use crate::vm::process::{command, output};
@@ -71,6 +71,7 @@ pub(super) fn measure(
     row: &Row,
     seconds: u64,
     device: &Path,
+    machines: &Machines,
     target: Option<u32>,
 ) -> Result<(Vec<Metric>, u64)> {
     let mut fio = command_on(device);
@@ -79,21 +80,17 @@ pub(super) fn measure(
     fio.arg(format!("--iodepth={}", row.depth));
     fio.args(["--time_based", &format!("--runtime={seconds}")]);
     let hertz: f64 = sh("getconf CLK_TCK")?.trim().parse()?;
-    let before = (machine_ticks()?, target.map(process_ticks).transpose()?);
+    let before = ticks(machines, target)?;
     let json = output(&mut fio)?;
-    let after = (machine_ticks()?, target.map(process_ticks).transpose()?);
+    let after = ticks(machines, target)?;
     // fio may print notes first.
     let json = json.find('{').map_or("", |start| &json[start..]);
     let report =
         Report::read(json).with_context(|| format!("in fio's report of {}", row.name()))?;
     let mut metrics = metrics_of(&report);
-    let mut add_cpu = |name, ticks: u64| {
-        let each = ticks as f64 / hertz * 1e6 / report.ios;
+    for ((name, before), (_, after)) in before.into_iter().zip(after) {
+        let each = after.saturating_sub(before) as f64 / hertz * 1e6 / report.ios;
         metrics.push(Metric::once(name, "us/IO", Better::Lower, each));
-    };
-    add_cpu("CPU of the machine", after.0.saturating_sub(before.0));
-    if let (Some(before), Some(after)) = (before.1, after.1) {
-        add_cpu("CPU of the target", after.saturating_sub(before));
     }
     let bytes = report.bytes_per_s * report.runtime.as_secs_f64();
     Ok((metrics, bytes as u64))
@@ -108,8 +105,22 @@ fn metrics_of(report: &Report) -> Vec<Metric> {
     ]
 }
 
-fn machine_ticks() -> Result<u64> {
-    parse_machine(&fs::read_to_string("/proc/stat")?)
+/// Returns processor time of each machine and of the target's process, in ticks.
+fn ticks(machines: &Machines, target: Option<u32>) -> Result<Vec<(&'static str, u64)>> {
+    let of_machine = |shell: &Shell| parse_machine(&shell.run("head -n 1 /proc/stat")?);
+    let far = machines.far();
+    let mut ticks = match machines.peer() {
+        None => vec![("CPU of the machine", of_machine(far)?)],
+        Some(peer) => vec![
+            ("CPU of the host's machine", of_machine(machines.here())?),
+            ("CPU of the target's machine", of_machine(peer)?),
+        ],
+    };
+    if let Some(pid) = target {
+        let stat = far.run(&format!("cat /proc/{pid}/stat"))?;
+        ticks.push(("CPU of the target", parse_process(&stat)?));
+    }
+    Ok(ticks)
 }
 
 /// Adds user, nice, system, irq and softirq (proc_stat(5)).
@@ -122,12 +133,6 @@ fn parse_machine(stat: &str) -> Result<u64> {
         .collect::<Result<_, _>>()?;
     let busy = [0, 1, 2, 5, 6].map(|at| ticks.get(at).copied().unwrap_or(0));
     Ok(busy.iter().sum())
-}
-
-fn process_ticks(pid: u32) -> Result<u64> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    parse_process(&stat)
 }
 
 /// Adds utime and stime, fields 14 and 15 (proc_pid_stat(5)).

@@ -1,39 +1,51 @@
-//! `cargo xtask hardware`: measurements of Cairn and nvmet (docs/roce/adapters.md).
+//! `cargo xtask hardware`: measurements of Cairn, nvmet and SPDK (docs/roce/adapters.md).
 
 mod faults;
 mod fio;
+mod machines;
 mod perftest;
 mod ports;
 mod report;
 mod run;
+mod shell;
+mod spdk;
 mod target;
-mod undo;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::results::{Machine, Results};
-use crate::vm::host::on_path;
 use crate::vm::process::command;
 use crate::vm::tree::{Tree, create_dir};
+use machines::Machines;
 use ports::Ports;
 use run::Run;
-use target::{Disk, Kind};
-use undo::Undo;
+use shell::quote;
+use spdk::Spdk;
+use target::{Kind, Targets, open_disk};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Network interfaces of the host's and the target's RDMA port
     #[arg(long, value_name = "A,B", value_delimiter = ',', required = true)]
     ports: Vec<String>,
+    /// Machine of the target and its port, by ssh; root there, or sudo without a password
+    #[arg(long, value_name = "[USER@]HOST")]
+    peer: Option<String>,
     /// Block device to export, whose first 64 MiB are overwritten [default: memory, by null_blk]
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
     /// Targets to measure
-    #[arg(long, value_delimiter = ',', default_value = "cairn,nvmet")]
+    #[arg(long, value_delimiter = ',', default_value = "cairn,nvmet,spdk")]
     targets: Vec<Kind>,
+    /// Build tree of SPDK on the target's machine, with build/bin/nvmf_tgt and scripts/rpc.py
+    #[arg(long, value_name = "DIR")]
+    spdk: Option<PathBuf>,
+    /// Cores of SPDK, as its option -m
+    #[arg(long, value_name = "MASK", default_value = "0x2")]
+    spdk_mask: String,
     /// Bytes of an I/O
     #[arg(long, value_delimiter = ',', default_value = "4k,128k")]
     sizes: Vec<String>,
@@ -63,10 +75,6 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-const TOOLS: [&str; 9] = [
-    "fio", "nvme", "rdma", "ip", "ping", "sysctl", "modprobe", "setsid", "setpriv",
-];
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let [near, far] = args.ports.as_slice() else {
         anyhow::bail!("--ports takes two network interfaces: --ports A,B");
@@ -75,12 +83,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         rustix::process::geteuid().is_root(),
         "routes and targets are set up by root: run this as root"
     );
-    for tool in TOOLS {
-        ensure!(
-            on_path(tool),
-            "{tool} is missing: apt-get install fio nvme-cli iproute2 iputils-ping util-linux"
-        );
-    }
     let tree = Tree::locate()?;
     let out = args
         .out
@@ -92,26 +94,67 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         None => build(&tree)?,
     };
 
-    let mut undo = Undo::start()?;
-    let ports = Ports::join(near, far, &mut undo)?;
+    let machines = Machines::start(args.peer.as_deref(), &out)?;
+    let measured = measure(args, [near, far], &machines, &program, &tree, &out);
+    match (measured, machines.lost()) {
+        (Err(error), Some(lost)) if !format!("{error:#}").contains(&lost) => {
+            return Err(error.context(lost));
+        }
+        (measured, _) => measured?,
+    }
+    drop(machines);
+    println!("the report: {}", out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(
+    args: &Args,
+    [near, far]: [&str; 2],
+    machines: &Machines,
+    program: &Path,
+    tree: &Tree,
+    out: &Path,
+) -> Result<()> {
+    let ports = Ports::join(near, far, machines)?;
+    let cairn = machines.far().copy(program)?;
     let findings = out.join("doctor.txt");
-    let has_errors = ports.doctor(&program, &findings)?;
+    let here = quote(&program.to_string_lossy());
+    let has_errors = ports.doctor(&here, &cairn, &findings)?;
     ensure!(
         args.force || !has_errors,
         "the doctor found errors: repair them as {} says, or measure in spite of them with --force",
         findings.display()
     );
-    let disk = Disk::open(args.disk.as_deref(), &mut undo)?;
-    let results = Results::begin("Cairn on hardware", Machine::here(tree.workspace()));
-    let mut run = Run::new(args, &ports, &disk, program, out.clone(), results);
-    run.everything(&mut undo)?;
+    let disk = open_disk(args.disk.as_deref(), machines.far())?;
+    let mut results = Results::begin("Cairn on hardware", Machine::here(tree.workspace()));
+    results.notes.push(ports.describe());
+    results.notes.extend(machines.describe_peer()?);
+    let spdk = find_spdk(args, machines, &mut results)?;
+    let targets = Targets {
+        machines,
+        cairn,
+        spdk,
+        disk,
+    };
+    let mut run = Run::new(args, &ports, &targets, results);
+    let ended = run.everything();
+    let kept = run.keep_logs(out);
+    ended.and(kept)?;
     let mut results = run.results;
-    results.notes.insert(0, ports.describe());
     results.machine.ended();
-    report::write(&results, &out)?;
-    undo.finish()?;
-    println!("the report: {}", out.display());
-    Ok(ExitCode::SUCCESS)
+    report::write(&results, out)
+}
+
+fn find_spdk(args: &Args, machines: &Machines, results: &mut Results) -> Result<Option<Spdk>> {
+    if !args.targets.contains(&Kind::Spdk) {
+        return Ok(None);
+    }
+    let found = Spdk::find(args.spdk.as_deref(), &args.spdk_mask, machines.far())?;
+    results.notes.push(match &found {
+        Ok(spdk) => spdk.describe(),
+        Err(why) => format!("SPDK was not measured: {why}."),
+    });
+    Ok(found.ok())
 }
 
 fn build(tree: &Tree) -> Result<PathBuf> {

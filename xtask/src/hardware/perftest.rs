@@ -1,11 +1,11 @@
 //! Limits of the adapters, measured by perftest.
 
-use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::machines::Machines;
 use super::ports::TARGET;
 use super::target::EVERY;
 use crate::results::{Better, Metric};
@@ -39,13 +39,14 @@ impl Test {
 }
 
 /// Returns the row's name, with the reason if nothing was measured.
-pub(super) fn measure(test: &Test, seconds: u64) -> (String, Vec<Metric>) {
+pub(super) fn measure(test: &Test, seconds: u64, machines: &Machines) -> (String, Vec<Metric>) {
     let Test { program, bytes, .. } = test;
-    if !on_path(program) {
+    let far = machines.far().run(&format!("command -v {program}"));
+    if !on_path(program) || far.is_err() {
         let missing = format!("{program} is missing: apt-get install perftest");
         return (missing, Vec::new());
     }
-    match run(test, seconds) {
+    match run(test, seconds, machines) {
         Ok(metrics) => (format!("{program}, {bytes} bytes"), metrics),
         Err(error) => {
             let reason = format!("{error:#}").replace('\n', "; ");
@@ -54,33 +55,28 @@ pub(super) fn measure(test: &Test, seconds: u64) -> (String, Vec<Metric>) {
     }
 }
 
-fn run(test: &Test, seconds: u64) -> Result<Vec<Metric>> {
-    let both = |address: &[&str]| {
-        let mut run = command("timeout");
-        run.arg((seconds + 30).to_string());
-        run.args(["setpriv", "--pdeathsig", "KILL", test.program]);
-        run.args(["-R", "-F", "-s", &test.bytes.to_string()]);
-        match test.is_rate {
-            true => run.args(["-D", &seconds.to_string()]),
-            false => run.args(["-n", "1000"]),
-        };
-        run.args(address);
-        run
+fn run(test: &Test, seconds: u64, machines: &Machines) -> Result<Vec<Metric>> {
+    let program = test.program;
+    let extent = match test.is_rate {
+        true => format!("-D {seconds}"),
+        false => "-n 1000".to_owned(),
     };
-    let mut server = both(&[])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot run timeout")?;
-    let mut said = output(&mut both(&[TARGET]));
+    let script = format!(
+        "exec timeout {} setpriv --pdeathsig KILL {program} -R -F -s {} {extent}",
+        seconds + 30,
+        test.bytes
+    );
+    let far = machines.far();
+    let server = far.spawn(&script)?;
+    let client = || output(command("sh").args(["-ec", &format!("{script} {TARGET}")]));
+    let mut said = client();
     // The server may not listen yet.
     let deadline = Instant::now() + SERVER_START;
-    while said.is_err() && Instant::now() < deadline && server.try_wait()?.is_none() {
+    while said.is_err() && Instant::now() < deadline && far.is_running(server)? {
         sleep(EVERY);
-        said = output(&mut both(&[TARGET]));
+        said = client();
     }
-    let _ = server.kill();
-    server.wait()?;
+    far.end(server, "KILL")?;
     metrics_of(test, &said?)
 }
 

@@ -1,13 +1,13 @@
-//! Both ports stay in the initial network namespace, as nvme-rdma and nvmet-rdma require. Rules
-//! send local traffic over the cable.
+//! Addresses of both ports. On one machine, both stay in the initial network namespace, as nvme-rdma and nvmet-rdma
+//! require, and rules send local traffic over the cable.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::undo::{Undo, sh};
-use crate::vm::process::command;
+use super::machines::Machines;
+use super::shell::Shell;
 
 // RFC 2544 reserves 198.18.0.0/15 for benchmarks.
 pub(super) const HOST: &str = "198.18.99.1";
@@ -15,117 +15,171 @@ pub(super) const TARGET: &str = "198.18.99.2";
 const HOST_TABLE: u32 = 7471;
 const TARGET_TABLE: u32 = 7472;
 
-pub(super) struct Ports {
+pub(super) struct Ports<'a> {
+    machines: &'a Machines,
     near: String,
     far: String,
-    far_device: String,
-    links: String,
+    near_link: String,
+    far_link: String,
 }
 
-impl Ports {
-    pub(super) fn join(near: &str, far: &str, undo: &mut Undo) -> Result<Self> {
-        ensure!(near != far, "--ports names {near} twice: name two ports");
-        let links = sh("rdma link show")?;
-        for netdev in [near, far] {
-            let state = fs::read_to_string(format!("/sys/class/net/{netdev}/operstate"))
-                .with_context(|| format!("no network interface {netdev}: `ip link` lists them"))?;
-            ensure!(
-                state.trim() != "down",
-                "{netdev} is down: plug the cable in, and run ip link set {netdev} up"
-            );
-            ensure!(
-                device_of(&links, netdev).is_some(),
-                "{netdev} has no RDMA device: `rdma link` lists them"
-            );
-        }
-        let rules = sh("ip rule show")?;
+impl<'a> Ports<'a> {
+    pub(super) fn join(near: &str, far: &str, machines: &'a Machines) -> Result<Self> {
+        let is_name = |text: &str| {
+            text.chars()
+                .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        };
         ensure!(
-            rules.starts_with("0:\tfrom all lookup local"),
-            "ip rule has no `0: from all lookup local`: restore it by ip rule add pref 0 lookup local"
+            is_name(near) && is_name(far),
+            "--ports takes names of network interfaces"
         );
-        for rule in rules.lines().skip(1) {
-            let preference = rule.split(':').next().and_then(|text| text.parse().ok());
-            ensure!(
-                preference.is_none_or(|preference: u32| preference > 5),
-                "the rule `{rule}` precedes those for the cable: remove it"
-            );
+        let near_link = link_of(machines.here(), near)?;
+        let far_link = link_of(machines.far(), far)?;
+        match machines.peer() {
+            Some(peer) => {
+                for (shell, address, netdev) in [(peer, TARGET, far), (machines.here(), HOST, near)]
+                {
+                    shell.undo(&format!("ip addr del {address}/30 dev {netdev}"))?;
+                    shell.run(&format!("ip addr add {address}/30 dev {netdev}"))?;
+                }
+            }
+            None => join_here(machines.here(), near, far)?,
         }
-        loosen_filters(&[near, far], undo)?;
-        for (step, back) in steps(near, far) {
-            undo.by(&back)?;
-            sh(&step)?;
-        }
-        sh(&format!("ping -c 3 -W 2 -I {HOST} {TARGET}")).with_context(|| {
+        let ping = format!("ping -c 3 -W 2 -I {HOST} {TARGET}");
+        machines.here().run(&ping).with_context(|| {
             format!("no answer over the cable between {near} and {far}: check it by ip link")
         })?;
-        let far_device = device_of(&links, far).unwrap_or_default();
-        let (near, far) = (near.to_owned(), far.to_owned());
         Ok(Self {
-            near,
-            far,
-            far_device,
-            links,
+            machines,
+            near: near.to_owned(),
+            far: far.to_owned(),
+            near_link,
+            far_link,
         })
     }
 
     pub(super) fn describe(&self) -> String {
-        let of_ports = |line: &&str| {
-            let last = line.split_whitespace().last().unwrap_or_default();
-            last == self.near || last == self.far
-        };
-        let links: Vec<&str> = self.links.lines().map(str::trim).filter(of_ports).collect();
+        let Self { near, far, .. } = self;
+        let at = self
+            .machines
+            .peer()
+            .map(|peer| format!(" of {}", peer.name()));
         format!(
-            "Host at {}, target at {}: {}",
-            self.near,
-            self.far,
-            links.join("; ")
+            "Host at {near}, target at {far}{}: {}; {}",
+            at.unwrap_or_default(),
+            self.near_link,
+            self.far_link
         )
     }
 
     /// Returns whether the doctor found errors.
-    pub(super) fn doctor(&self, program: &Path, file: &Path) -> Result<bool> {
-        let output = command(&program.to_string_lossy())
-            .args(["doctor", "--address", HOST, "--address", TARGET])
-            .output()
-            .with_context(|| format!("cannot run {}", program.display()))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if !output.status.success() {
-            println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    pub(super) fn doctor(&self, here: &str, there: &str, file: &Path) -> Result<bool> {
+        let shells = [self.machines.here(), self.machines.far()];
+        let calls = match self.machines.peer() {
+            None => vec![(
+                shells[0],
+                here,
+                format!("--address {HOST} --address {TARGET}"),
+            )],
+            Some(_) => vec![
+                (shells[0], here, format!("--address {HOST}")),
+                (shells[1], there, format!("--address {TARGET}")),
+            ],
+        };
+        let (mut report, mut has_errors) = (String::new(), false);
+        for (shell, program, addresses) in calls {
+            let said = shell.run(&format!(
+                "code=0; {program} doctor {addresses} 2>&1 || code=$?; echo \"exit $code\""
+            ))?;
+            let (text, code) = said.rsplit_once("exit ").unwrap_or(("", &said));
+            match code {
+                "0" => {}
+                "1" | "2" => println!("{}:\n{text}", shell.name()),
+                _ => bail!(
+                    "{}: cairn-target doctor ended with {code}: {text}",
+                    shell.name()
+                ),
+            }
+            has_errors |= code == "2";
+            report += text;
         }
-        fs::write(file, said)?;
-        match output.status.code() {
-            Some(0 | 1) => Ok(false),
-            Some(2) => Ok(true),
-            _ => bail!("cairn-target doctor ended with {}", output.status),
-        }
+        fs::write(file, report)?;
+        Ok(has_errors)
     }
 
-    pub(super) fn have_carrier(&self) -> bool {
-        [&self.near, &self.far].into_iter().all(|netdev| {
-            fs::read_to_string(format!("/sys/class/net/{netdev}/carrier"))
-                .is_ok_and(|carrier| carrier.trim() == "1")
-        })
+    pub(super) fn have_carrier(&self) -> Result<bool> {
+        let ends = [
+            (self.machines.here(), &self.near),
+            (self.machines.far(), &self.far),
+        ];
+        for (shell, netdev) in ends {
+            let carrier = format!("cat /sys/class/net/{netdev}/carrier 2> /dev/null || true");
+            if shell.run(&carrier)? != "1" {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the bytes through the target's port in both directions. Adapters count RoCE in the
-    /// RDMA device, and rdma_rxe in the network interface.
-    pub(super) fn bytes(&self) -> u64 {
-        let sum = |folder: &str, names: [&str; 2]| -> u64 {
-            let read = |name| fs::read_to_string(format!("{folder}/{name}")).ok();
-            let numbers = names.into_iter().filter_map(read);
-            numbers
-                .filter_map(|text| text.trim().parse::<u64>().ok())
-                .sum()
-        };
-        let counters = format!("/sys/class/infiniband/{}/ports/1/counters", self.far_device);
-        let statistics = format!("/sys/class/net/{}/statistics", self.far);
-        // The RDMA counters are in units of four bytes.
-        4 * sum(&counters, ["port_xmit_data", "port_rcv_data"])
-            + sum(&statistics, ["tx_bytes", "rx_bytes"])
+    /// RDMA device, in units of four bytes, and rdma_rxe in the network interface.
+    pub(super) fn bytes(&self) -> Result<u64> {
+        let (far, device) = (&self.far, device_of(&self.far_link).unwrap_or_default());
+        let sum = self.machines.far().run(&format!(
+            "read_from() {{ cat \"$1\" 2> /dev/null || echo 0; }}
+             counters=/sys/class/infiniband/{device}/ports/1/counters
+             statistics=/sys/class/net/{far}/statistics
+             sum=0
+             for name in port_xmit_data port_rcv_data; do
+                 sum=$((sum + 4 * $(read_from $counters/$name)))
+             done
+             for name in tx_bytes rx_bytes; do sum=$((sum + $(read_from $statistics/$name))); done
+             echo $sum"
+        ))?;
+        sum.parse()
+            .context("the counters of the target's port are no numbers")
     }
 }
 
-fn loosen_filters(netdevs: &[&str], undo: &mut Undo) -> Result<()> {
+fn join_here(shell: &Shell, near: &str, far: &str) -> Result<()> {
+    ensure!(near != far, "--ports names {near} twice: name two ports");
+    let rules = shell.run("ip rule show")?;
+    ensure!(
+        rules.starts_with("0:\tfrom all lookup local"),
+        "ip rule has no `0: from all lookup local`: restore it by ip rule add pref 0 lookup local"
+    );
+    for rule in rules.lines().skip(1) {
+        let preference = rule.split(':').next().and_then(|text| text.parse().ok());
+        ensure!(
+            preference.is_none_or(|preference: u32| preference > 5),
+            "the rule `{rule}` precedes those for the cable: remove it"
+        );
+    }
+    loosen_filters(shell, &[near, far])?;
+    for (step, back) in steps(near, far) {
+        shell.undo(&back)?;
+        shell.run(&step)?;
+    }
+    Ok(())
+}
+
+/// Returns the line of `rdma link` of a network interface.
+fn link_of(shell: &Shell, netdev: &str) -> Result<String> {
+    let name = shell.name();
+    let state = shell.run(&format!("cat /sys/class/net/{netdev}/operstate"));
+    let state = state.with_context(|| {
+        format!("no network interface {netdev} on {name}: `ip link` lists them")
+    })?;
+    ensure!(
+        state != "down",
+        "{netdev} of {name} is down: plug the cable in, and run ip link set {netdev} up"
+    );
+    let links = shell.run("rdma link show")?;
+    find_link(&links, netdev)
+        .with_context(|| format!("{netdev} of {name} has no RDMA device: `rdma link` lists them"))
+}
+
+fn loosen_filters(shell: &Shell, netdevs: &[&str]) -> Result<()> {
     let mut keys = vec![("net.ipv4.conf.all.rp_filter".to_owned(), 0)];
     for netdev in netdevs {
         let netdev = netdev.replace('.', "/");
@@ -134,9 +188,9 @@ fn loosen_filters(netdevs: &[&str], undo: &mut Undo) -> Result<()> {
         }
     }
     for (key, value) in keys {
-        let before = sh(&format!("sysctl -n {key}"))?;
-        undo.by(&format!("sysctl -qw {key}={}", before.trim()))?;
-        sh(&format!("sysctl -qw {key}={value}"))?;
+        let before = shell.run(&format!("sysctl -n {key}"))?;
+        shell.undo(&format!("sysctl -qw {key}={}", before.trim()))?;
+        shell.run(&format!("sysctl -qw {key}={value}"))?;
     }
     Ok(())
 }
@@ -183,12 +237,14 @@ fn steps(near: &str, far: &str) -> Vec<(String, String)> {
     steps
 }
 
-fn device_of(links: &str, netdev: &str) -> Option<String> {
-    let line = links
-        .lines()
-        .find(|line| line.trim().ends_with(&format!("netdev {netdev}")))?;
-    let link = line.trim().strip_prefix("link ")?;
-    link.split('/').next().map(str::to_owned)
+fn find_link(links: &str, netdev: &str) -> Option<String> {
+    let mut links = links.lines().map(str::trim);
+    let link = links.find(|link| link.ends_with(&format!("netdev {netdev}")))?;
+    Some(link.to_owned())
+}
+
+fn device_of(link: &str) -> Option<&str> {
+    link.strip_prefix("link ")?.split('/').next()
 }
 
 #[cfg(test)]
@@ -199,9 +255,13 @@ mod tests {
     fn a_port_has_the_device_of_its_whole_name() {
         let links = "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0 \n\
                      link mlx5_1/1 state ACTIVE physical_state LINK_UP netdev ens1f0 \n";
-        assert_eq!(device_of(links, "ens1f0").unwrap(), "mlx5_1");
-        assert_eq!(device_of(links, "ens1f0np0").unwrap(), "mlx5_0");
-        assert_eq!(device_of(links, "np0"), None);
+        let device = |netdev| {
+            let link = find_link(links, netdev)?;
+            device_of(&link).map(str::to_owned)
+        };
+        assert_eq!(device("ens1f0").unwrap(), "mlx5_1");
+        assert_eq!(device("ens1f0np0").unwrap(), "mlx5_0");
+        assert_eq!(device("np0"), None);
     }
 
     #[test]

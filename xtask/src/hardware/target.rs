@@ -1,17 +1,17 @@
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
+use super::machines::Machines;
 use super::ports::TARGET;
-use super::undo::{Undo, sh};
-use crate::vm::process::{command, tail};
+use super::shell::{Shell, quote, sh};
+use super::spdk::Spdk;
 
 pub(super) const NQN: &str = "nqn.2026-11.io.cairn:hardware";
-const PORT: u16 = 4420;
+pub(super) const PORT: u16 = 4420;
 const START: Duration = Duration::from_secs(60);
 pub(super) const EVERY: Duration = Duration::from_millis(100);
 
@@ -19,6 +19,7 @@ pub(super) const EVERY: Duration = Duration::from_millis(100);
 pub(super) enum Kind {
     Cairn,
     Nvmet,
+    Spdk,
 }
 
 impl Kind {
@@ -26,116 +27,121 @@ impl Kind {
         match self {
             Self::Cairn => "cairn",
             Self::Nvmet => "nvmet",
+            Self::Spdk => "spdk",
         }
     }
 }
 
-pub(super) struct Disk(PathBuf);
-
-impl Disk {
-    pub(super) fn open(path: Option<&Path>, undo: &mut Undo) -> Result<Self> {
-        if let Some(path) = path {
-            ensure!(
-                path.exists(),
-                "no disk at {}: name a block device",
-                path.display()
-            );
-            return Ok(Self(path.to_owned()));
-        }
-        let folder = "/sys/kernel/config/nullb/cairn_hardware";
-        undo.by(&format!("echo 0 > {folder}/power; rmdir {folder}"))?;
-        let index = sh(&format!(
-            "modprobe configfs; modprobe null_blk nr_devices=0
-             mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
-             mkdir {folder}
-             cd {folder}
-             echo 256 > size; echo 4096 > blocksize; echo 1 > memory_backed; echo 1 > power
-             cat index"
-        ))
-        .context("cannot make a disk of memory by null_blk: name another by --disk")?;
-        let named = PathBuf::from("/dev/cairn_hardware");
-        let numbered = PathBuf::from(format!("/dev/nullb{}", index.trim()));
-        wait_until(START, "the disk of null_blk", || {
-            named.exists() || numbered.exists()
-        })?;
-        Ok(Self(if named.exists() { named } else { numbered }))
+/// Returns the path of the disk to export, quoted for a shell.
+pub(super) fn open_disk(path: Option<&Path>, far: &Shell) -> Result<String> {
+    if let Some(path) = path {
+        let path = quote(&path.to_string_lossy());
+        let test = far.run(&format!("test -e {path}"));
+        test.with_context(|| format!("no disk at {path}: name a block device"))?;
+        return Ok(path);
     }
+    let folder = "/sys/kernel/config/nullb/cairn_hardware";
+    far.undo(&format!("echo 0 > {folder}/power; rmdir {folder}"))?;
+    far.run(&format!(
+        "modprobe configfs; modprobe null_blk nr_devices=0
+         mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
+         mkdir {folder}
+         cd {folder}
+         echo 256 > size; echo 4096 > blocksize; echo 1 > memory_backed; echo 1 > power
+         for each in $(seq 300); do
+             for disk in /dev/cairn_hardware /dev/nullb$(cat index); do
+                 [ ! -e $disk ] || {{ echo $disk; exit 0; }}
+             done
+             sleep 0.1
+         done
+         echo 'udev made no device' >&2; exit 1"
+    ))
+    .context("cannot make a disk of memory by null_blk: name another by --disk")
 }
 
-pub(super) struct Target {
-    kind: Kind,
-    process: Option<Child>,
+/// Programs and disk of the targets.
+pub(super) struct Targets<'a> {
+    pub(super) machines: &'a Machines,
+    pub(super) cairn: String,
+    pub(super) spdk: Option<Spdk>,
+    pub(super) disk: String,
 }
 
-impl Target {
-    pub(super) fn start(
-        kind: Kind,
-        program: &Path,
-        disk: &Disk,
-        out: &Path,
-        undo: &mut Undo,
-    ) -> Result<Self> {
+impl Targets<'_> {
+    pub(super) fn start(&self, kind: Kind) -> Result<Target<'_>> {
+        let far = self.machines.far();
         let process = match kind {
-            Kind::Cairn => Some(start_cairn(program, disk, out)?),
+            Kind::Cairn => Some(self.start_cairn()?),
             Kind::Nvmet => {
-                undo.by(&close_nvmet())?;
-                sh(&open_nvmet(disk)).context("cannot configure nvmet")?;
+                far.undo(&close_nvmet())?;
+                far.run(&open_nvmet(&self.disk))
+                    .context("cannot configure nvmet")?;
                 None
             }
-        };
-        Ok(Self { kind, process })
-    }
-
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(Child::id)
-    }
-
-    pub(super) fn kill(mut self) -> Result<()> {
-        if let Some(process) = &mut self.process {
-            process.kill()?;
-            process.wait()?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn stop(mut self) -> Result<()> {
-        match (self.kind, &mut self.process) {
-            (Kind::Cairn, Some(process)) => {
-                sh(&format!("kill -TERM {}", process.id()))?;
-                let status = process.wait()?;
-                ensure!(status.success(), "cairn-target ended with {status}");
+            Kind::Spdk => {
+                let spdk = self.spdk.as_ref().context("SPDK is absent")?;
+                Some(spdk.start(&self.disk, far)?)
             }
-            _ => drop(sh(&close_nvmet()).context("cannot remove nvmet's configuration")?),
+        };
+        Ok(Target { kind, process, far })
+    }
+
+    fn start_cairn(&self) -> Result<u32> {
+        let far = self.machines.far();
+        let (program, disk, folder) = (&self.cairn, &self.disk, far.folder());
+        let pid = far.spawn(&format!(
+            "exec {program} serve --provider verbs --control off --nqn {NQN} \
+                 --listen {TARGET}:{PORT} --export {disk} \
+                 > {folder}/cairn.stdout 2>> {folder}/cairn.log"
+        ))?;
+        far.run(&format!(
+            "for each in $(seq 500); do
+                 ! grep -qsx ready {folder}/cairn.stdout || exit 0
+                 kill -0 {pid} 2> /dev/null || break
+                 sleep 0.1
+             done
+             tail -n 10 {folder}/cairn.log >&2; exit 1"
+        ))
+        .context("cairn-target did not start")?;
+        Ok(pid)
+    }
+}
+
+pub(super) struct Target<'a> {
+    kind: Kind,
+    process: Option<u32>,
+    far: &'a Shell,
+}
+
+impl Target<'_> {
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process
+    }
+
+    pub(super) fn kill(self) -> Result<()> {
+        match self.process {
+            Some(pid) => self.far.end(pid, "KILL").map(drop),
+            None => Ok(()),
         }
+    }
+
+    pub(super) fn stop(self) -> Result<()> {
+        let Some(pid) = self.process else {
+            let closed = self.far.run(&close_nvmet());
+            return closed
+                .context("cannot remove nvmet's configuration")
+                .map(drop);
+        };
+        let status = self.far.end(pid, "TERM")?;
+        ensure!(
+            status == 0 || self.kind != Kind::Cairn,
+            "cairn-target ended with {status}"
+        );
         Ok(())
     }
 }
 
-fn start_cairn(program: &Path, disk: &Disk, out: &Path) -> Result<Child> {
-    let log = out.join("cairn-target.log");
-    let stdout = out.join("cairn-target.stdout");
-    let mut process = command("setpriv")
-        .args(["--pdeathsig", "KILL"])
-        .arg(program)
-        .args(["serve", "--provider", "verbs", "--control", "off"])
-        .args(["--nqn", NQN, "--listen", &format!("{TARGET}:{PORT}")])
-        .arg("--export")
-        .arg(&disk.0)
-        .stdout(File::create(&stdout)?)
-        .stderr(File::options().create(true).append(true).open(&log)?)
-        .spawn()
-        .context("cannot run setpriv")?;
-    wait_until(START, "cairn-target to be ready", || {
-        let said = fs::read_to_string(&stdout).unwrap_or_default();
-        said.lines().any(|line| line == "ready") || matches!(process.try_wait(), Ok(Some(_)))
-    })?;
-    if let Some(status) = process.try_wait()? {
-        bail!("cairn-target ended with {status}:\n{}", tail(&log, 10)?);
-    }
-    Ok(process)
-}
-
-fn open_nvmet(disk: &Disk) -> String {
+fn open_nvmet(disk: &str) -> String {
     format!(
         "modprobe nvmet-rdma
          mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
@@ -148,8 +154,7 @@ fn open_nvmet(disk: &Disk) -> String {
          echo ipv4 > ports/7471/addr_adrfam
          echo {TARGET} > ports/7471/addr_traddr
          echo {PORT} > ports/7471/addr_trsvcid
-         ln -s /sys/kernel/config/nvmet/subsystems/{NQN} ports/7471/subsystems/{NQN}",
-        disk = disk.0.display()
+         ln -s /sys/kernel/config/nvmet/subsystems/{NQN} ports/7471/subsystems/{NQN}"
     )
 }
 

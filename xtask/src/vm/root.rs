@@ -11,7 +11,7 @@ use super::process::{self, Log};
 
 pub(crate) const IMAGE: &str = "root.ext4";
 
-const PACKAGES: [&str; 27] = [
+const PACKAGES: [&str; 28] = [
     "dmsetup",
     "e2fsprogs",
     "ethtool",
@@ -27,6 +27,7 @@ const PACKAGES: [&str; 27] = [
     "librdmacm1",
     "mount",
     "nvme-cli",
+    "openssh-server",
     "passwd",
     "perftest",
     "procps",

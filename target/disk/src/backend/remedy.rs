@@ -30,6 +30,11 @@ pub(super) fn is_in_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|statfs| IN_MEMORY.contains(&(statfs.f_type as u32)))
 }
 
+/// False for devices, although `/dev` is in memory.
+fn is_file_in_memory(file: &File) -> bool {
+    file.metadata().is_ok_and(|found| found.is_file()) && is_in_memory(file)
+}
+
 pub(super) fn for_missing(path: &Path) -> String {
     let folder = path.parent().filter(|folder| folder.is_dir());
     let Some(folder) = folder.and_then(|folder| folder.canonicalize().ok()) else {
@@ -97,7 +102,7 @@ fn word(path: &Path) -> String {
 }
 
 pub(super) fn warn_of_memory(path: &Path, file: &File) {
-    if is_in_memory(file) {
+    if is_file_in_memory(file) {
         // Logged when the configuration is applied.
         tracing::warn!(
             path = %path.display(),
@@ -110,6 +115,16 @@ pub(super) fn warn_of_memory(path: &Path, file: &File) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_is_not_in_memory() {
+        assert!(!is_file_in_memory(&File::open("/dev/null").unwrap()));
+        let folder = File::open("/dev").unwrap();
+        if is_in_memory(&folder) {
+            let file = tempfile::tempfile_in("/dev/shm").unwrap();
+            assert!(is_file_in_memory(&file));
+        }
+    }
 
     #[test]
     fn no_remedy_creates_a_file() {
