@@ -134,7 +134,17 @@ impl Tree {
             return Ok(());
         }
         let mut cargo = self.cargo(arch);
-        cargo.args(["test", "--quiet", "--no-run", "--lib", "--workspace"]);
+        cargo.args(["test", "--quiet", "--no-run", "--lib"]);
+        if arch.is_foreign() {
+            for program in tests {
+                if let Program::Tests(package) = program {
+                    cargo.args(["-p", package]);
+                }
+            }
+        } else {
+            // Features are those of the other tests, so little is compiled again.
+            cargo.arg("--workspace");
+        }
         let messages = process::output(cargo.arg("--message-format=json"))?;
         for program in tests {
             let Program::Tests(package) = program else {
