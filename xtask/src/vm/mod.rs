@@ -7,6 +7,7 @@ mod apt;
 pub(crate) mod arch;
 mod booted;
 pub(crate) mod cache;
+pub(crate) mod cross;
 pub(crate) mod host;
 mod initramfs;
 mod kernel;

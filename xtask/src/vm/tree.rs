@@ -7,9 +7,10 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
 
 use super::arch::Arch;
+use super::cross;
 use super::process;
 use super::scenario::{Profile, Program};
-use crate::{aarch64, package};
+use crate::package;
 
 pub(crate) struct Tree {
     workspace: PathBuf,
@@ -67,7 +68,7 @@ impl Tree {
 
     fn built(&self, profile: Profile, arch: Arch) -> PathBuf {
         let built = if arch.is_foreign() {
-            aarch64::built(&self.workspace)
+            cross::built(&self.workspace)
         } else {
             self.build.clone()
         };
@@ -121,7 +122,7 @@ impl Tree {
             return Ok(());
         }
         if arch.is_foreign() && !no_build {
-            aarch64::require_compiler()?;
+            cross::require_compiler()?;
         }
         let is_tests = |program: &&Program| matches!(program, Program::Tests(_));
         let (tests, others) = programs.iter().copied().partition(is_tests);
@@ -202,7 +203,7 @@ impl Tree {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(&self.workspace);
         if arch.is_foreign() {
-            cargo.envs(aarch64::ENVIRONMENT);
+            cargo.envs(cross::ENVIRONMENT);
         }
         cargo
     }
