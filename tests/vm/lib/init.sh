@@ -68,7 +68,8 @@ become_systemd() {
     else
         stty sane
         echo "Scenario scripts: /cairn/tests. Helpers: . $LIB/scenario.sh. Files for the host: $OUT."
-        setsid -c bash -i < /dev/ttyS0 > /dev/ttyS0 2>&1
+        console=/dev/$(awk '{ print $1; exit }' /proc/consoles)
+        setsid -c bash -i < "$console" > "$console" 2>&1
     fi
     power_off
 }

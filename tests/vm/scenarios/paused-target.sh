@@ -1,6 +1,6 @@
 #!/bin/bash
 # A target stops for longer than KATO while another takes over the disk: data received before is not written later.
-# vm: programs=cairn-target disk=48M timeout=240
+# vm: aarch64 programs=cairn-target disk=48M timeout=240
 #
 # Reactors submit writes to the first disk, a block device. Worker threads write the second disk, a file on NFS.
 

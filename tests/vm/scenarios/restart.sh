@@ -1,6 +1,6 @@
 #!/bin/bash
 # The target is killed during verified I/O: the host reconnects, and no data is lost.
-# vm: main programs=cairn-target disk=512M timeout=300
+# vm: main aarch64 programs=cairn-target disk=512M timeout=300
 
 disk_flushes() { awk '{ print $16 }' /sys/block/vdb/stat; }
 

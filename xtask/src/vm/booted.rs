@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::arch::Arch;
 use super::lab::Files;
 use super::machine::{self, Shares};
 use super::process;
@@ -35,7 +36,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// QEMU version; only the version that wrote a state can read it.
 pub(crate) fn version() -> Result<String> {
-    process::output(process::command("qemu-system-x86_64").arg("--version"))
+    process::output(process::command(Arch::X86_64.qemu().0).arg("--version"))
 }
 
 pub(crate) fn build(files: &Files, dir: &Path) -> Result<()> {

@@ -1,16 +1,19 @@
 //! Machine that builds the lab: distribution, package sources, and tools.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::apt;
+use super::arch::Arch;
 use super::process;
+use crate::cache;
 
-/// Tools of the lab with their Debian packages; the last two are only required without root.
-const TOOLS: [(&str, &str); 9] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
+/// Tools of the lab with their Debian packages, beside QEMU; the last two are only required without
+/// root.
+const TOOLS: [(&str, &str); 8] = [
     ("mmdebstrap", "mmdebstrap"),
     ("mke2fs", "e2fsprogs"),
     ("cpio", "cpio"),
@@ -20,7 +23,7 @@ const TOOLS: [(&str, &str); 9] = [
     ("newuidmap", "uidmap"),
     ("fakeroot", "fakeroot"),
 ];
-const TOOLS_OF_ROOT: usize = 7;
+const TOOLS_OF_ROOT: usize = 6;
 
 pub(crate) const CEPH: [(&str, &str); 3] = [
     ("ceph-mon", "ceph-mon"),
@@ -34,16 +37,26 @@ pub(crate) struct Host {
     /// runs programs built here.
     pub(crate) suite: String,
     root: bool,
+    /// Architecture of the guest.
+    pub(crate) arch: Arch,
+    /// Configuration of apt for a foreign architecture.
+    apt_config: Option<PathBuf>,
 }
 
 impl Host {
-    pub(crate) fn prepare() -> Result<Self> {
-        let host = Self::detect()?;
+    pub(crate) fn prepare(arch: Arch) -> Result<Self> {
+        let mut host = Self::detect(arch)?;
         host.install_missing_tools()?;
+        if arch.is_foreign() {
+            let folder = cache::folder()?
+                .join("vm")
+                .join(format!("apt-{}", arch.debian()));
+            host.apt_config = Some(apt::configure(arch, &host.package_sources()?, &folder)?);
+        }
         Ok(host)
     }
 
-    fn detect() -> Result<Self> {
+    fn detect(arch: Arch) -> Result<Self> {
         let release = fs::read_to_string("/etc/os-release").context("cannot read os-release")?;
         let id = os_release(&release, "ID").unwrap_or_default();
         let suite = os_release(&release, "VERSION_CODENAME").unwrap_or_default();
@@ -62,6 +75,8 @@ impl Host {
             id,
             suite,
             root: uid.trim() == "0",
+            arch,
+            apt_config: None,
         })
     }
 
@@ -79,8 +94,9 @@ impl Host {
         } else {
             &TOOLS[..]
         };
-        needed
+        [self.arch.qemu()]
             .iter()
+            .chain(needed)
             .filter(|(tool, _)| !on_path(tool))
             .map(|&(_, package)| package)
             .collect()
@@ -111,8 +127,8 @@ impl Host {
     }
 
     pub(crate) fn refresh_package_lists(&self) -> Result<()> {
-        if self.root {
-            let mut apt = process::command("apt-get");
+        if self.root || self.apt_config.is_some() {
+            let mut apt = self.apt("apt-get");
             apt.args(["-qq", "update"])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null());
@@ -124,8 +140,17 @@ impl Host {
     pub(crate) fn kernel_packages(&self) -> &'static [&'static str] {
         match self.id.as_str() {
             "ubuntu" => &["linux-image-generic"],
-            _ => &["linux-image-6.12-amd64", "linux-image-amd64"],
+            _ => self.arch.debian_kernels(),
         }
+    }
+
+    /// A program of apt that downloads packages of the guest's architecture.
+    pub(crate) fn apt(&self, program: &str) -> Command {
+        let mut command = process::command(program);
+        if let Some(config) = &self.apt_config {
+            command.env("APT_CONFIG", config);
+        }
+        command
     }
 
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
@@ -172,7 +197,7 @@ pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
     if missing.is_empty() && !lab {
         return Ok(());
     }
-    let host = Host::detect()?;
+    let host = Host::detect(Arch::X86_64)?;
     if lab {
         missing.extend(host.missing_tools());
     }
@@ -188,7 +213,7 @@ pub(crate) fn require_programs(programs: &[(&str, &'static str)]) -> Result<()> 
     if packages.is_empty() {
         return Ok(());
     }
-    Host::detect()?.install(&packages)
+    Host::detect(Arch::X86_64)?.install(&packages)
 }
 
 fn os_release(text: &str, key: &str) -> Option<String> {

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use super::arch::Arch;
+use super::host::Host;
 use super::kernel;
 use super::process::{self, Log};
 use super::tree::create_dir;
@@ -15,7 +17,7 @@ pub(crate) const IMAGE: &str = "initramfs.gz";
 pub(crate) const INIT: &str = include_str!("init.sh");
 
 /// Modules for the disk, its file system and shared folders; dependencies are added.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 7] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_rng",
@@ -23,19 +25,19 @@ const MODULES: [&str; 9] = [
     "ext4",
     "9pnet_virtio",
     "9p",
-    // Required by a machine restored from a file: the clock, and the generation ID that announces
-    // the restored copy.
-    "rtc-cmos",
-    "vmgenid",
 ];
 
-pub(crate) fn build(kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
+/// Modules for a machine restored from a file: the clock, and the generation ID that announces the
+/// restored copy.
+const MODULES_OF_RESTORED: [&str; 2] = ["rtc-cmos", "vmgenid"];
+
+pub(crate) fn build(host: &Host, kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
     let tree = dir.join("tree");
     for folder in ["bin", "dev", "proc", "sys", "root", "modules"] {
         create_dir(&tree.join(folder))?;
     }
-    copy_busybox(dir, &tree, log)?;
-    copy_modules(kernel_dir, &tree)?;
+    copy_busybox(host, dir, &tree, log)?;
+    copy_modules(host.arch, kernel_dir, &tree)?;
     fs::write(tree.join("init"), INIT)?;
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
 
@@ -46,9 +48,9 @@ pub(crate) fn build(kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
 }
 
 /// Extracts busybox without installing it, which would replace an ordinary busybox.
-fn copy_busybox(dir: &Path, tree: &Path, log: &Log) -> Result<()> {
+fn copy_busybox(host: &Host, dir: &Path, tree: &Path, log: &Log) -> Result<()> {
     let unpacked = dir.join("busybox");
-    kernel::download_and_unpack(&["busybox-static".to_owned()], &unpacked, log)?;
+    kernel::download_and_unpack(host, &["busybox-static".to_owned()], &unpacked, log)?;
     let places = ["bin/busybox", "usr/bin/busybox"].map(|place| unpacked.join(place));
     let busybox = places
         .iter()
@@ -60,10 +62,11 @@ fn copy_busybox(dir: &Path, tree: &Path, log: &Log) -> Result<()> {
 }
 
 /// Copies each module once, and writes their loading order to `modules/order`.
-fn copy_modules(kernel_dir: &Path, tree: &Path) -> Result<()> {
+fn copy_modules(arch: Arch, kernel_dir: &Path, tree: &Path) -> Result<()> {
     let version = kernel::version(kernel_dir)?;
     let mut order: Vec<String> = Vec::new();
-    for module in MODULES {
+    let of_restored = MODULES_OF_RESTORED.iter().filter(|_| !arch.is_foreign());
+    for module in MODULES.iter().chain(of_restored) {
         let mut modprobe = process::command("modprobe");
         modprobe
             .arg("-d")

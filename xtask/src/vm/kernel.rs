@@ -44,7 +44,7 @@ const BULKY: [&str; 20] = [
 pub(crate) fn build(host: &Host, dir: &Path, log: &Log) -> Result<()> {
     host.refresh_package_lists()?;
     let unpacked = dir.join("unpacked");
-    download_and_unpack(&kernel_packages(host)?, &unpacked, log)?;
+    download_and_unpack(host, &kernel_packages(host)?, &unpacked, log)?;
 
     let version = kernel_version(&unpacked)?;
     fs::rename(
@@ -89,10 +89,15 @@ pub(crate) fn tree(kernel_dir: &Path) -> PathBuf {
     kernel_dir.join(TREE)
 }
 
-pub(crate) fn download_and_unpack(packages: &[String], into: &Path, log: &Log) -> Result<()> {
+pub(crate) fn download_and_unpack(
+    host: &Host,
+    packages: &[String],
+    into: &Path,
+    log: &Log,
+) -> Result<()> {
     let archives = into.with_extension("debs");
     create_dir(&archives)?;
-    let mut apt = process::command("apt-get");
+    let mut apt = host.apt("apt-get");
     apt.args(["-o", "APT::Sandbox::User=root", "download"])
         .args(packages);
     log.run(apt.current_dir(&archives))?;
@@ -110,12 +115,12 @@ fn kernel_packages(host: &Host) -> Result<Vec<String>> {
     let names = host.kernel_packages();
     let mut open: Vec<String> = names
         .iter()
-        .find(|name| depends(name).is_ok_and(|found| !found.is_empty()))
+        .find(|name| depends(host, name).is_ok_and(|found| !found.is_empty()))
         .map(|name| vec![(*name).to_owned()])
         .with_context(|| format!("apt offers none of {}", names.join(", ")))?;
     let mut found = BTreeSet::new();
     while let Some(name) = open.pop() {
-        for dependency in depends(&name)? {
+        for dependency in depends(host, &name)? {
             if found.insert(dependency.clone()) {
                 open.push(dependency);
             }
@@ -124,8 +129,8 @@ fn kernel_packages(host: &Host) -> Result<Vec<String>> {
     Ok(found.into_iter().collect())
 }
 
-fn depends(package: &str) -> Result<Vec<String>> {
-    let listed = process::output(process::command("apt-cache").args(["depends", package]))?;
+fn depends(host: &Host, package: &str) -> Result<Vec<String>> {
+    let listed = process::output(host.apt("apt-cache").args(["depends", package]))?;
     let names = listed
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "));

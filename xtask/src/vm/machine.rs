@@ -20,7 +20,7 @@ const NVME_MDTS: &str = "5";
 
 /// Kernel arguments for speed and repeatability. A panic ends the machine. The timer check is off,
 /// because an emulated timer may be too late for it.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
+const KERNEL_ARGUMENTS: &str = "loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
      apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 no_timer_check";
 
 pub(crate) struct Shares<'a> {
@@ -31,9 +31,7 @@ pub(crate) struct Shares<'a> {
 
 /// Command line of the machine.
 ///
-/// The processor is a Nehalem, because rxe's ICRC is 2 to 3 times slower with emulated PCLMUL.
-/// CMPXCHG16B is off: its emulation sometimes corrupts the flags. KVM is not used: /dev/kvm opens
-/// but hangs on many machines.
+/// KVM is not used: /dev/kvm opens but hangs on many machines.
 ///
 /// `more` is appended to the kernel command line. Unknown words become the environment of process
 /// 1.
@@ -43,7 +41,8 @@ pub(crate) fn command(
     shares: &Shares<'_>,
     more: &str,
 ) -> Result<Command> {
-    let mut qemu = process::command("qemu-system-x86_64");
+    let arch = files.arch;
+    let mut qemu = process::command(arch.qemu().0);
     qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
     if !options.systemd {
         qemu.arg("-no-reboot");
@@ -55,15 +54,21 @@ pub(crate) fn command(
     } else {
         qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
     }
-    qemu.args(["-cpu", "Nehalem,cx16=off"]);
+    qemu.args(arch.machine());
     qemu.args(["-m", &options.mem, "-device", "virtio-rng-pci"]);
     qemu.arg("-kernel")
         .arg(&files.kernel)
         .arg("-initrd")
         .arg(&files.initramfs);
-    qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {more}")]);
-    // This device informs a restored kernel, which then reseeds its random numbers.
-    qemu.args(["-device", "vmgenid,guid=auto"]);
+    let console = arch.console();
+    qemu.args([
+        "-append",
+        &format!("console={console} {KERNEL_ARGUMENTS} {more}"),
+    ]);
+    if !arch.is_foreign() {
+        // This device informs a restored kernel, which then reseeds its random numbers.
+        qemu.args(["-device", "vmgenid,guid=auto"]);
+    }
 
     add_disk(&mut qemu, "root", &files.root_image, "snapshot=on", 512);
     if let Some(size) = &options.disk {

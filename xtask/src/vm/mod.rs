@@ -3,9 +3,12 @@
 //! A QEMU machine has the distribution's kernel, rdma_rxe, nvme-rdma, nvme-cli and fio. Scenarios
 //! are shell scripts in `tests/vm/scenarios` that report by exit code.
 
+mod apt;
+pub(crate) mod arch;
 mod blktests;
 mod booted;
 pub(crate) mod cache;
+pub(crate) mod cross;
 pub(crate) mod host;
 mod initramfs;
 mod kernel;
@@ -28,8 +31,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
+use arch::Arch;
 use lab::Lab;
 use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
@@ -84,6 +88,10 @@ pub(crate) struct Args {
     /// subsystem of `packaged` [default: the folder of `cargo xtask spdk-client`]
     #[arg(long, value_name = "DIR")]
     spdk_client: Option<PathBuf>,
+    /// Processor architecture of the guest; without names, a foreign one runs the scenarios marked
+    /// for it
+    #[arg(long, value_enum, default_value_t = Arch::X86_64)]
+    arch: Arch,
     /// Use the existing programs without building
     #[arg(long)]
     no_build: bool,
@@ -95,6 +103,7 @@ pub(crate) struct Args {
 impl Args {
     fn share(&self) -> Share {
         match (self.main, self.others) {
+            _ if self.arch.is_foreign() => Share::Foreign,
             (true, _) => Share::Main,
             (_, true) => Share::Others,
             _ => Share::All,
@@ -123,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let with_booted = chosen.iter().any(|s| s.options.are_plain());
     let lab = prepare(args, &tree, &chosen, with_booted)?;
 
-    let progress = Mutex::new(Progress::of(&chosen, Times::open(tree.times())));
+    let progress = Mutex::new(Progress::of(args.arch, &chosen, Times::open(tree.times())));
     let progress = || progress.lock().expect("no scenario panics");
     shifts::run(&chosen, args.beside, |scenario| {
         if progress().report.failed() && !args.keep_going {
@@ -150,37 +159,53 @@ struct Progress {
     report: Report,
     times: Times,
     left: Duration,
+    arch: Arch,
 }
 
 impl Progress {
-    fn of(scenarios: &[&Scenario], times: Times) -> Self {
+    fn of(arch: Arch, scenarios: &[&Scenario], times: Times) -> Self {
         let mut progress = Self {
             report: Report::default(),
             times,
             left: Duration::ZERO,
+            arch,
         };
         progress.left = scenarios.iter().map(|one| progress.forecast(one)).sum();
         progress
     }
 
+    fn key(&self, scenario: &Scenario) -> String {
+        let arch = if self.arch.is_foreign() {
+            " foreign"
+        } else {
+            ""
+        };
+        format!("vm {}{arch}", scenario.name)
+    }
+
     fn forecast(&self, scenario: &Scenario) -> Duration {
-        self.times.of(&format!("vm {}", scenario.name))
+        self.times.of(&self.key(scenario))
     }
 
     fn add(&mut self, scenario: &Scenario, verdict: Verdict, took: Duration) {
         self.report.add(&scenario.name, verdict, took);
         self.left = self.left.saturating_sub(self.forecast(scenario));
-        self.times.set(&format!("vm {}", scenario.name), took);
+        self.times.set(&self.key(scenario), took);
         self.times.save();
     }
 }
 
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
-        let lab = scope.spawn(move || Lab::prepare(with_booted));
+        let lab = scope.spawn(move || Lab::prepare(args.arch, with_booted));
         let profile = Profile::of(scenarios);
         let staged = tree
-            .stage_programs(&scenario::programs(scenarios), profile, args.no_build)
+            .stage_programs(
+                &scenario::programs(scenarios),
+                profile,
+                args.arch,
+                args.no_build,
+            )
             .and_then(|()| match &args.spdk {
                 Some(folder) => spdk::stage(folder, &tree.programs()),
                 None => Ok(()),
@@ -226,6 +251,8 @@ fn judge(
     };
     report::announce(&scenario.name, &scenario.summary, left, console);
     if scenario.packages {
+        let why = "the packages of a scenario are for x86-64";
+        ensure!(!args.arch.is_foreign(), "{why}");
         tree.make_packages(profile, &boot.out_dir)?;
     }
     let end = boot_until_begun(tree, lab, &boot, console)?;

@@ -17,6 +17,8 @@ pub(crate) struct Scenario {
     pub(crate) live: bool,
     by_name: bool,
     main: bool,
+    /// Whether it also passes on aarch64, in a short time.
+    aarch64: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,6 +188,7 @@ impl Scenario {
             live: false,
             by_name: false,
             main: false,
+            aarch64: false,
         };
         for options in comments
             .iter()
@@ -222,10 +225,11 @@ impl Scenario {
             None if option == "live" => self.live = true,
             None if option == "by-name" => self.by_name = true,
             None if option == "main" => self.main = true,
+            None if option == "aarch64" => self.aarch64 = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, disk-physical=BYTES, \
                  nvme=NAMESPACE,NAMESPACE, timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
-                 network=tap, packages, spdk-client, systemd, counted, live, by-name and main are known"
+                 network=tap, packages, spdk-client, systemd, counted, live, by-name, main and aarch64 are known"
             ),
         }
         Ok(())
@@ -247,6 +251,7 @@ pub(crate) enum Share {
     All,
     Main,
     Others,
+    Foreign,
 }
 
 pub(crate) fn choose<'a>(
@@ -261,6 +266,7 @@ pub(crate) fn choose<'a>(
                     Share::All => true,
                     Share::Main => s.main,
                     Share::Others => !s.main,
+                    Share::Foreign => s.aarch64,
                 }
         };
         return Ok(known.iter().filter(is_chosen).collect());
@@ -370,7 +376,7 @@ mod tests {
     fn names_choose_scenarios() {
         let headers = [
             ("a", ""),
-            ("b", "# vm: main\n"),
+            ("b", "# vm: main aarch64\n"),
             ("measures", "# vm: by-name\n"),
         ];
         let known = headers.map(|(name, more)| {
@@ -383,6 +389,7 @@ mod tests {
         assert_eq!(share(Share::All), ["a", "b"]);
         assert_eq!(share(Share::Main), ["b"]);
         assert_eq!(share(Share::Others), ["a"]);
+        assert_eq!(share(Share::Foreign), ["b"]);
         let choose = |known, names: &[String]| choose(known, names, Share::All);
         let measures = choose(&known, &["measures".into()]).unwrap();
         assert_eq!(measures.len(), 1);

@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
 
+use super::arch::Arch;
+use super::cross;
 use super::process;
 use super::scenario::{Profile, Program};
 use crate::package;
@@ -64,15 +66,20 @@ impl Tree {
         Ok(file)
     }
 
-    fn built(&self, profile: Profile) -> PathBuf {
-        self.build.join(profile.folder())
+    fn built(&self, profile: Profile, arch: Arch) -> PathBuf {
+        let built = if arch.is_foreign() {
+            cross::built(&self.workspace)
+        } else {
+            self.build.clone()
+        };
+        built.join(profile.folder())
     }
 
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
             package::run(&package::Args {
-                programs: Some(self.built(profile)),
+                programs: Some(self.built(profile, Arch::X86_64)),
                 out: out.join(folder),
                 profile: "dev".to_owned(),
                 deb_only: true,
@@ -106,6 +113,7 @@ impl Tree {
         &self,
         programs: &BTreeSet<&Program>,
         profile: Profile,
+        arch: Arch,
         no_build: bool,
     ) -> Result<()> {
         let _ = fs::remove_dir_all(self.programs());
@@ -113,18 +121,31 @@ impl Tree {
         if programs.is_empty() {
             return Ok(());
         }
+        if arch.is_foreign() && !no_build {
+            cross::require_compiler()?;
+        }
         let is_tests = |program: &&Program| matches!(program, Program::Tests(_));
         let (tests, others) = programs.iter().copied().partition(is_tests);
-        self.stage_tests(&tests)?;
-        self.stage_others(&others, profile, no_build)
+        self.stage_tests(&tests, arch)?;
+        self.stage_others(&others, profile, arch, no_build)
     }
 
-    fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
+    fn stage_tests(&self, tests: &BTreeSet<&Program>, arch: Arch) -> Result<()> {
         if tests.is_empty() {
             return Ok(());
         }
-        let mut cargo = cargo(&self.workspace);
-        cargo.args(["test", "--quiet", "--no-run", "--lib", "--workspace"]);
+        let mut cargo = self.cargo(arch);
+        cargo.args(["test", "--quiet", "--no-run", "--lib"]);
+        if arch.is_foreign() {
+            for program in tests {
+                if let Program::Tests(package) = program {
+                    cargo.args(["-p", package]);
+                }
+            }
+        } else {
+            // Features are those of the other tests, so little is compiled again.
+            cargo.arg("--workspace");
+        }
         let messages = process::output(cargo.arg("--message-format=json"))?;
         for program in tests {
             let Program::Tests(package) = program else {
@@ -142,13 +163,14 @@ impl Tree {
         &self,
         programs: &BTreeSet<&Program>,
         profile: Profile,
+        arch: Arch,
         no_build: bool,
     ) -> Result<()> {
         if programs.is_empty() {
             return Ok(());
         }
         if !no_build {
-            let mut cargo = cargo(&self.workspace);
+            let mut cargo = self.cargo(arch);
             cargo.args(["build", "--quiet"]).args(profile.arguments());
             for program in programs {
                 let kind = match program {
@@ -166,7 +188,7 @@ impl Tree {
                 Program::Binary(_) | Program::Tests(_) => "",
             };
             let name = program.name();
-            let built = self.built(profile).join(folder).join(&name);
+            let built = self.built(profile, arch).join(folder).join(&name);
             fs::copy(&built, self.programs().join(name)).with_context(|| {
                 format!(
                     "no program at {}: build it, or leave out --no-build",
@@ -176,12 +198,15 @@ impl Tree {
         }
         Ok(())
     }
-}
 
-fn cargo(workspace: &Path) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.current_dir(workspace);
-    cargo
+    fn cargo(&self, arch: Arch) -> Command {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.current_dir(&self.workspace);
+        if arch.is_foreign() {
+            cargo.envs(cross::ENVIRONMENT);
+        }
+        cargo
+    }
 }
 
 fn test_program(messages: &str, package: &str) -> Option<String> {
