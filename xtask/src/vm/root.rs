@@ -11,11 +11,13 @@ use super::process::{self, Log};
 
 pub(crate) const IMAGE: &str = "root.ext4";
 
-const PACKAGES: [&str; 28] = [
+const PACKAGES: [&str; 30] = [
+    "bsdextrautils",
     "dmsetup",
     "e2fsprogs",
     "ethtool",
     "fio",
+    "gawk",
     "ibverbs-providers",
     "ibverbs-utils",
     "iproute2",
