@@ -110,7 +110,7 @@ impl Draft {
                 if own.is_empty() && before > 0 && !is_last {
                     losses.push(format!(
                         "no listener leads to {nqn} any more, so no host can connect to it: \
-                         cairn-target subsystem set {} --every-listener, or --listener ADDR",
+                         cairn-target subsystem set {} --listener ADDR, or --every-listener",
                         shell_word(&nqn, "NQN")
                     ));
                 }

@@ -4,13 +4,16 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use cairn_config::Draft;
 use clap::Args;
 
 use super::print_line;
+
+/// Prefix of a DH-HMAC-CHAP secret; a new file with one is readable only for its owner.
+const SECRET: &str = "DHHC-1:";
 
 #[derive(Debug, Args)]
 pub(super) struct ResultFile {
@@ -56,7 +59,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.clone().into_os_string();
     new.push(format!(".new.{}", std::process::id()));
     let new = PathBuf::from(new);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+    let mode = if text.contains(SECRET) { 0o600 } else { 0o666 };
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
     let written = || -> io::Result<()> {
         if let Some(like) = like {
             file.set_permissions(like.permissions())?;

@@ -20,11 +20,13 @@ use super::Reloaded;
 use super::differences::Former;
 use super::file::{ConfigFile, Prepared};
 use super::last_copies::{LastCopy, look, refuse_losses, sentence};
+use super::losses;
 use super::lost_state;
 use super::policy::{self, has, late};
 use super::published::{Published, ReloadEnd, sizes};
 use super::refused::{Refused, all_stopped, of_change, of_write, refuse_read_only, stopped};
 use super::source::Source;
+use crate::answers::Removed;
 use crate::files;
 use crate::panics::{Part, confine_part};
 use crate::server::{Handle, ReloadError, ReloadScope, Snapshot, Step};
@@ -184,6 +186,9 @@ impl ChangeQueue {
         self.notice().await;
         let mut changes = self.changes_since(former).await;
         changes.extend(kept.iter().map(sentence));
+        if let Some(now) = self.handle.snapshot().await {
+            changes.extend(Removed::of(losses::of_configuration(&before, &now)).warnings);
+        }
         changes.extend(unsettled);
         // Logged after a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");

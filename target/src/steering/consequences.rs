@@ -3,18 +3,74 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use cairn_config::{Config, GROUP_PREFIX, Nqn, Uuid};
+use cairn_config::{Backing, Config, GROUP_PREFIX, Nqn, Uuid};
 use cairn_control::Error;
 use rustix::io::Errno;
 
-use super::problems::word;
+use super::problems::{key_commands, word};
 use super::reserving::{dropped_reservation, registrants};
-use super::views::{connected_hosts, connections, shut_out};
+use super::views::{connected_hosts, connections};
 use crate::server::Snapshot;
+
+/// Hosts connected to a subsystem before a change.
+pub(super) struct Connected {
+    nqn: String,
+    /// Maps each host to true if it had a key of its own.
+    hosts: BTreeMap<String, bool>,
+}
+
+impl Connected {
+    pub(super) fn of(before: &Snapshot, nqn: &str) -> Self {
+        let mut subsystems = before.config.subsystems.iter();
+        let own = subsystems.find(|one| one.nqn.raw() == nqn);
+        let had_key = |host: &str| {
+            let mut keys = own.into_iter().flat_map(|own| &own.authentication.hosts);
+            keys.any(|(other, _)| other.raw() == host)
+        };
+        let hosts = connected_hosts(before, nqn).into_iter();
+        Self {
+            nqn: nqn.to_owned(),
+            hosts: hosts.map(|host| (host.clone(), had_key(&host))).collect(),
+        }
+    }
+
+    pub(super) fn among(mut self, hosts: &[Nqn]) -> Self {
+        self.hosts
+            .retain(|host, _| hosts.iter().any(|one| one.raw() == host));
+        self
+    }
+
+    /// Returns a sentence for each host that cannot connect again.
+    pub(super) fn shut_out(&self, now: &Snapshot) -> Vec<String> {
+        let nqn = &*self.nqn;
+        let mut subsystems = now.config.subsystems.iter();
+        let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
+            return Vec::new();
+        };
+        let sentences = self.hosts.iter().filter_map(|(host, had_key)| {
+            let parsed = Nqn::parse(host).ok()?;
+            let is_listed = own.allowed_hosts.hosts.contains(&parsed);
+            let key = key_commands(nqn, host, is_listed, "--key FILE");
+            let (why, command) = match own.allows(&parsed) {
+                false if *had_key => ("it is not permitted", key),
+                false => (
+                    "it is not permitted",
+                    format!("cairn-target host add {} {}", word(nqn), word(host)),
+                ),
+                true if own.authentication.lacks_key_of(&parsed) => ("it has no key", key),
+                true => return None,
+            };
+            Some(format!(
+                "{host} was connected, and cannot connect again, because {why}: {command}"
+            ))
+        });
+        sentences.collect()
+    }
+}
 
 pub(super) struct Unlisted {
     named: BTreeMap<String, Vec<Nqn>>,
-    connected: BTreeMap<String, BTreeSet<String>>,
+    connected: BTreeMap<String, Connected>,
 }
 
 impl Unlisted {
@@ -40,9 +96,8 @@ impl Unlisted {
 
     fn of(before: &Snapshot, named: BTreeMap<String, Vec<Nqn>>) -> Self {
         let connected = named.iter().map(|(nqn, hosts)| {
-            let mut connected = connected_hosts(before, nqn);
-            connected.retain(|host| hosts.iter().any(|one| one.raw() == host));
-            (nqn.clone(), connected)
+            let connected = Connected::of(before, nqn);
+            (nqn.clone(), connected.among(hosts))
         });
         let connected = connected.collect();
         Self { named, connected }
@@ -52,7 +107,7 @@ impl Unlisted {
         let mut all = Vec::new();
         for (nqn, hosts) in &self.named {
             if let Some(connected) = self.connected.get(nqn) {
-                all.extend(shut_out(connected, now, nqn));
+                all.extend(connected.shut_out(now));
             }
             all.extend(still_admitted(&now.config, nqn, hosts));
         }
@@ -141,6 +196,8 @@ pub(super) fn of_listener(before: &Snapshot, at: Option<SocketAddr>) -> Vec<Stri
 pub(super) struct Served {
     disk: Option<ServedDisk>,
     hosts: BTreeSet<String>,
+    /// Hosts that may see the namespace; `None` if all may.
+    list: Option<Vec<Nqn>>,
     reserved: usize,
 }
 
@@ -148,24 +205,25 @@ struct ServedDisk {
     namespace: u64,
     uuid: Uuid,
     backing: String,
+    is_memory: bool,
 }
 
 impl Served {
     pub(super) fn of(snapshot: &Snapshot, nqn: &str, nsid: u32) -> Self {
         let place = Nqn::parse(nqn).ok().map(|nqn| (nqn, nsid));
         let export = place.and_then(|place| snapshot.export(&place));
+        let list = export.as_ref().and_then(|one| one.config.hosts.list());
+        let list = list.map(|list| list.hosts.iter().copied().collect::<Vec<_>>());
         let hosts = connected_hosts(snapshot, nqn).into_iter();
-        let sees = |host: &String| {
-            let list = export.as_ref().and_then(|one| one.config.hosts.list());
-            list.is_none_or(|list| list.hosts.iter().any(|one| one.raw() == host))
-        };
         Self {
-            hosts: hosts.filter(sees).collect(),
+            hosts: hosts.filter(|host| may_see(list.as_ref(), host)).collect(),
+            list,
             reserved: export.as_ref().map_or(0, registrants),
             disk: export.map(|one| ServedDisk {
                 namespace: one.entry.namespace.id,
                 uuid: one.entry.namespace.uuid,
                 backing: one.entry.namespace.backing.clone(),
+                is_memory: matches!(one.config.backing, Backing::Memory { .. }),
             }),
         }
     }
@@ -173,7 +231,16 @@ impl Served {
     pub(super) fn removed(&self, nqn: &str, nsid: u32) -> Vec<String> {
         let hosts = self.hosts.iter();
         let sentence = |host| format!("{host} is connected, and loses namespace {nsid} of {nqn}");
-        hosts.map(sentence).collect()
+        let hosts = hosts.map(sentence);
+        hosts.chain(self.lost_memory(nqn, nsid)).collect()
+    }
+
+    fn lost_memory(&self, nqn: &str, nsid: u32) -> Option<String> {
+        let disk = self.disk.as_ref().filter(|disk| disk.is_memory)?;
+        let backing = &disk.backing;
+        Some(format!(
+            "namespace {nsid} of {nqn} was {backing}: its contents are lost"
+        ))
     }
 
     pub(super) fn changes_to(&self, now: &Self, nqn: &str, nsid: u32) -> Vec<String> {
@@ -186,7 +253,7 @@ impl Served {
             format!("{of} loses its reservations, of {count} registrants: fenced hosts can write")
         });
         let hosts = self.hosts.iter().filter_map(|host| {
-            let what = if !now.hosts.contains(host) {
+            let what = if !may_see(now.list.as_ref(), host) {
                 "no longer sees"
             } else if before.uuid != after.uuid {
                 "finds another disk behind"
@@ -199,6 +266,13 @@ impl Served {
             };
             Some(format!("{host} is connected, and {what} {of}"))
         });
-        lost.into_iter().chain(hosts).collect()
+        let memory = (before.namespace != after.namespace)
+            .then(|| self.lost_memory(nqn, nsid))
+            .flatten();
+        lost.into_iter().chain(hosts).chain(memory).collect()
     }
+}
+
+fn may_see(list: Option<&Vec<Nqn>>, host: &str) -> bool {
+    list.is_none_or(|list| list.iter().any(|one| one.raw() == host))
 }

@@ -2,9 +2,9 @@ use cairn_config::{Config, InlineKey, KeySource, Nqn};
 use cairn_control::{Error, Kind, read};
 use serde_json::{Map, Value, json};
 
+use super::consequences::Connected;
 use super::methods::{Methods, answer};
 use super::parameters::{HostKeys, HostOf, KeysOf};
-use super::views::{connected_hosts, shut_out};
 use crate::answers::{HostKey, Removed};
 
 impl Methods {
@@ -37,9 +37,8 @@ impl Methods {
             }
             "cairn_host_key_remove" => {
                 let HostOf { nqn, host } = read(params)?;
-                let mut connected = connected_hosts(&self.snapshot().await?, &nqn);
-                connected.retain(|one| *one == host);
-                let of = nqn.clone();
+                let named: Vec<Nqn> = Nqn::parse(&host).into_iter().collect();
+                let connected = Connected::of(&self.snapshot().await?, &nqn).among(&named);
                 self.change(Kind::Narrows, move |stage| {
                     let removed = stage.draft.set_host_keys(&nqn, &host, None);
                     if !removed? {
@@ -49,8 +48,8 @@ impl Methods {
                     Ok(json!(true))
                 })
                 .await?;
-                let hosts = shut_out(&connected, &self.snapshot().await?, &of);
-                answer(&Removed::of(hosts))
+                let now = self.snapshot().await?;
+                answer(&Removed::of(connected.shut_out(&now)))
             }
             _ => Err(Error::no_method()),
         }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Job, Pending};
-use super::consequences::{self, Served, Unlisted};
+use super::consequences::{self, Connected, Served, Unlisted};
 use super::doubts::doubts;
 use super::last_copies::refusal;
 use super::lost_state;
@@ -339,15 +339,11 @@ impl Methods {
             "cairn_host_any" => {
                 let AnyHost { nqn, allow } = read(params)?;
                 let kind = if allow { Kind::Alone } else { Kind::Narrows };
-                let of = nqn.clone();
-                let hosts = views::connected_hosts(&self.snapshot().await?, &nqn);
+                let connected = Connected::of(&self.snapshot().await?, &nqn);
                 self.edit(kind, move |draft| draft.allow_any_host(&nqn, allow))
                     .await?;
-                answer(&Removed::of(views::shut_out(
-                    &hosts,
-                    &self.snapshot().await?,
-                    &of,
-                )))
+                let now = self.snapshot().await?;
+                answer(&Removed::of(connected.shut_out(&now)))
             }
             "cairn_reservation_clear" => self.clear_reservation(params).await,
             "cairn_reservation_get" => self.reservation(params).await,

@@ -15,6 +15,7 @@ mod file;
 mod keys;
 mod last_copies;
 mod limits;
+mod losses;
 mod lost_state;
 mod methods;
 mod panic_isolation;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cairn_base::shell::shell_word;
-use cairn_config::{Backing, Config, Nqn, Trid, host_doubt, is_slip};
+use cairn_config::{Config, Limits, Namespace, Nqn, Trid, host_doubt, is_slip};
 use cairn_data_path::registry::RefusedFor;
 use cairn_data_path::reservation_file::{RESERVATIONS_END, UNREADABLE};
 use cairn_data_path::size_file::{SMALLER, UNKNOWN_SIZE};
@@ -168,6 +168,8 @@ pub(super) fn problems(
     all.extend(panics(snapshot));
     all.extend(refusals(refused));
     all.extend(mistyped(snapshot, seen.odd_hosts, refused));
+    // Refused hosts do not degrade the health.
+    all.sort_by_key(|one| one.kind == Problem::REFUSED);
     all
 }
 
@@ -209,8 +211,7 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             Thing::Namespace(place) if one.reason.contains(SMALLER) => {
                 let config = snapshot.configured(&place);
                 let is_pooled = config.is_some_and(|one| one.pooled.is_some());
-                let path = config.map(|one| &one.backing);
-                let accept = acceptance(is_pooled, place.0.raw(), place.1, path);
+                let accept = acceptance(is_pooled, place.0.raw(), place.1, config);
                 format!("restore it from a backup, which needs no reload; to use it as it is: {accept}")
             }
             Thing::Namespace((nqn, nsid)) => format!(
@@ -227,16 +228,47 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     })
 }
 
-fn acceptance(is_pooled: bool, nqn: &str, nsid: u32, backing: Option<&Backing>) -> String {
+/// Returns the steps that accept a disk's new size. Commands would lose further settings, such as
+/// the hosts that may see the namespace.
+fn acceptance(is_pooled: bool, nqn: &str, nsid: u32, config: Option<&Namespace>) -> String {
     if is_pooled {
         return "move it out of the directory and back".to_owned();
     }
-    let path = backing.map_or_else(String::new, Backing::to_string);
+    if config.is_none_or(has_settings) {
+        return format!(
+            "take the table of namespace {nsid} out of the configuration file, cairn-target \
+             reload, put the table back, cairn-target reload"
+        );
+    }
+    let path = config.map_or_else(String::new, |one| one.backing.to_string());
     let (nqn, path) = (word(nqn), shell_word(&path, "PATH"));
     format!(
         "cairn-target namespace remove {nqn} {nsid} && cairn-target namespace add {nqn} {path} \
-         --nsid {nsid} (and its other settings, if it had any)"
+         --nsid {nsid}"
     )
+}
+
+fn has_settings(config: &Namespace) -> bool {
+    let Namespace {
+        nsid: _,
+        backing: _,
+        pooled: _,
+        name,
+        uuid,
+        nguid,
+        block_size,
+        read_only,
+        write_protection,
+        write_protection_file,
+        shared,
+        ana_group,
+        hosts,
+        limits,
+    } = config;
+    let has_names = name.is_some() || uuid.is_some() || nguid.is_some() || block_size.is_some();
+    let is_guarded = *read_only || *write_protection || write_protection_file.is_some();
+    let is_restricted = hosts.list().is_some() || *limits != Limits::default();
+    has_names || is_guarded || is_restricted || *shared || *ana_group != 1
 }
 
 fn listener_remedy(obstacle: Obstacle, at: Trid) -> String {
@@ -333,7 +365,7 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             let now = remaining.map_or(String::new(), |bytes| format!(", and has {bytes} now"));
             let why = format!("the disk lost data: it had {before} bytes{now}");
             let is_pooled = export.config.pooled.is_some();
-            let accept = acceptance(is_pooled, export.nqn.raw(), nsid, Some(path));
+            let accept = acceptance(is_pooled, export.nqn.raw(), nsid, Some(export.config));
             let remedy =
                 format!("restore {path} from a backup; then, or to use it as it is: {accept}");
             problem("disk", what.clone(), None, why, remedy)

@@ -7,6 +7,7 @@ use cairn_control::{Error, Kind, Nothing, read};
 use serde_json::{Map, Value, json};
 
 use super::consequences::Served;
+use super::losses;
 use super::methods::{Methods, answer};
 use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
 use super::policy;
@@ -75,7 +76,7 @@ impl Methods {
             ));
         }
         let of = nqn.clone();
-        let hosts = views::connected_hosts(&self.snapshot().await?, &nqn);
+        let before = self.snapshot().await?;
         self.change(Kind::Alone, move |stage| {
             stage.draft.set_subsystem(&of, &new)?;
             Ok(Value::Null)
@@ -83,10 +84,7 @@ impl Methods {
         .await?;
         let end = format!(" of {nqn}");
         let snapshot = self.snapshot().await?;
-        let warnings = match require_key {
-            Some(true) => Removed::of(views::shut_out(&hosts, &snapshot, &nqn)).warnings,
-            _ => Vec::new(),
-        };
+        let warnings = Removed::of(losses::of_subsystem(&before, &snapshot, &nqn)).warnings;
         let waiting = snapshot.at_next_start;
         let waiting: Vec<String> = waiting
             .into_iter()

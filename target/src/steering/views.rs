@@ -11,7 +11,7 @@ use cairn_control::Error;
 use cairn_disk::Backend;
 use rustix::io::Errno;
 
-use super::problems::{Observations, health, key_commands, problems, refused_hosts, word};
+use super::problems::{Observations, health, problems, refused_hosts};
 use super::reserving::reservations;
 use super::source::Source;
 use crate::answers::{
@@ -198,35 +198,6 @@ pub(super) fn connected_hosts(snapshot: &Snapshot, nqn: &str) -> BTreeSet<String
     let shared = shared.filter(|(other, _)| other.raw() == nqn);
     let controllers = shared.flat_map(|(_, shared)| shared.view().controllers);
     controllers.map(|one| one.host_nqn).collect()
-}
-
-/// Returns a sentence for each host that was connected before a change and cannot connect again.
-pub(super) fn shut_out(connected: &BTreeSet<String>, now: &Snapshot, nqn: &str) -> Vec<String> {
-    let mut subsystems = now.config.subsystems.iter();
-    let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
-        return Vec::new();
-    };
-    let sentences = connected.iter().filter_map(|host| {
-        let parsed = Nqn::parse(host).ok()?;
-        let (why, command) = if !own.allows(&parsed) {
-            (
-                "it is not permitted",
-                format!("cairn-target host add {} {}", word(nqn), word(host)),
-            )
-        } else if own.authentication.lacks_key_of(&parsed) {
-            let is_listed = own.allowed_hosts.hosts.contains(&parsed);
-            (
-                "it has no key",
-                key_commands(nqn, host, is_listed, "--key FILE"),
-            )
-        } else {
-            return None;
-        };
-        Some(format!(
-            "{host} was connected, and cannot connect again, because {why}: {command}"
-        ))
-    });
-    sentences.collect()
 }
 
 pub(super) fn unused_group(config: &Config, name: &str) -> Option<String> {

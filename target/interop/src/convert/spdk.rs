@@ -403,7 +403,9 @@ impl Import {
         };
         self.notes
             .lacks_model(params.what(), &new, "SPDK bdev Controller");
-        params.ignore(&["max_namespaces", "ana_reporting", "tgt_name"]);
+        params.ignore(&["ana_reporting", "tgt_name"]);
+        params.ignore_usual(&[("max_namespaces", "32")]);
+        params.ignore_usual(&[("max_namespaces", "0")]);
         if params.are_readable(&[]) {
             self.listeners_of.insert(name, Vec::new());
             self.notes.made(self.draft.add_subsystem(&new));

@@ -51,6 +51,7 @@ struct Running {
     disks: BTreeSet<String>,
     listeners: BTreeSet<String>,
     has_metrics: bool,
+    lost_state: Vec<String>,
 }
 
 impl Running {
@@ -72,6 +73,7 @@ impl Running {
             disks: texts(&namespaces, |one| one["state"] != "missing", "export"),
             listeners: texts(&status["listeners"], |_| true, "address"),
             has_metrics: !missing.contains("metrics"),
+            lost_state: lost_state(&status),
         })
     }
 
@@ -92,6 +94,17 @@ fn is_same(served: &Value, checked: Option<&Path>) -> bool {
     let real = |path: &Path| files::call_here(path, resolved).ok()?;
     let served = real(Path::new(served));
     served.is_some() && served == real(checked)
+}
+
+/// Returns the problems of the state directory that a restart of the target would make permanent.
+fn lost_state(status: &Value) -> Vec<String> {
+    let problems = status["problems"].as_array().into_iter().flatten();
+    let state = problems.filter(|one| one["kind"] == "state");
+    let texts = state.map(|one| {
+        let of = |key: &str| one[key].as_str().unwrap_or_default();
+        format!("{}: {}; {}", of("what"), of("why"), of("remedy"))
+    });
+    texts.collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
@@ -122,7 +135,14 @@ pub(super) fn findings(config: &Config, problems: Vec<Problem>) -> Vec<Finding> 
         let text = problem.text;
         findings.push(Finding { severity, text });
     }
-    findings.extend(running.and_then(|running| note(&running, &own)));
+    if let Some(running) = running.filter(|one| one.serves_file) {
+        let lost = running.lost_state.iter().cloned();
+        findings.extend(lost.map(|text| Finding {
+            severity: Severity::Warning,
+            text,
+        }));
+        findings.extend(note(&running, &own));
+    }
     findings
 }
 
