@@ -256,6 +256,7 @@ fn a_removal_names_the_hosts_that_it_disconnects_or_leaves() {
     let removed = said(&["namespace", "remove", OPEN, "1"]);
     let sentence = format!("{host} is connected, and loses namespace 1 of {OPEN}");
     assert!(removed.contains(&sentence), "{removed}");
+    assert!(removed.contains("its contents are lost"), "{removed}");
     let refused = target.command(&["subsystem", "remove", OPEN]);
     let refused = String::from_utf8(refused.stderr).unwrap();
     let remedy = format!("cairn-target subsystem remove {OPEN} --force");
@@ -312,4 +313,53 @@ fn a_mistyped_subsystem_is_answered_with_the_nearest() {
             "{args:?}: {error}"
         );
     }
+}
+
+#[test]
+fn a_new_configuration_names_the_hosts_that_it_affects() {
+    let target = start();
+    let host = host();
+    let said = |args: &[&str]| {
+        let output = target.command(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        let [out, err] = [output.stdout, output.stderr].map(|one| String::from_utf8(one).unwrap());
+        out + &err
+    };
+    let _keyed = Connected::to(&target, KEYED);
+    let _open = Connected::to(&target, OPEN);
+    let text = target.text();
+    let tables = text.split("[[subsystem.host]]");
+    let keyless: String = tables
+        .enumerate()
+        .map(|(index, part)| match (index, part.find("[[")) {
+            (0, _) => part,
+            (_, Some(end)) => &part[end..],
+            (_, None) => "",
+        })
+        .collect();
+    fs::write(target.config(), &keyless).unwrap();
+    let reloaded = said(&["reload"]);
+    for nqn in [KEYED, OPEN] {
+        let sentence = format!("{host} can connect to {nqn} without a key now");
+        assert!(reloaded.contains(&sentence), "{reloaded}");
+    }
+    let start = keyless
+        .find(&format!("[[subsystem]]\nnqn = \"{KEYED}\""))
+        .unwrap();
+    let end = keyless
+        .find(&format!("[[subsystem]]\nnqn = \"{OPEN}\""))
+        .unwrap();
+    let without = keyless[..start].to_owned() + &keyless[end..];
+    fs::write(target.config(), without).unwrap();
+    let reloaded = said(&["reload"]);
+    let sentence = format!("{host} was connected to {KEYED}, and is disconnected");
+    assert!(reloaded.contains(&sentence), "{reloaded}");
+    let other = format!("{}:4421", target.address);
+    said(&["listener", "add", &other]);
+    let set = said(&["subsystem", "set", OPEN, "--listener", &other]);
+    let sentence = format!(
+        "{host} was connected to {OPEN} through {}:4420, and is disconnected there",
+        target.address
+    );
+    assert!(set.contains(&sentence), "{set}");
 }
