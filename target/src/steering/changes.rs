@@ -20,7 +20,7 @@ use super::Reloaded;
 use super::differences::Former;
 use super::file::{ConfigFile, Prepared};
 use super::last_copies::{LastCopy, look, refuse_losses, sentence};
-use super::losses;
+use super::losses::Before;
 use super::lost_state;
 use super::policy::{self, has, late};
 use super::published::{Published, ReloadEnd, sizes};
@@ -165,7 +165,7 @@ impl ChangeQueue {
         let before = self.handle.snapshot().await;
         let before = before.ok_or("the target stops")?;
         self.source.pools().note_in_force(&before.config);
-        let former = Former::of(&before);
+        let (former, connected) = (Former::of(&before), Before::of(&before));
         let source = Arc::clone(&self.source);
         let read = elsewhere(move || source.parse(&text).map(|config| (text, config))).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
@@ -187,7 +187,7 @@ impl ChangeQueue {
         let mut changes = self.changes_since(former).await;
         changes.extend(kept.iter().map(sentence));
         if let Some(now) = self.handle.snapshot().await {
-            changes.extend(Removed::of(losses::of_configuration(&before, &now)).warnings);
+            changes.extend(Removed::of(connected.losses(&now)).warnings);
         }
         changes.extend(unsettled);
         // Logged after a reload.

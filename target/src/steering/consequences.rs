@@ -21,13 +21,17 @@ pub(super) struct Connected {
 
 impl Connected {
     pub(super) fn of(before: &Snapshot, nqn: &str) -> Self {
-        let mut subsystems = before.config.subsystems.iter();
+        Self::with(&before.config, nqn, connected_hosts(before, nqn))
+    }
+
+    pub(super) fn with(before: &Config, nqn: &str, hosts: BTreeSet<String>) -> Self {
+        let mut subsystems = before.subsystems.iter();
         let own = subsystems.find(|one| one.nqn.raw() == nqn);
         let had_key = |host: &str| {
             let mut keys = own.into_iter().flat_map(|own| &own.authentication.hosts);
             keys.any(|(other, _)| other.raw() == host)
         };
-        let hosts = connected_hosts(before, nqn).into_iter();
+        let hosts = hosts.into_iter();
         Self {
             nqn: nqn.to_owned(),
             hosts: hosts.map(|host| (host.clone(), had_key(&host))).collect(),

@@ -2,53 +2,92 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use cairn_config::{Config, Nqn, Subsystem};
 
-use super::consequences::{Connected, Served};
+use super::consequences::Connected;
 use super::problems::word;
 use super::reserving::{dropped_reservation, reservations};
 use super::views::connections;
+use crate::answers::Connection;
 use crate::server::Snapshot;
 
 type Subsystems<'a> = BTreeMap<&'a str, &'a Subsystem>;
 
-/// Returns the sentences about all subsystems.
-pub(super) fn of_configuration(before: &Snapshot, now: &Snapshot) -> Vec<String> {
-    of(before, now, None)
+/// Connections and reservations before a change. A snapshot would show those after it, because its
+/// views are live.
+pub(super) struct Before {
+    config: Arc<Config>,
+    connections: Vec<Connection>,
+    /// Sentences about reservations that the removal of their namespace drops.
+    reserved: BTreeMap<(String, u32), String>,
 }
 
-/// Returns the sentences about one subsystem.
-pub(super) fn of_subsystem(before: &Snapshot, now: &Snapshot, nqn: &str) -> Vec<String> {
-    of(before, now, Some(nqn))
-}
+impl Before {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let reserved = reservations(snapshot).into_iter().filter_map(|one| {
+            let sentence = dropped_reservation(snapshot, &one.nqn, one.nsid)?;
+            Some(((one.nqn, one.nsid), sentence))
+        });
+        Self {
+            config: Arc::clone(&snapshot.config),
+            connections: connections(snapshot),
+            reserved: reserved.collect(),
+        }
+    }
 
-fn of(before: &Snapshot, now: &Snapshot, only: Option<&str>) -> Vec<String> {
-    let is_wanted = |nqn: &str| only.is_none_or(|only| only == nqn);
-    let [former, present] = [before, now].map(|one| by_nqn(&one.config));
-    let mut all = disconnected(before, now, &present);
-    all.retain(|(nqn, _)| is_wanted(nqn));
-    let mut all: Vec<String> = all.into_iter().map(|(_, sentence)| sentence).collect();
-    let connected = connections(before);
-    let connected: BTreeSet<&str> = connected.iter().map(|one| &*one.nqn).collect();
-    for (nqn, own) in former.iter().filter(|(nqn, _)| is_wanted(nqn)) {
-        let Some(present) = present.get(nqn) else {
-            continue;
-        };
-        if connected.contains(nqn) {
-            all.extend(Connected::of(before, nqn).shut_out(now));
-            let kept: BTreeSet<u32> = present.namespaces.iter().map(|one| one.nsid).collect();
-            let gone = own.namespaces.iter().map(|one| one.nsid);
-            for nsid in gone.filter(|nsid| !kept.contains(nsid)) {
-                all.extend(Served::of(before, nqn, nsid).removed(nqn, nsid));
+    /// Returns the sentences about all subsystems.
+    pub(super) fn losses(&self, now: &Snapshot) -> Vec<String> {
+        let [former, present] = [&self.config, &now.config].map(|one| by_nqn(one));
+        let mut all = self.losses_of(now, |_| true);
+        for (nqn, own) in former {
+            if let Some(present) = present.get(nqn) {
+                all.extend(unauthenticated(own, present));
             }
         }
-        all.extend(unauthenticated(own, present));
+        all
     }
-    let reserved = reservations(before).into_iter();
-    let gone = reserved.filter(|one| is_wanted(&one.nqn) && !exports(&present, &one.nqn, one.nsid));
-    all.extend(gone.filter_map(|one| dropped_reservation(before, &one.nqn, one.nsid)));
-    all
+
+    /// Returns the sentences about one subsystem.
+    pub(super) fn losses_at(&self, now: &Snapshot, nqn: &str) -> Vec<String> {
+        self.losses_of(now, |other| other == nqn)
+    }
+
+    fn losses_of(&self, now: &Snapshot, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let [former, present] = [&self.config, &now.config].map(|one| by_nqn(one));
+        let mut hosts: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        let mut all = BTreeSet::new();
+        for one in self.connections.iter().filter(|one| is_wanted(&one.nqn)) {
+            all.extend(disconnected(one, &now.config, &present));
+            hosts.entry(&one.nqn).or_default().insert(one.host.clone());
+        }
+        let mut all: Vec<String> = all.into_iter().collect();
+        for (nqn, hosts) in hosts {
+            let (Some(own), Some(present)) = (former.get(nqn), present.get(nqn)) else {
+                continue;
+            };
+            all.extend(Connected::with(&self.config, nqn, hosts.clone()).shut_out(now));
+            let kept: BTreeSet<u32> = present.namespaces.iter().map(|one| one.nsid).collect();
+            let gone = own.namespaces.iter();
+            for one in gone.filter(|one| !kept.contains(&one.nsid)) {
+                let list = one.hosts.list();
+                let sees = |host: &&String| {
+                    list.is_none_or(|list| list.hosts.iter().any(|one| one.raw() == *host))
+                };
+                let nsid = one.nsid;
+                all.extend(hosts.iter().filter(sees).map(|host| {
+                    format!("{host} is connected, and loses namespace {nsid} of {nqn}")
+                }));
+            }
+        }
+        let is_gone = |((nqn, nsid), _): &(&(String, u32), &String)| {
+            is_wanted(nqn) && !exports(&present, nqn, *nsid)
+        };
+        let reserved = self.reserved.iter().filter(is_gone);
+        all.extend(reserved.map(|(_, sentence)| sentence.clone()));
+        all
+    }
 }
 
 fn by_nqn(config: &Config) -> Subsystems<'_> {
@@ -61,26 +100,19 @@ fn exports(present: &Subsystems<'_>, nqn: &str, nsid: u32) -> bool {
     own.is_some_and(|own| own.namespaces.iter().any(|one| one.nsid == nsid))
 }
 
-/// Returns the hosts whose subsystem, or its listener, is gone, by subsystem.
-fn disconnected(
-    before: &Snapshot,
-    now: &Snapshot,
-    present: &Subsystems<'_>,
-) -> BTreeSet<(String, String)> {
-    let sentences = connections(before).into_iter().filter_map(|one| {
-        let (host, nqn) = (one.host, one.nqn);
-        let Some(own) = present.get(&*nqn) else {
-            let sentence = format!("{host} was connected to {nqn}, and is disconnected");
-            return Some((nqn, sentence));
-        };
-        let local: SocketAddr = one.local?.parse().ok()?;
-        (!leads_to(&now.config, own, local)).then(|| {
-            let sentence =
-                format!("{host} was connected to {nqn} through {local}, and is disconnected there");
-            (nqn, sentence)
-        })
-    });
-    sentences.collect()
+/// Returns a sentence if the connection's subsystem, or its listener there, is gone.
+fn disconnected(one: &Connection, now: &Config, present: &Subsystems<'_>) -> Option<String> {
+    let (host, nqn) = (&one.host, &one.nqn);
+    let Some(own) = present.get(&**nqn) else {
+        return Some(format!(
+            "{host} was connected to {nqn}, and is disconnected"
+        ));
+    };
+    let local: SocketAddr = one.local.as_ref()?.parse().ok()?;
+    let is_gone = !leads_to(now, own, local);
+    is_gone.then(|| {
+        format!("{host} was connected to {nqn} through {local}, and is disconnected there")
+    })
 }
 
 /// True if a listener at a connection's local address leads to the subsystem.

@@ -7,7 +7,7 @@ use cairn_control::{Error, Kind, Nothing, read};
 use serde_json::{Map, Value, json};
 
 use super::consequences::Served;
-use super::losses;
+use super::losses::Before;
 use super::methods::{Methods, answer};
 use super::parameters::{Named, NamespaceSet, ReferralTo, SubsystemSet};
 use super::policy;
@@ -76,7 +76,7 @@ impl Methods {
             ));
         }
         let of = nqn.clone();
-        let before = self.snapshot().await?;
+        let before = Before::of(&self.snapshot().await?);
         self.change(Kind::Alone, move |stage| {
             stage.draft.set_subsystem(&of, &new)?;
             Ok(Value::Null)
@@ -84,7 +84,7 @@ impl Methods {
         .await?;
         let end = format!(" of {nqn}");
         let snapshot = self.snapshot().await?;
-        let warnings = Removed::of(losses::of_subsystem(&before, &snapshot, &nqn)).warnings;
+        let warnings = Removed::of(before.losses_at(&snapshot, &nqn)).warnings;
         let waiting = snapshot.at_next_start;
         let waiting: Vec<String> = waiting
             .into_iter()

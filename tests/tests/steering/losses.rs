@@ -207,10 +207,6 @@ fn another_file_at_the_path_of_a_disk_is_not_taken() {
     let said = changes(&target);
     assert!(said.contains("namespace 2 not replaced"), "{said}");
     assert_eq!(disk(&target)["bytes"], MIB);
-    let limit = json!({"nqn": NQN, "nsid": 2, "iops": 1000});
-    target.done("cairn_limit_set", limit);
-    let kept = "take the table of namespace 2 out of the configuration file";
-    assert!(problems(&target).contains(kept), "{}", problems(&target));
     let set = json!({"nqn": NQN, "nsid": 2, "read_only": true});
     let refused = target.call("cairn_namespace_set", set).unwrap_err();
     assert!(refused.to_string().contains("another file"), "{refused}");

@@ -362,5 +362,6 @@ fn the_removal_of_a_namespace_names_the_holder_of_its_reservation() {
         let host = host_nqn(host);
         format!("{host} is connected, and loses namespace 1 of {NQN}")
     };
-    assert_eq!(removed["warnings"], json!([loses("a"), loses("b")]));
+    let lost = format!("namespace 1 of {NQN} was memory: its contents are lost");
+    assert_eq!(removed["warnings"], json!([loses("a"), loses("b"), lost]));
 }

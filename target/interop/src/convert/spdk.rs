@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use cairn_config::{
-    DHCHAP_GROUPS, DHCHAP_HASHES, Draft, EditError, NewCeph, NewLimits, NewListener, NewNamespace,
-    NewSubsystem, Nqn, Only, SubsystemSettings, Traddr, Trid,
+    DHCHAP_GROUPS, DHCHAP_HASHES, Draft, EditError, NSID_MAX, NewCeph, NewLimits, NewListener,
+    NewNamespace, NewSubsystem, Nqn, Only, SubsystemSettings, Traddr, Trid,
 };
 use serde_json::Value;
 
@@ -404,8 +404,9 @@ impl Import {
         self.notes
             .lacks_model(params.what(), &new, "SPDK bdev Controller");
         params.ignore(&["ana_reporting", "tgt_name"]);
-        params.ignore_usual(&[("max_namespaces", "32")]);
-        params.ignore_usual(&[("max_namespaces", "0")]);
+        for usual in ["0", "32", &NSID_MAX.to_string()] {
+            params.ignore_usual(&[("max_namespaces", usual)]);
+        }
         if params.are_readable(&[]) {
             self.listeners_of.insert(name, Vec::new());
             self.notes.made(self.draft.add_subsystem(&new));
