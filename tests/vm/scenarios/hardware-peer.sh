@@ -1,6 +1,6 @@
 #!/bin/bash
 # `cargo xtask hardware --peer` measures over ssh, with SPDK too, and the peer is as before after any end.
-# vm: programs=cairn-target,xtask spdk-client timeout=1500
+# vm: programs=cairn-target,xtask spdk-client timeout=1500 by-name
 #
 # Both machines are this one: rules send its local traffic over the cable, and sshd runs in a network namespace, whose
 # logins enter the initial one. The SPDK is that of `--spdk`, or else a stand-in: cairn-target with SPDK's methods. Without
