@@ -128,7 +128,7 @@ const STEERING: &[&str] = &[
     "subsystem remove nqn.2024-01.com.example:b",
     "namespace list -o json",
     "namespace list",
-    "namespace add NQN mem:1MiB",
+    "namespace add NQN null:1MiB",
     "namespace set NQN 2 --ana-group 2",
     "namespace remove NQN 2",
     "listener list",
