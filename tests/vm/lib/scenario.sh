@@ -46,6 +46,8 @@ leave_scenario() {
         echo "FAILED: the script left before its end"
         code=1
     fi
+    # The kernel's log then has the stacks of tasks that wait for a lock or a device.
+    [ "$code" -eq 0 ] || echo w > /proc/sysrq-trigger
     abandon_target
     # A scenario with logs elsewhere defines keep_logs.
     if declare -F keep_logs > /dev/null; then keep_logs; fi
