@@ -25,9 +25,10 @@ NVME_NUM_ITER=10
 USE_RXE=1
 END
 
-# nvme/054 looks for the file of nvmet that enables reservations.
+# nvme/054 looks for the file of nvmet that enables reservations. The host keeps nvmet loaded.
 modprobe nvmet
 mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
+mkdir /sys/kernel/config/nvmet/hosts/blktests
 mount -t tmpfs nvmet /sys/kernel/config/nvmet
 mkdir -p /sys/kernel/config/nvmet/subsystems/blktests-subsystem-1/namespaces/1
 touch /sys/kernel/config/nvmet/subsystems/blktests-subsystem-1/namespaces/1/resv_enable
