@@ -18,8 +18,12 @@ disk=$(namespace_device 1)
 wwid=$(cat "/sys/block/${disk##*/}/wwid")
 
 step "check names what another process has, the port at the RDMA device too"
-checked() { cairn-target check "$CONFIG" > /tmp/checked.log 2>&1 || true; }
-checked
+checked() { cairn-target check "$1" > /tmp/checked.log 2>&1 || true; }
+checked "$CONFIG"
+cat /tmp/checked.log
+grep -q "1 control socket, 1 listener, 1 disk" /tmp/checked.log || fail "check does not name the target of the file"
+cp "$CONFIG" /tmp/copy.toml
+checked /tmp/copy.toml
 cat /tmp/checked.log
 grep -q "the port is in use at an RDMA device" /tmp/checked.log || fail "check does not see the target's port"
 
@@ -86,5 +90,5 @@ nvme_disconnect
 stop_target
 
 step "check finds the port free once the target has ended"
-checked
+checked "$CONFIG"
 ! grep "at an RDMA device" /tmp/checked.log || fail "check sees a port that nobody has"
