@@ -209,8 +209,10 @@ fn lock(path: &Path) -> io::Result<File> {
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(beside(path, ".lock"))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())?;
+    // Only error messages need the process ID, so a full disk does not prevent the start.
+    let _ = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
