@@ -184,23 +184,26 @@ impl ChangeQueue {
         (self.draft, self.checked) = (None, None);
         self.publish();
         self.notice().await;
-        let mut changes = self.changes_since(former).await;
+        let mut changes = self.changes_since(former, Some(connected)).await;
         changes.extend(kept.iter().map(sentence));
-        if let Some(now) = self.handle.snapshot().await {
-            changes.extend(Removed::of(connected.losses(&now)).warnings);
-        }
         changes.extend(unsettled);
         // Logged after a reload.
         tracing::info!(changes = summary(&changes), "configuration reloaded");
         Ok(changes)
     }
 
-    async fn changes_since(&self, former: Former) -> Vec<String> {
+    async fn changes_since(&self, former: Former, connected: Option<Before>) -> Vec<String> {
         let Some(now) = self.handle.snapshot().await else {
             return Vec::new();
         };
         let lost_state = lost_state::look(&now).await;
-        let changes = elsewhere(move || former.changes_to(&now)).await;
+        let changes = elsewhere(move || {
+            let mut changes = former.changes_to(&now);
+            let losses = connected.map_or_else(Vec::new, |before| before.losses(&now));
+            changes.extend(Removed::of(losses).warnings);
+            changes
+        })
+        .await;
         let mut changes = changes.unwrap_or_default();
         changes.extend(lost_state.map(|(folder, why)| {
             let folder = folder.display();
@@ -233,7 +236,7 @@ impl ChangeQueue {
         let ended = self.handle.reload(config).await;
         self.notice().await;
         let unsettled = unsettled(ended)?;
-        let mut changes = self.changes_since(former).await;
+        let mut changes = self.changes_since(former, None).await;
         changes.extend(unsettled);
         // Logged when an exported directory changes.
         tracing::info!(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use cairn_config::{Backing, Config, GROUP_PREFIX, Nqn, Uuid};
+use cairn_config::{Backing, Config, GROUP_PREFIX, HostList, Nqn, Subsystem, Uuid};
 use cairn_control::Error;
 use rustix::io::Errno;
 
@@ -15,26 +15,28 @@ use crate::server::Snapshot;
 /// Hosts connected to a subsystem before a change.
 pub(super) struct Connected {
     nqn: String,
-    /// Maps each host to true if it had a key of its own.
+    /// The value is true for a host that had its own key.
     hosts: BTreeMap<String, bool>,
 }
 
 impl Connected {
     pub(super) fn of(before: &Snapshot, nqn: &str) -> Self {
-        Self::with(&before.config, nqn, connected_hosts(before, nqn))
+        let own = subsystem(&before.config, nqn);
+        Self::to(nqn, own, connected_hosts(before, nqn))
     }
 
-    pub(super) fn with(before: &Config, nqn: &str, hosts: BTreeSet<String>) -> Self {
-        let mut subsystems = before.subsystems.iter();
-        let own = subsystems.find(|one| one.nqn.raw() == nqn);
+    pub(super) fn to(nqn: &str, own: Option<&Subsystem>, hosts: BTreeSet<String>) -> Self {
         let had_key = |host: &str| {
             let mut keys = own.into_iter().flat_map(|own| &own.authentication.hosts);
             keys.any(|(other, _)| other.raw() == host)
         };
-        let hosts = hosts.into_iter();
+        let hosts = hosts.into_iter().map(|host| {
+            let had_key = had_key(&host);
+            (host, had_key)
+        });
         Self {
             nqn: nqn.to_owned(),
-            hosts: hosts.map(|host| (host.clone(), had_key(&host))).collect(),
+            hosts: hosts.collect(),
         }
     }
 
@@ -46,22 +48,24 @@ impl Connected {
 
     /// Returns a sentence for each host that cannot connect again.
     pub(super) fn shut_out(&self, now: &Snapshot) -> Vec<String> {
+        let own = subsystem(&now.config, &self.nqn);
+        own.map_or_else(Vec::new, |own| self.shut_out_of(own))
+    }
+
+    /// Like [`Self::shut_out`], by the subsystem's present configuration.
+    pub(super) fn shut_out_of(&self, own: &Subsystem) -> Vec<String> {
         let nqn = &*self.nqn;
-        let mut subsystems = now.config.subsystems.iter();
-        let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
-            return Vec::new();
-        };
         let sentences = self.hosts.iter().filter_map(|(host, had_key)| {
             let parsed = Nqn::parse(host).ok()?;
             let is_listed = own.allowed_hosts.hosts.contains(&parsed);
-            let key = key_commands(nqn, host, is_listed, "--key FILE");
+            let key = || key_commands(nqn, host, is_listed, "--key FILE");
             let (why, command) = match own.allows(&parsed) {
-                false if *had_key => ("it is not permitted", key),
+                false if *had_key => ("it is not permitted", key()),
                 false => (
                     "it is not permitted",
                     format!("cairn-target host add {} {}", word(nqn), word(host)),
                 ),
-                true if own.authentication.lacks_key_of(&parsed) => ("it has no key", key),
+                true if own.authentication.lacks_key_of(&parsed) => ("it has no key", key()),
                 true => return None,
             };
             Some(format!(
@@ -70,6 +74,20 @@ impl Connected {
         });
         sentences.collect()
     }
+}
+
+fn subsystem<'a>(config: &'a Config, nqn: &str) -> Option<&'a Subsystem> {
+    config.subsystems.iter().find(|one| one.nqn.raw() == nqn)
+}
+
+/// True if a list, or its absence, lets the host see a namespace.
+pub(super) fn may_see(list: Option<&HostList>, host: &str) -> bool {
+    let lists = |list: &HostList| Nqn::parse(host).is_ok_and(|host| list.hosts.contains(&host));
+    list.is_none_or(lists)
+}
+
+pub(super) fn loses(host: &str, nqn: &str, nsid: u32) -> String {
+    format!("{host} is connected, and loses namespace {nsid} of {nqn}")
 }
 
 pub(super) struct Unlisted {
@@ -126,8 +144,7 @@ fn members(config: &Config, group: &str) -> Vec<Nqn> {
 }
 
 fn still_admitted(config: &Config, nqn: &str, hosts: &[Nqn]) -> Vec<String> {
-    let mut subsystems = config.subsystems.iter();
-    let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
+    let Some(own) = subsystem(config, nqn) else {
         return Vec::new();
     };
     let list = &own.allowed_hosts;
@@ -163,8 +180,7 @@ pub(super) fn of_subsystem(
     nqn: &str,
     force: bool,
 ) -> Result<Vec<String>, Error> {
-    let mut subsystems = before.config.subsystems.iter();
-    let own = subsystems.find(|one| one.nqn.raw() == nqn);
+    let own = subsystem(&before.config, nqn);
     let nsids = own.into_iter().flat_map(|own| &own.namespaces);
     let dropped = nsids.filter_map(|one| dropped_reservation(before, nqn, one.nsid));
     let mut all: Vec<String> = dropped.collect();
@@ -201,7 +217,7 @@ pub(super) struct Served {
     disk: Option<ServedDisk>,
     hosts: BTreeSet<String>,
     /// Hosts that may see the namespace; `None` if all may.
-    list: Option<Vec<Nqn>>,
+    list: Option<HostList>,
     reserved: usize,
 }
 
@@ -217,7 +233,7 @@ impl Served {
         let place = Nqn::parse(nqn).ok().map(|nqn| (nqn, nsid));
         let export = place.and_then(|place| snapshot.export(&place));
         let list = export.as_ref().and_then(|one| one.config.hosts.list());
-        let list = list.map(|list| list.hosts.iter().copied().collect::<Vec<_>>());
+        let list = list.cloned();
         let hosts = connected_hosts(snapshot, nqn).into_iter();
         Self {
             hosts: hosts.filter(|host| may_see(list.as_ref(), host)).collect(),
@@ -233,9 +249,7 @@ impl Served {
     }
 
     pub(super) fn removed(&self, nqn: &str, nsid: u32) -> Vec<String> {
-        let hosts = self.hosts.iter();
-        let sentence = |host| format!("{host} is connected, and loses namespace {nsid} of {nqn}");
-        let hosts = hosts.map(sentence);
+        let hosts = self.hosts.iter().map(|host| loses(host, nqn, nsid));
         hosts.chain(self.lost_memory(nqn, nsid)).collect()
     }
 
@@ -275,8 +289,4 @@ impl Served {
             .flatten();
         lost.into_iter().chain(hosts).chain(memory).collect()
     }
-}
-
-fn may_see(list: Option<&Vec<Nqn>>, host: &str) -> bool {
-    list.is_none_or(|list| list.iter().any(|one| one.raw() == host))
 }

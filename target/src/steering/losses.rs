@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use cairn_config::{Config, Nqn, Subsystem};
 
-use super::consequences::Connected;
+use super::consequences::{Connected, loses, may_see};
 use super::problems::word;
-use super::reserving::{dropped_reservation, reservations};
+use super::reserving::{dropped, reservations};
 use super::views::connections;
 use crate::answers::Connection;
 use crate::server::Snapshot;
@@ -27,7 +27,7 @@ pub(super) struct Before {
 impl Before {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let reserved = reservations(snapshot).into_iter().filter_map(|one| {
-            let sentence = dropped_reservation(snapshot, &one.nqn, one.nsid)?;
+            let sentence = dropped(&one)?;
             Some(((one.nqn, one.nsid), sentence))
         });
         Self {
@@ -39,80 +39,100 @@ impl Before {
 
     /// Returns the sentences about all subsystems.
     pub(super) fn losses(&self, now: &Snapshot) -> Vec<String> {
-        let [former, present] = [&self.config, &now.config].map(|one| by_nqn(one));
-        let mut all = self.losses_of(now, |_| true);
-        for (nqn, own) in former {
-            if let Some(present) = present.get(nqn) {
+        let change = Change::between(&self.config, &now.config);
+        let mut all = self.losses_by(&change, |_| true);
+        for (nqn, own) in &change.former {
+            if let Some(present) = change.present.get(nqn) {
                 all.extend(unauthenticated(own, present));
             }
         }
         all
     }
 
-    /// Returns the sentences about one subsystem.
+    /// Returns the sentences about one subsystem, except those about its authentication.
     pub(super) fn losses_at(&self, now: &Snapshot, nqn: &str) -> Vec<String> {
-        self.losses_of(now, |other| other == nqn)
+        let change = Change::between(&self.config, &now.config);
+        self.losses_by(&change, |other| other == nqn)
     }
 
-    fn losses_of(&self, now: &Snapshot, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        let [former, present] = [&self.config, &now.config].map(|one| by_nqn(one));
+    fn losses_by(&self, change: &Change<'_>, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let mut hosts: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut all = BTreeSet::new();
         for one in self.connections.iter().filter(|one| is_wanted(&one.nqn)) {
-            all.extend(disconnected(one, &now.config, &present));
+            all.extend(change.disconnected(one));
             hosts.entry(&one.nqn).or_default().insert(one.host.clone());
         }
         let mut all: Vec<String> = all.into_iter().collect();
         for (nqn, hosts) in hosts {
-            let (Some(own), Some(present)) = (former.get(nqn), present.get(nqn)) else {
-                continue;
-            };
-            all.extend(Connected::with(&self.config, nqn, hosts.clone()).shut_out(now));
-            let kept: BTreeSet<u32> = present.namespaces.iter().map(|one| one.nsid).collect();
-            let gone = own.namespaces.iter();
-            for one in gone.filter(|one| !kept.contains(&one.nsid)) {
-                let list = one.hosts.list();
-                let sees = |host: &&String| {
-                    list.is_none_or(|list| list.hosts.iter().any(|one| one.raw() == *host))
-                };
-                let nsid = one.nsid;
-                all.extend(hosts.iter().filter(sees).map(|host| {
-                    format!("{host} is connected, and loses namespace {nsid} of {nqn}")
-                }));
+            all.extend(change.lost_namespaces(nqn, &hosts));
+            if let Some(present) = change.present.get(nqn) {
+                let former = change.former.get(nqn).copied();
+                all.extend(Connected::to(nqn, former, hosts).shut_out_of(present));
             }
         }
-        let is_gone = |((nqn, nsid), _): &(&(String, u32), &String)| {
-            is_wanted(nqn) && !exports(&present, nqn, *nsid)
-        };
-        let reserved = self.reserved.iter().filter(is_gone);
-        all.extend(reserved.map(|(_, sentence)| sentence.clone()));
+        let reserved = self.reserved.iter();
+        let gone = reserved.filter(|((nqn, nsid), _)| is_wanted(nqn) && !change.keeps(nqn, *nsid));
+        all.extend(gone.map(|(_, sentence)| sentence.clone()));
         all
+    }
+}
+
+/// Subsystems before and after a change.
+struct Change<'a> {
+    former: Subsystems<'a>,
+    present: Subsystems<'a>,
+    now: &'a Config,
+}
+
+impl<'a> Change<'a> {
+    fn between(before: &'a Config, now: &'a Config) -> Self {
+        Self {
+            former: by_nqn(before),
+            present: by_nqn(now),
+            now,
+        }
+    }
+
+    fn keeps(&self, nqn: &str, nsid: u32) -> bool {
+        let own = self.present.get(nqn);
+        own.is_some_and(|own| own.namespaces.iter().any(|one| one.nsid == nsid))
+    }
+
+    /// Returns a sentence if the connection's subsystem, or its listener there, is gone.
+    fn disconnected(&self, one: &Connection) -> Option<String> {
+        let (host, nqn) = (&one.host, &one.nqn);
+        let Some(own) = self.present.get(&**nqn) else {
+            return Some(format!(
+                "{host} was connected to {nqn}, and is disconnected"
+            ));
+        };
+        let local: SocketAddr = one.local.as_ref()?.parse().ok()?;
+        (!leads_to(self.now, own, local)).then(|| {
+            format!("{host} was connected to {nqn} through {local}, and is disconnected there")
+        })
+    }
+
+    /// Returns a sentence for each namespace of a remaining subsystem that a host has lost.
+    fn lost_namespaces(&self, nqn: &str, hosts: &BTreeSet<String>) -> Vec<String> {
+        let (Some(own), Some(present)) = (self.former.get(nqn), self.present.get(nqn)) else {
+            return Vec::new();
+        };
+        let kept: BTreeSet<u32> = present.namespaces.iter().map(|one| one.nsid).collect();
+        let gone = own
+            .namespaces
+            .iter()
+            .filter(|one| !kept.contains(&one.nsid));
+        let lost = gone.flat_map(|one| {
+            let hosts = hosts.iter().filter(|host| may_see(one.hosts.list(), host));
+            hosts.map(|host| loses(host, nqn, one.nsid))
+        });
+        lost.collect()
     }
 }
 
 fn by_nqn(config: &Config) -> Subsystems<'_> {
     let subsystems = config.subsystems.iter();
     subsystems.map(|one| (one.nqn.raw(), one)).collect()
-}
-
-fn exports(present: &Subsystems<'_>, nqn: &str, nsid: u32) -> bool {
-    let own = present.get(nqn);
-    own.is_some_and(|own| own.namespaces.iter().any(|one| one.nsid == nsid))
-}
-
-/// Returns a sentence if the connection's subsystem, or its listener there, is gone.
-fn disconnected(one: &Connection, now: &Config, present: &Subsystems<'_>) -> Option<String> {
-    let (host, nqn) = (&one.host, &one.nqn);
-    let Some(own) = present.get(&**nqn) else {
-        return Some(format!(
-            "{host} was connected to {nqn}, and is disconnected"
-        ));
-    };
-    let local: SocketAddr = one.local.as_ref()?.parse().ok()?;
-    let is_gone = !leads_to(now, own, local);
-    is_gone.then(|| {
-        format!("{host} was connected to {nqn} through {local}, and is disconnected there")
-    })
 }
 
 /// True if a listener at a connection's local address leads to the subsystem.
@@ -133,16 +153,18 @@ fn unauthenticated(before: &Subsystem, now: &Subsystem) -> Vec<String> {
         "cairn-target subsystem set {} --require-key on",
         word(nqn.raw())
     );
-    let had_to = |host: &&Nqn| former.is_asked_of(host) && !present.is_asked_of(host);
-    let keyed = former.hosts.iter().map(|(host, _)| host);
-    let keyed = keyed.filter(|host| now.allows(host)).filter(had_to);
-    let mut all: Vec<String> = keyed
+    if present.is_required || present.others.is_some() {
+        return Vec::new();
+    }
+    let has_key: BTreeSet<&Nqn> = present.hosts.iter().map(|(host, _)| host).collect();
+    let had_key = former.hosts.iter().map(|(host, _)| host);
+    let without = had_key.filter(|host| now.allows(host) && !has_key.contains(host));
+    let mut all: Vec<String> = without
         .map(|host| {
             format!("{host} can connect to {nqn} without a key now: to prevent it: {require}")
         })
         .collect();
-    let had_all = former.is_required || former.others.is_some();
-    if had_all && !present.is_required && present.others.is_none() {
+    if former.is_required || former.others.is_some() {
         all.push(format!(
             "hosts without a key of their own can connect to {nqn} now: to prevent it: {require}"
         ));

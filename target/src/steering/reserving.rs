@@ -41,12 +41,21 @@ pub(super) fn reservations(snapshot: &Snapshot) -> Vec<Reservation> {
 /// persist.
 pub(super) fn dropped_reservation(snapshot: &Snapshot, nqn: &str, nsid: u32) -> Option<String> {
     let mut all = reservations(snapshot).into_iter();
-    let it = all.find(|one| one.nqn == nqn && one.nsid == nsid && !one.persistent)?;
-    let holder = match (it.holder.or(it.holder_hostid), it.rtype_name) {
+    dropped(&all.find(|one| one.nqn == nqn && one.nsid == nsid)?)
+}
+
+/// Like [`dropped_reservation`], for a reservation that the caller has.
+pub(super) fn dropped(it: &Reservation) -> Option<String> {
+    if it.persistent {
+        return None;
+    }
+    let holder = it.holder.as_ref().or(it.holder_hostid.as_ref());
+    let holder = match (holder, &it.rtype_name) {
         (Some(holder), Some(rtype)) => format!(", held by {holder} ({rtype})"),
         (_, Some(rtype)) => format!(", held by all registrants ({rtype})"),
         _ => String::new(),
     };
+    let Reservation { nqn, nsid, .. } = it;
     Some(format!(
         "namespace {nsid} of {nqn} loses its reservation{holder}, with {} registrants: if you add \
          it again, fenced hosts can write",
