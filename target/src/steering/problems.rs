@@ -209,9 +209,7 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
                     .to_owned()
             }
             Thing::Namespace(place) if one.reason.contains(SMALLER) => {
-                let config = snapshot.configured(&place);
-                let is_pooled = config.is_some_and(|one| one.pooled.is_some());
-                let accept = acceptance(is_pooled, place.0.raw(), place.1, config);
+                let accept = acceptance(place.0.raw(), place.1, snapshot.configured(&place));
                 format!("restore it from a backup, which needs no reload; to use it as it is: {accept}")
             }
             Thing::Namespace((nqn, nsid)) => format!(
@@ -230,17 +228,17 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
 
 /// Returns the steps that accept a disk's new size. Commands would lose further settings, such as
 /// the hosts that may see the namespace.
-fn acceptance(is_pooled: bool, nqn: &str, nsid: u32, config: Option<&Namespace>) -> String {
-    if is_pooled {
-        return "move it out of the directory and back".to_owned();
-    }
-    if config.is_none_or(has_settings) {
+fn acceptance(nqn: &str, nsid: u32, config: Option<&Namespace>) -> String {
+    let Some(plain) = config.filter(|one| one.pooled.is_some() || !has_settings(one)) else {
         return format!(
             "take the table of namespace {nsid} out of the configuration file, cairn-target \
              reload, put the table back, cairn-target reload"
         );
+    };
+    if plain.pooled.is_some() {
+        return "move it out of the directory and back".to_owned();
     }
-    let path = config.map_or_else(String::new, |one| one.backing.to_string());
+    let path = plain.backing.to_string();
     let (nqn, path) = (word(nqn), shell_word(&path, "PATH"));
     format!(
         "cairn-target namespace remove {nqn} {nsid} && cairn-target namespace add {nqn} {path} \
@@ -364,8 +362,7 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             let before = namespace.bytes();
             let now = remaining.map_or(String::new(), |bytes| format!(", and has {bytes} now"));
             let why = format!("the disk lost data: it had {before} bytes{now}");
-            let is_pooled = export.config.pooled.is_some();
-            let accept = acceptance(is_pooled, export.nqn.raw(), nsid, Some(export.config));
+            let accept = acceptance(export.nqn.raw(), nsid, Some(export.config));
             let remedy =
                 format!("restore {path} from a backup; then, or to use it as it is: {accept}");
             problem("disk", what.clone(), None, why, remedy)

@@ -17,6 +17,10 @@ pub(crate) struct Source {
     pools: Pools,
 }
 
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 impl Source {
     pub(crate) fn new(path: Option<PathBuf>, flags: Flags, reactors: Option<u16>) -> Self {
         Self {

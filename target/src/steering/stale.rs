@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::problems::first_of;
 use super::published::Published;
-use super::source::Source;
+use super::source::{Source, absolute};
 use crate::files;
 
 /// Maximum reads of a differing file: a change replaces the file before publication.
@@ -37,8 +37,7 @@ impl Stale {
 
 /// Returns the commands that apply a changed configuration file or restore the one in force.
 pub(super) fn remedy(path: &Path, exists: bool) -> String {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let file = shell_word(&path.to_string_lossy(), "FILE");
+    let file = shell_word(&absolute(path).to_string_lossy(), "FILE");
     let restore = format!("cairn-target config show --file {file}");
     match exists {
         true => format!(

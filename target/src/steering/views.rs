@@ -1,7 +1,6 @@
 //! Responses of the control methods that query Cairn's objects.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cairn_config::{
@@ -13,7 +12,7 @@ use rustix::io::Errno;
 
 use super::problems::{Observations, health, problems, refused_hosts};
 use super::reserving::reservations;
-use super::source::Source;
+use super::source::{Source, absolute};
 use crate::answers::{
     Connection, Host, HostGroup, Hosts, LastReload, Listener, Missing, Namespace, NamespaceState,
     Referral, Status, Subsystem,
@@ -54,7 +53,9 @@ pub(super) fn status(
         pid: std::process::id(),
         uptime_s: snapshot.uptime.as_secs(),
         reactors: snapshot.reactors.len(),
-        config_file: source.path().map(absolute),
+        config_file: source
+            .path()
+            .map(|path| absolute(path).display().to_string()),
         read_only: config.control.read_only,
         listeners: listeners(snapshot),
         missing: missing(snapshot),
@@ -78,11 +79,6 @@ fn missing(snapshot: &Snapshot) -> Vec<Missing> {
         for_s: lasting.as_secs(),
     });
     missing.collect()
-}
-
-fn absolute(path: &Path) -> String {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute.display().to_string()
 }
 
 fn seconds(at: SystemTime) -> u64 {
