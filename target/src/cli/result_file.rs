@@ -7,13 +7,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use cairn_config::Draft;
+use cairn_config::{Draft, without_secrets};
 use clap::Args;
 
 use super::print_line;
-
-/// Prefix of a DH-HMAC-CHAP secret; a new file with one is readable only for its owner.
-const SECRET: &str = "DHHC-1:";
 
 #[derive(Debug, Args)]
 pub(super) struct ResultFile {
@@ -59,7 +56,12 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.clone().into_os_string();
     new.push(format!(".new.{}", std::process::id()));
     let new = PathBuf::from(new);
-    let mode = if text.contains(SECRET) { 0o600 } else { 0o666 };
+    // Only the owner may read a new file with a secret.
+    let mode = if without_secrets(text) == text {
+        0o666
+    } else {
+        0o600
+    };
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
     let written = || -> io::Result<()> {
@@ -122,6 +124,26 @@ mod tests {
         };
         assert!(result.write("a = 3").unwrap_err().contains("regular"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_with_a_secret_is_readable_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |text: &str| {
+            let path = folder.path().join("new");
+            ResultFile {
+                path: Some(path.clone()),
+            }
+            .write(text)
+            .unwrap();
+            let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+            fs::remove_file(path).unwrap();
+            mode
+        };
+        let plain = mode("dhchap_key = \"/k\"");
+        assert_eq!(plain & 0o400, 0o400);
+        assert_eq!(mode("dhchap_key = \"DHHC-1:00:c2VjcmV0:\""), 0o600);
+        assert_eq!(mode("{\"dhchap_key\": \"DHHC-1:00:c2VjcmV0:\"}"), 0o600);
     }
 
     #[test]

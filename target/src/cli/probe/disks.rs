@@ -110,10 +110,11 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
                 Ok(None) => continue,
                 Ok(Some(disk)) => disk,
                 Err(error) => {
-                    let export = namespace.backing.to_string();
-                    problems.push(Problem {
-                        text: format!("namespace {} of {nqn}: {error}", namespace.nsid),
-                        object: is_first.then_some(Object::Disk(export)),
+                    let text = format!("namespace {} of {nqn}: {error}", namespace.nsid);
+                    let disk = Object::Disk(namespace.backing.to_string());
+                    problems.push(match is_first {
+                        true => Problem::of(disk, text),
+                        false => Problem::of_file(text),
                     });
                     continue;
                 }

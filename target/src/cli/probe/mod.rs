@@ -77,40 +77,28 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     if let Err(text) = check_count(&config) {
         error(text.to_string());
     }
-    let (error, taken) = socket(&config.control);
-    findings.extend(error);
     findings.extend(keys(&config));
     findings.extend(cores(&config));
     findings.extend(directories(&config));
-    findings.extend(parts(&config, taken));
+    findings.extend(parts(&config));
     let empty = writable::empty_state(&config).map(writable::before_first_start);
     findings.extend(empty.map(Finding::note));
     findings
 }
 
-/// Returns a finding that prevents the use of the control socket, or the problem that another
-/// target uses it.
-fn socket(control: &ControlSettings) -> (Option<Finding>, Option<Problem>) {
-    let Some(path) = steering::path_of(control) else {
-        return (None, None);
-    };
+fn socket(control: &ControlSettings) -> Option<Problem> {
+    let path = steering::path_of(control)?;
     let own = control.clone();
     let checked = files::call_here(&path, move |_| steering::check_socket(&own));
-    let checked = checked.unwrap_or_else(|source| Err((BindError::System { path, source }, true)));
-    let Err((error, is_fatal)) = checked else {
-        return (None, None);
-    };
-    let text = error.to_string();
-    if matches!(error, BindError::InUse { .. }) && running::answers(control) {
-        let object = Some(Object::ControlSocket);
-        return (None, Some(Problem { text, object }));
-    }
+    let (error, is_fatal) = checked
+        .unwrap_or_else(|source| Err((BindError::System { path, source }, true)))
+        .err()?;
     let severity = if is_fatal {
         Severity::Error
     } else {
         Severity::Warning
     };
-    (Some(Finding { severity, text }), None)
+    Some(Problem::of_socket(&error, severity))
 }
 
 fn cores(config: &Config) -> Option<Finding> {
@@ -173,18 +161,14 @@ fn keys(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn parts(config: &Config, socket: Option<Problem>) -> Vec<Finding> {
+fn parts(config: &Config) -> Vec<Finding> {
     let (disks, mut findings) = disks::problems(config);
     let listeners = config.listeners.iter().filter_map(|one| {
         let text = rdma_port::refusal(config, one)?;
-        let object = Some(Object::Listener(one.address.to_string()));
-        Some(Problem { text, object })
+        Some(Problem::of(Object::Listener(one.address.to_string()), text))
     });
     let metrics = config.metrics.listen.and_then(|at| tcp_port(at).err());
-    let metrics = metrics.map(|text| Problem {
-        text,
-        object: Some(Object::MetricsPort),
-    });
+    let metrics = metrics.map(|text| Problem::of(Object::MetricsPort, text));
     let mut others = images::problems(config, images::open, images::Patience::default());
     let limit = getrlimit(Resource::Memlock).current;
     let limit = limit.filter(|_| !geteuid().is_root());
@@ -193,7 +177,7 @@ fn parts(config: &Config, socket: Option<Problem>) -> Vec<Finding> {
     others.extend(writable::protection_problems(config));
     let state = config.target.state_directory.as_deref();
     others.extend(state.and_then(writable::state_problem));
-    let mut problems: Vec<Problem> = socket.into_iter().chain(disks).collect();
+    let mut problems: Vec<Problem> = socket(&config.control).into_iter().chain(disks).collect();
     problems.extend(listeners.chain(metrics));
     problems.extend(others.into_iter().map(Problem::of_file));
     findings.extend(running::findings(config, problems));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use cairn_config::{Config, ControlSettings};
-use cairn_control::Client;
+use cairn_config::Config;
+use cairn_control::{BindError, Client};
 use cairn_doctor::rules::Severity;
 use serde_json::{Value, json};
 
@@ -16,35 +16,55 @@ use crate::steering;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     ControlSocket,
-    /// Disk of a namespace, by its `export`.
+    /// Disk with this `export`.
     Disk(String),
-    /// Listener, by its address.
+    /// Listener with this address.
     Listener(String),
     MetricsPort,
 }
 
 /// Failed attempt to use an object.
 pub(super) struct Problem {
-    pub(super) text: String,
-    /// The object, unless only this file can be the cause.
-    pub(super) object: Option<Object>,
-}
-
-impl Problem {
-    pub(super) fn of_file(text: String) -> Self {
-        Self { text, object: None }
-    }
-
-    fn object_in_use(&self) -> Option<&Object> {
-        let is_taken = IN_USE.iter().any(|words| self.text.contains(words));
-        self.object.as_ref().filter(|_| is_taken)
-    }
+    text: String,
+    /// Severity, unless a running target uses the object.
+    severity: Severity,
+    /// Object in use by a process.
+    in_use: Option<Object>,
 }
 
 /// Fragments of error messages about an object in use.
-const IN_USE: [&str; 3] = [PORT_IN_USE, "is already exported", "another target"];
+const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
-/// Objects in use by the target at a control socket.
+impl Problem {
+    /// Problem of which only the file can be the cause.
+    pub(super) fn of_file(text: String) -> Self {
+        Self {
+            text,
+            severity: Severity::Warning,
+            in_use: None,
+        }
+    }
+
+    pub(super) fn of(object: Object, text: String) -> Self {
+        let is_taken = IN_USE.iter().any(|words| text.contains(words));
+        Self {
+            in_use: is_taken.then_some(object),
+            ..Self::of_file(text)
+        }
+    }
+
+    pub(super) fn of_socket(error: &BindError, severity: Severity) -> Self {
+        let is_taken = matches!(error, BindError::InUse { .. });
+        Self {
+            text: error.to_string(),
+            severity,
+            in_use: is_taken.then_some(Object::ControlSocket),
+        }
+    }
+}
+
+/// Objects in use by the target at a control socket; the default for one that does not answer.
+#[derive(Default)]
 struct Running {
     pid: u64,
     serves_file: bool,
@@ -58,6 +78,10 @@ impl Running {
     fn find(config: &Config) -> Option<Self> {
         let path = steering::path_of(&config.control)?;
         let mut client = Client::connect(&path, PATIENCE).ok()?;
+        Some(Self::ask(&mut client, config).unwrap_or_default())
+    }
+
+    fn ask(client: &mut Client, config: &Config) -> Option<Self> {
         let status = client.call("cairn_status", &json!({})).ok()?;
         let namespaces = client.call("cairn_namespace_list", &json!({})).ok()?;
         let texts = |all: &Value, is_used: fn(&Value) -> bool, key: &str| -> BTreeSet<String> {
@@ -115,25 +139,26 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 /// Returns the findings about problems. Objects in use by the running target of the checked file
 /// are one note together; with a running target of another file, each object in use is a note.
 pub(super) fn findings(config: &Config, problems: Vec<Problem>) -> Vec<Finding> {
-    let is_taken = problems.iter().any(|one| one.object_in_use().is_some());
+    let is_taken = problems.iter().any(|one| one.in_use.is_some());
     let running = is_taken.then(|| Running::find(config)).flatten();
     let mut findings = Vec::new();
     let mut own = Vec::new();
     for problem in problems {
-        let severity = match (&running, problem.object_in_use()) {
-            (Some(running), Some(object)) if running.serves_file && running.has(object) => {
-                own.push(object.clone());
+        let Problem {
+            text,
+            severity,
+            in_use,
+        } = problem;
+        findings.push(match (&running, in_use) {
+            (Some(running), Some(object)) if running.serves_file && running.has(&object) => {
+                own.push(object);
                 continue;
             }
             (Some(running), Some(_)) if !running.serves_file => {
-                let text = format!("{} (a running target may have it)", problem.text);
-                findings.push(Finding::note(text));
-                continue;
+                Finding::note(format!("{text} (a running target may have it)"))
             }
-            _ => Severity::Warning,
-        };
-        let text = problem.text;
-        findings.push(Finding { severity, text });
+            _ => Finding { severity, text },
+        });
     }
     if let Some(running) = running.filter(|one| one.serves_file) {
         let lost = running.lost_state.iter().cloned();
@@ -174,9 +199,4 @@ fn note(running: &Running, own: &[Object]) -> Option<Finding> {
             parts.join(", ")
         ))
     })
-}
-
-/// True if a process listens at the control socket.
-pub(super) fn answers(control: &ControlSettings) -> bool {
-    steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
 }
