@@ -55,6 +55,28 @@ pub(crate) unsafe fn call(look: Look, call: &Call) -> Option<io::Result<usize>> 
     })
 }
 
+/// Start of the assembly: the descriptor, a `struct rseq_cs`, and the function's symbol. The sequence
+/// extends from label 772 to label 773. An interrupted thread continues at label 774, after the
+/// signature registered by glibc.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+macro_rules! head {
+    () => {
+        concat!(
+            ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits\n",
+            ".balign 32\n",
+            "771:\n",
+            ".long 0, 0\n",
+            ".quad 772f, 773f - 772f, 774f\n",
+            ".popsection\n",
+            ".pushsection .text.cairn_timely, \"ax\", @progbits\n",
+            ".balign 16\n",
+            ".globl cairn_timely_call\n",
+            ".hidden cairn_timely_call\n",
+            ".type cairn_timely_call, @function\n",
+        )
+    };
+}
+
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[path = "timely/aarch64.rs"]
 mod processor;

@@ -2,21 +2,9 @@
 
 use std::arch::{asm, global_asm};
 
-// The descriptor is a `struct rseq_cs`. The sequence extends from label 772 to label 773. An
-// interrupted thread continues at label 774, after the signature registered by glibc. A system call
-// changes x0 alone.
+// A system call changes only x0.
 global_asm!(
-    ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
-    ".balign 32",
-    "771:",
-    ".long 0, 0",
-    ".quad 772f, 773f - 772f, 774f",
-    ".popsection",
-    ".pushsection .text.cairn_timely, \"ax\", @progbits",
-    ".balign 16",
-    ".globl cairn_timely_call",
-    ".hidden cairn_timely_call",
-    ".type cairn_timely_call, @function",
+    head!(),
     // x0: address of `rseq_cs`; x1: the call; x2: ticks at the reading; x3: maximum ticks since
     // then.
     "cairn_timely_call:",
