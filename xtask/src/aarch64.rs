@@ -1,6 +1,6 @@
 //! `cargo xtask aarch64`: type-checks the workspace for aarch64, and runs tests of memory, wire
-//! formats and verbs under qemu-user. The data path is not tested here: qemu-user lacks io_uring.
-//! `cargo xtask vm --arch aarch64` tests it.
+//! formats and verbs under qemu-user. Because that lacks io_uring, `cargo xtask vm --arch aarch64`
+//! tests the data path.
 
 use std::process::{Command, ExitCode};
 

@@ -98,7 +98,7 @@ pub struct NewNamespace {
     pub ana_group: Option<u32>,
     /// Hosts that can use the namespace; `None` for every host.
     pub hosts: Option<Vec<String>>,
-    /// Limits of all hosts together.
+    /// Limits for the sum of all hosts.
     pub limits: NewLimits,
     /// Ceph client settings of an `rbd:` export.
     pub ceph: NewCeph,

@@ -1,5 +1,5 @@
-//! Addresses of both ports. On one machine, both stay in the initial network namespace, as nvme-rdma and nvmet-rdma
-//! require, and rules send local traffic over the cable.
+//! Network configuration of both ports. On one machine, both stay in the initial network namespace,
+//! as nvme-rdma and nvmet-rdma require, and rules send local traffic over the cable.
 
 use std::fs;
 use std::path::Path;

@@ -103,7 +103,7 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk; `own` is its own open of the same file. Returns the file for the disk's I/O,
+    /// Adds a disk that has opened the same file as `own`. Returns the file for the disk's I/O,
     /// which is the locked file if the disk writes. Fails if the disk requires exclusive use of a
     /// file that other processes share.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
