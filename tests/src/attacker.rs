@@ -38,7 +38,6 @@ const IO_BYTES: u32 = 64 << 10;
 const COMPUTED: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Operation repeated by an [`Attacker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
     /// Open connections, send nothing on them, and replace connections that end
@@ -82,7 +81,6 @@ pub fn tables(key: &Scratch, limits: &str) -> String {
     )
 }
 
-/// Attacking host with a local address.
 pub struct Attacker {
     attack: Attack,
     device: Arc<dyn Device>,
@@ -105,7 +103,6 @@ impl std::fmt::Debug for Attacker {
 }
 
 impl Attacker {
-    /// Creates an attacker at address `local`.
     #[must_use]
     pub fn new(attack: Attack, provider: &dyn Provider, remote: SocketAddr, local: IpAddr) -> Self {
         let device = provider
@@ -144,7 +141,6 @@ impl Attacker {
         }
     }
 
-    /// Performs one step of the attack.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),

@@ -3,22 +3,15 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Outcome of a case without errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The case ran without error.
     Passed,
-    /// The case was skipped for this reason.
     Skipped(String),
 }
 
-/// Named test case for an environment `C`.
 pub struct Case<C> {
-    /// Name in lower case with underscores.
     pub name: &'static str,
-    /// Behaviour required by the case.
     pub about: &'static str,
-    /// Runs the case; an error fails it.
     pub run: fn(&C) -> anyhow::Result<Outcome>,
 }
 
@@ -28,7 +21,6 @@ impl<C> fmt::Debug for Case<C> {
     }
 }
 
-/// Prints names and requirements of cases.
 pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     for case in cases {
         println!("{:<40} {}", case.name, case.about);

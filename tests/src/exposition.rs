@@ -6,10 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Label values by label name.
 pub type Labels = BTreeMap<String, String>;
 
-/// Parsed metrics page.
 #[derive(Debug, Default)]
 pub struct Exposition {
     types: BTreeMap<String, String>,
@@ -17,7 +15,6 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Requests `/metrics` and parses the page.
     #[must_use]
     pub fn scrape(address: SocketAddr) -> Self {
         let (head, body) = get(address, "/metrics");
@@ -25,7 +22,6 @@ impl Exposition {
         Self::parse(&body).unwrap_or_else(|error| panic!("{error:#}\n{body}"))
     }
 
-    /// Parses a page. Fails if the page violates the format.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(
             text.is_empty() || text.ends_with('\n'),
@@ -126,7 +122,6 @@ impl Exposition {
         value as u64
     }
 
-    /// Returns the values of a label in all samples.
     #[must_use]
     pub fn values(&self, label: &str) -> BTreeSet<&str> {
         let samples = self.samples.iter();
@@ -135,13 +130,11 @@ impl Exposition {
             .collect()
     }
 
-    /// Returns metric name and labels of each sample.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &Labels)> {
         let samples = self.samples.iter();
         samples.map(|(name, labels, _)| (name.as_str(), labels))
     }
 
-    /// Returns the metric types by name.
     #[must_use]
     pub fn types(&self) -> &BTreeMap<String, String> {
         &self.types

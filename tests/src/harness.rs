@@ -29,7 +29,6 @@ pub const NQN: &str = "nqn.2026-01.org.example:disks";
 /// TOML that enables the metrics server for [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
     target: Target,
@@ -83,7 +82,6 @@ pub fn own_loopback_address() -> Ipv4Addr {
 }
 
 impl TestTarget {
-    /// Starts a target with one listener.
     #[must_use]
     pub fn start(toml: &str) -> Self {
         Self::start_as(toml, "")
@@ -95,13 +93,11 @@ impl TestTarget {
         Self::start_on(Network::chosen(), toml, listener)
     }
 
-    /// Starts a target over user-space RoCE.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
         Self::start_on_soft_as(soft, toml, "")
     }
 
-    /// Starts a target over user-space RoCE with more TOML lines for its listener.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -123,18 +119,15 @@ impl TestTarget {
         Self::start(&subsystem(NQN, exports))
     }
 
-    /// Reloads the configuration; panics on an error.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
 
-    /// Reloads the configuration with more TOML lines for the listener.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Reloads the configuration with more TOML lines for the listener; returns the target's error.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
@@ -151,7 +144,6 @@ impl TestTarget {
         })
     }
 
-    /// Returns the provider of the target's network.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn Provider> {
         self.network.provider()
@@ -166,20 +158,17 @@ impl TestTarget {
         }
     }
 
-    /// Returns the address of the listener.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// Returns the address of the metrics server. Panics without [`METRICS`].
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
         address.expect("the target serves metrics")
     }
 
-    /// Requests the metrics.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
@@ -207,18 +196,15 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("{name} cannot connect: {error}"))
     }
 
-    /// Connects a host with these options.
     pub fn try_connect(&self, options: HostOptions) -> Result<Host, HostError> {
         Host::connect(&*self.provider(), options)
     }
 
-    /// Stops the target; panics on an error.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
     }
 
-    /// Stops the target and returns its error.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
@@ -267,7 +253,6 @@ impl Scratch {
         Self(path)
     }
 
-    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -304,13 +289,11 @@ pub fn namespace(nsid: u32, export: &str) -> String {
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\"\n{more}\n")
 }
 
-/// Returns the HOSTNQN of the host `name`.
 #[must_use]
 pub fn host_nqn(name: &str) -> Nqn {
     nqn(&format!("nqn.2026-01.org.example:host-{name}"))
 }
 
-/// Parses an NQN; panics if invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))

@@ -3,6 +3,9 @@
 //! Each case of a suite is a test over the loopback provider. Programs run the same cases on
 //! machines with RDMA devices.
 
+// Public items are for tests; names and types document them.
+#![allow(missing_docs)]
+
 pub mod attacker;
 pub mod bad_peer;
 pub mod case;

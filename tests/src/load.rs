@@ -26,17 +26,14 @@ impl Job {
     }
 }
 
-/// Random I/O that records the expected contents.
 #[derive(Debug)]
 pub struct Load {
-    /// Multipath disk under load.
     pub disk: Multipath,
     buffers: Vec<Option<Buffer>>,
     random: Random,
     /// Seed of each area's contents; seed 0 stands for zeroes.
     contents: Vec<u64>,
     jobs: Vec<Option<(PathTicket, Job)>>,
-    /// Number of completed commands.
     pub done: u64,
 }
 
@@ -54,12 +51,10 @@ impl Load {
         }
     }
 
-    /// Restarts the random sequence with `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
 
-    /// Runs I/O until `enough` returns true.
     pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {
@@ -68,13 +63,11 @@ impl Load {
         }
     }
 
-    /// Runs I/O until `commands` further commands have completed.
     pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);
     }
 
-    /// Waits for the outstanding commands.
     pub fn drain(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.disk.outstanding() > 0 {
@@ -82,14 +75,12 @@ impl Load {
         }
     }
 
-    /// Verifies all contents and returns the disk.
     #[must_use]
     pub fn finish(mut self) -> Multipath {
         self.verify();
         self.disk
     }
 
-    /// Waits for the outstanding commands, then verifies all contents.
     pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -98,7 +89,6 @@ impl Load {
         }
     }
 
-    /// Writes every area once.
     pub fn rewrite_all(&mut self) {
         self.drain();
         for place in 0..PLACES {

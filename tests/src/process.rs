@@ -17,7 +17,6 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the path of this package's program `name`.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -28,7 +27,6 @@ pub fn program(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Sends a signal to a running child process.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -144,26 +142,22 @@ impl TargetProcess {
         }
     }
 
-    /// Reloads the configuration with other namespaces.
     pub fn reload(&mut self, namespaces: &str) {
         namespaces.clone_into(&mut self.namespaces);
         self.write_config();
         self.reload_unchanged();
     }
 
-    /// Sends SIGHUP, which reloads the configuration.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
 
-    /// Kills the process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
         child.wait().expect("it was not waited for");
     }
 
-    /// Stops the process with SIGSTOP.
     pub fn pause(&self) {
         signal(self.child(), Signal::STOP);
     }
@@ -183,7 +177,6 @@ impl TargetProcess {
         })
     }
 
-    /// Continues the process with SIGCONT.
     pub fn go_on(&self) {
         signal(self.child(), Signal::CONT);
     }
@@ -204,7 +197,6 @@ impl TargetProcess {
         None
     }
 
-    /// True while the process runs.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()
@@ -214,13 +206,11 @@ impl TargetProcess {
         self.child.as_ref().expect("it runs")
     }
 
-    /// Returns the process ID of a running target.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
-    /// Requests the metrics.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))

@@ -16,7 +16,6 @@ use cairn_rdma::{
     RecvWork, Region, SendWork, Sink, Trains,
 };
 
-/// Message of deliberate panics.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
 /// Provider that causes panics in a target; hosts use the wrapped provider.

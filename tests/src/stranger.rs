@@ -22,18 +22,12 @@ const SOON: Duration = Duration::from_millis(100);
 /// Value of `IP_MTU_DISCOVER` with which Linux sends unfragmented packets with IP identification 0.
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
-/// Fields of a received packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Heard {
-    /// BTH opcode.
     pub opcode: Opcode,
-    /// Destination queue pair number.
     pub qpn: u32,
-    /// Packet sequence number.
     pub psn: u32,
-    /// Syndrome of the AETH, if present.
     pub syndrome: Option<Syndrome>,
-    /// IP type of service (DSCP and ECN).
     pub tos: u8,
 }
 
@@ -80,7 +74,6 @@ impl Stranger {
         self.outgoing = Some(socket);
     }
 
-    /// Sets the IP type of service of sent packets.
     pub fn mark(&self, tos: u8) {
         set(self.sender(), libc::IPPROTO_IP, libc::IP_TOS, tos.into());
     }
@@ -114,7 +107,6 @@ impl Stranger {
         set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, 0);
     }
 
-    /// Waits up to `wait` for a packet to a queue pair.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -149,7 +141,6 @@ impl Stranger {
         self.ask_with(qpn, &RequestData::new(0, 32, 31, 0))
     }
 
-    /// Prepares a connection request (REQ) with private data.
     pub fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
         let mut private_data = [0; 56];
         private_data[..32].copy_from_slice(data.as_bytes());
@@ -200,7 +191,6 @@ impl Stranger {
             .mad
     }
 
-    /// Drops the prepared management datagrams.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }
@@ -227,7 +217,6 @@ impl Stranger {
         self.sender().send_to(&bytes[..length], to).unwrap();
     }
 
-    /// Waits a short time for a response.
     pub fn receive_soon(&mut self) -> Option<CmEvent> {
         self.socket.set_read_timeout(Some(SOON)).unwrap();
         let mut bytes = [0; 1];

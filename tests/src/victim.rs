@@ -15,11 +15,8 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Target and its user-space RoCE provider.
 pub struct Victim {
-    /// Target under attack.
     pub target: Target,
-    /// Provider of the target.
     pub soft: Soft,
 }
 
@@ -30,7 +27,6 @@ impl Victim {
         Self::start_with(1)
     }
 
-    /// Starts a target with `reactors` reactors.
     #[must_use]
     pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
@@ -44,13 +40,11 @@ impl Victim {
         Self { target, soft }
     }
 
-    /// Returns the address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// Returns the counters of the target's RoCE endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1

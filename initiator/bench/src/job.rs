@@ -11,11 +11,8 @@ pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and jo
 pub struct Workload {
     /// fio's name for the workload.
     pub name: &'static str,
-    /// True if at least some commands are reads.
     pub reads: bool,
-    /// True if at least some commands are writes.
     pub writes: bool,
-    /// True if offsets are random.
     pub random: bool,
 }
 
@@ -29,7 +26,6 @@ const fn workload(name: &'static str, reads: bool, writes: bool, random: bool) -
 }
 
 impl Workload {
-    /// Supported workloads.
     pub const ALL: [Self; 6] = [
         workload("read", true, false, false),
         workload("write", false, true, false),
@@ -51,7 +47,6 @@ impl Workload {
 /// Benchmark job with the fields described in [`KEYS`].
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Directions and order of commands.
     pub rw: Workload,
     /// Minimum block size in bytes.
     pub bs_min: u64,
@@ -121,21 +116,17 @@ impl Job {
     }
 }
 
-/// Key of a job.
 #[derive(Debug)]
 pub struct Key {
-    /// fio's name for the key.
     pub name: &'static str,
     /// Placeholder of the value in the help text. A switch has `0|1`, and may omit its value.
     pub value: &'static str,
-    /// Single-line help text.
     pub help: &'static str,
     set: fn(&mut Job, &str) -> Result<(), String>,
 }
 
 macro_rules! keys {
     ($($name:ident $value:literal $help:literal $set:expr;)+) => {
-        /// Supported keys of jobs.
         pub const KEYS: &[Key] =
             &[$(Key { name: stringify!($name), value: $value, help: $help, set: $set }),+];
     };

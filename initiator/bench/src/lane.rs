@@ -5,28 +5,22 @@ use std::time::Instant;
 /// Block size, size and transfer limit of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Size in logical blocks.
     pub blocks: u64,
     /// Maximum data of a command in bytes.
     pub transfer_max: u64,
 }
 
 impl Format {
-    /// Size of the namespace in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
     }
 }
 
-/// Direction of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the namespace into the slot's memory.
     Read,
-    /// From the slot's memory to the namespace.
     Write,
 }
 
@@ -34,7 +28,6 @@ impl Direction {
     /// Both directions in the order of fio's reports.
     pub const ALL: [Self; 2] = [Self::Read, Self::Write];
 
-    /// Name in fio's reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,7 +40,6 @@ impl Direction {
 /// Command on a byte range of the namespace, in multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Direction of the data.
     pub direction: Direction,
     /// Offset in the namespace in bytes.
     pub offset: u64,
@@ -65,20 +57,15 @@ impl Operation {
     }
 }
 
-/// Completed command.
 #[derive(Debug)]
 pub struct Done {
-    /// Slot passed to [`Lane::submit`].
     pub slot: usize,
-    /// Time at which the completion was seen.
     pub at: Instant,
-    /// Success, or an error text.
     pub result: Result<(), String>,
 }
 
 /// Opens a [`Lane`] for each copy of a job.
 pub trait Lanes: Sync {
-    /// Size and transfer limit of the namespace.
     fn format(&self) -> Format;
 
     /// Opens a lane for `depth` commands with up to `slot_bytes` bytes of data each.

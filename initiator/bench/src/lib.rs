@@ -4,6 +4,9 @@
 //! [`BenchResult`]. [`report`] formats the result like fio. fio's engine ([`FIO_ITSELF`]) runs all
 //! other jobs.
 
+// Public items are for `cairn-initiator`; names and types document them.
+#![allow(missing_docs)]
+
 mod cpu;
 mod job;
 mod lane;

@@ -5,19 +5,15 @@ use std::time::Duration;
 
 use super::lane::Direction;
 
-/// Phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// The job has not started.
     Waiting = 0,
     /// The job runs, but is not yet measured.
     Ramp = 1,
-    /// The job is measured.
     Running = 2,
     /// The job reads written blocks back.
     Verifying = 3,
-    /// The job has ended.
     Ended = 4,
 }
 
@@ -36,19 +32,14 @@ struct Counter {
     latency_ns: AtomicU64,
 }
 
-/// Counters of reads or writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Completed commands.
     pub ios: u64,
-    /// Transferred bytes.
     pub bytes: u64,
-    /// Sum of latencies in nanoseconds.
     pub latency_ns: u64,
 }
 
 impl Count {
-    /// Difference to an earlier count.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

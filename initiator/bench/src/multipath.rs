@@ -73,7 +73,6 @@ impl MultipathLanes {
         })
     }
 
-    /// Namespace used by the lanes.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace

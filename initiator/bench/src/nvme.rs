@@ -14,17 +14,14 @@ const GOODBYE: Duration = Duration::from_secs(10);
 /// Namespace and connection options. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
-    /// RDMA device used by all lanes.
     pub device: Arc<dyn Device>,
     /// Connection options. The queue entries are increased if the job's depth requires it.
     pub options: HostOptions,
     /// Expected namespace. A lane does not open if the NSID refers to another disk.
     pub namespace: Namespace,
-    /// Format of the namespace ([`Format::of`]).
     pub format: Format,
     /// Interval of controller resets during the run.
     pub reset_interval: Option<Duration>,
-    /// Called for each controller event.
     pub on_event: fn(&Event),
 }
 

@@ -4,7 +4,6 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
-/// JSON object in insertion order.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Member)>);
 
@@ -17,7 +16,6 @@ enum Member {
 }
 
 impl Object {
-    /// Creates an empty object.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -31,14 +29,12 @@ impl Object {
         self
     }
 
-    /// Appends a member whose value is an object.
     #[must_use]
     pub fn with_object(mut self, key: &str, object: Object) -> Self {
         self.0.push((key.to_owned(), Member::Object(object)));
         self
     }
 
-    /// Adds a list of objects.
     #[must_use]
     pub fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
         let list = list.into_iter().collect();

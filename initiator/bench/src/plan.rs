@@ -9,7 +9,6 @@ const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 /// Job, region and seed of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Job run by the copy.
     pub job: Job,
     pub(super) region: u64,
     pub(super) seed: u64,

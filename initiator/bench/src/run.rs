@@ -16,9 +16,7 @@ use super::worker::{JobError, Worker};
 /// Result of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct JobResult {
-    /// Job, region and seed of the copy.
     pub plan: Plan,
-    /// Measurements of the copy.
     pub stats: JobStats,
     /// Error that ended the job early.
     pub error: Option<JobError>,
@@ -29,31 +27,24 @@ pub struct JobResult {
     pub(super) cpu: CpuUse,
 }
 
-/// Results of all copies of a job.
 #[derive(Debug)]
 pub struct BenchResult {
-    /// Result of each copy.
     pub jobs: Vec<JobResult>,
-    /// True if `stop` was set before the end of [`run`].
     pub interrupted: bool,
 }
 
 impl BenchResult {
-    /// True if all copies completed without error.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.jobs.iter().all(|job| job.error.is_none())
     }
 }
 
-/// Progress of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct Glimpse {
-    /// Time since the start.
     pub elapsed: Duration,
     /// Counters of all copies together, by [`Direction`].
     pub counts: [Count; 2],
-    /// Number of unfinished copies.
     pub running: usize,
     /// Earliest phase of the running copies.
     pub phase: Phase,

@@ -75,10 +75,8 @@ impl Series {
     }
 }
 
-/// Statistics of reads or writes.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
-    /// Completed commands.
     pub ios: u64,
     pub(super) bytes: u64,
     pub(super) runtime: Duration,
@@ -158,13 +156,11 @@ impl DirectionStats {
         }
     }
 
-    /// Commands per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)
     }
 
-    /// Bytes per second.
     #[must_use]
     pub fn bandwidth(&self) -> f64 {
         per_second(self.bytes, self.runtime)
@@ -272,14 +268,11 @@ pub struct JobStats {
     pub(super) depth: Steps,
     pub(super) submit: Steps,
     pub(super) complete: Steps,
-    /// Blocks verified as correct.
     pub verified: u64,
-    /// Blocks with unexpected content.
     pub bad_blocks: u64,
 }
 
 impl JobStats {
-    /// Returns the statistics of one direction.
     #[must_use]
     pub fn of(&self, direction: Direction) -> &DirectionStats {
         &self.directions[direction as usize]

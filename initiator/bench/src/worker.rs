@@ -22,7 +22,6 @@ const MISMATCHES_MAX: usize = 10;
 pub enum JobError {
     /// A command or the connection failed.
     Io(String),
-    /// Blocks had unexpected content.
     Verify(String),
 }
 

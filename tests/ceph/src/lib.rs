@@ -3,6 +3,9 @@
 //! The cluster requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor
 //! root. Dropping the [`Cluster`] ends all processes; the caller deletes the folder.
 
+// Public items are for tests; names and types document them.
+#![allow(missing_docs)]
+
 mod daemon;
 mod settings;
 
@@ -35,7 +38,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Ceph pool with the images.
 pub const POOL: &str = "rbd";
 
-/// Cluster of running daemons.
 pub struct Cluster {
     folder: PathBuf,
     monitor: Option<Daemon>,
@@ -84,7 +86,6 @@ impl Cluster {
         Ok(this)
     }
 
-    /// Returns the path of the configuration file for clients.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
         self.folder.join("ceph.conf")
@@ -95,22 +96,18 @@ impl Cluster {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
 
-    /// Runs `rbd` and returns its output.
     pub fn rbd(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("rbd", arguments)
     }
 
-    /// Runs `ceph` and returns its output.
     pub fn ceph(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("ceph", arguments)
     }
 
-    /// Kills the OSD with SIGKILL.
     pub fn kill_osd(&mut self) -> io::Result<()> {
         self.osd.take().map_or(Ok(()), Daemon::kill)
     }
 
-    /// Starts the OSD again and waits until it is up.
     pub fn start_osd(&mut self) -> io::Result<()> {
         self.launch_osd()?;
         self.wait_for_osd()

@@ -10,9 +10,7 @@ use crate::Random;
 /// Fault rates in packets per thousand, and latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weather {
-    /// Packets lost per thousand.
     pub loss: u64,
-    /// Packets delivered twice per thousand.
     pub duplication: u64,
     /// Packets per thousand with a flipped bit.
     pub corruption: u64,
@@ -20,9 +18,7 @@ pub struct Weather {
     pub reordering: u64,
     /// Packets per thousand that receive a congestion mark.
     pub congestion: u64,
-    /// Minimum latency.
     pub latency: Duration,
-    /// Maximum additional latency.
     pub jitter: Duration,
 }
 
@@ -62,18 +58,13 @@ impl Weather {
     }
 }
 
-/// Delivery of a sent packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Delivered once and in order.
     Arrives,
-    /// Delivered after later packets.
     Late,
-    /// Delivered twice.
     Twice,
     /// Delivered with a flipped bit, or lost if a checksum detects the flip.
     Damaged,
-    /// Not delivered.
     Lost,
     /// Not delivered: source or destination is in [`Network::cut_off`].
     Cut,
@@ -81,13 +72,10 @@ pub enum Fate {
 
 /// Packet that a simulated network can delay, drop, duplicate and deliver.
 pub trait Packet: Clone {
-    /// Address of a source or destination.
     type End: Ord + Clone;
 
-    /// Returns source and destination.
     fn ends(&self) -> (Self::End, Self::End);
 
-    /// Returns the length in bytes.
     fn length(&self) -> usize;
 
     /// Flips a bit of the packet. Returns false if a checksum detects the flip.
@@ -112,7 +100,6 @@ pub struct Network<T, P: Packet> {
 }
 
 impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
-    /// Creates an empty network.
     #[must_use]
     pub fn new(weather: Weather, random: Random) -> Self {
         Self {
@@ -189,9 +176,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
 /// UDP datagram between the endpoints 0 and 1.
 #[derive(Debug, Clone)]
 pub struct Datagram {
-    /// Destination: 0 or 1.
     pub to: usize,
-    /// Payload.
     pub bytes: Vec<u8>,
 }
 

@@ -6,7 +6,6 @@ const ENHANCED_PACKET: u32 = 6;
 const BLOCK_HEADER: usize = 8;
 const PACKET_HEADER: usize = 20;
 
-/// Returns the frames of a capture file in order.
 #[must_use]
 pub fn frames(file: &[u8]) -> Vec<&[u8]> {
     match file.first_chunk::<4>() {

@@ -9,12 +9,10 @@ impl Random {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.u64(..)
     }
 
-    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.u64(..bound)
     }
@@ -24,12 +22,10 @@ impl Random {
         self.below(1000) < per_mille
     }
 
-    /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         self.0.fill(out);
     }
 
-    /// Returns `length` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         self.fill(&mut out);

@@ -30,28 +30,21 @@ use cairn_sim::Random;
 
 const BLOCK_BYTES: u32 = 512;
 
-/// Parameters of the suite.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Provider of the connections.
     pub provider: Arc<dyn Provider>,
-    /// Address of the target.
     pub remote: SocketAddr,
-    /// NQN of the subsystem.
     pub subnqn: Nqn,
     /// NSID of an unused, writable namespace: 64 MiB in 512-byte blocks.
     pub nsid: u32,
     /// Timeout of each operation, longer than the target's timeouts.
     pub patience: Duration,
-    /// Seed of random capsules.
     pub seed: u64,
     /// Minimum number of capsules that the case `random_capsules` sends.
     pub random_capsules: u32,
-    /// Connection requests so far.
     pub dials: Arc<AtomicU64>,
 }
 
-/// Returns the cases in execution order.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connecting::cases();

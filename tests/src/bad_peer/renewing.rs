@@ -27,12 +27,10 @@ pub enum Disorder {
     Receive,
     /// The host sends a second AUTH_Negotiate during the authentication.
     NegotiateTwice,
-    /// The host sends an invalid message.
     Nonsense,
 }
 
 impl Disorder {
-    /// Every violation.
     pub const ALL: [Self; 5] = [
         Self::SuccessFirst,
         Self::OtherTransaction,
@@ -79,7 +77,6 @@ impl Renewing {
         Ok(own)
     }
 
-    /// Returns the CNTLID that the target assigned to this peer.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.peer.cntlid
@@ -134,7 +131,6 @@ impl Renewing {
         self.expect_end(qid, &answer)
     }
 
-    /// Starts an authentication and receives the challenge.
     pub fn begin(&mut self, qid: usize) -> Result<()> {
         self.replied(qid, &some_secret()).map(drop)
     }
@@ -147,7 +143,6 @@ impl Renewing {
         self.check()
     }
 
-    /// Executes a command on each queue.
     pub fn check(&mut self) -> Result<()> {
         let [admin, io] = self.queues;
         let keep_alive = plain(&mut self.peer, command::keep_alive());

@@ -111,7 +111,6 @@ impl std::fmt::Debug for HalfDone {
 }
 
 impl HalfDone {
-    /// Connects and receives a challenge.
     pub fn new(setting: &Setting) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;

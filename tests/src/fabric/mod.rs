@@ -17,16 +17,13 @@ use cairn_rdma::Provider;
 
 use crate::case::Case;
 
-/// Parameters of the suite.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Provider under test.
     pub provider: Arc<dyn Provider>,
     /// Address of the device that serves both sides of each connection.
     pub ip: IpAddr,
 }
 
-/// Returns the cases in execution order.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connections::cases();

@@ -11,22 +11,16 @@ pub enum Nature {
     FileSystem,
 }
 
-/// Type of an operation on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// open(2).
     Open,
-    /// Any read.
     Read,
-    /// Any write.
     Write,
     /// fsync(2), fdatasync(2), or the completion of a write with `RWF_DSYNC`.
     Sync,
-    /// fallocate(2).
     Allocate,
     /// Query of the size.
     Look,
-    /// close(2).
     Close,
 }
 
@@ -34,23 +28,19 @@ impl Op {
     pub(super) const COUNT: usize = 7;
 }
 
-/// Fault injected into an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The operation waits until released; signals do not interrupt the caller.
     Hold,
     /// The operation waits until released; a signal interrupts the caller with EINTR.
     HoldUntilInterrupted,
-    /// The operation fails with an errno.
     Fail(i32),
     /// The operation transfers only this number of bytes. After a short write to a
     /// [`Disk`](Nature::Disk), the kernel returns EIO.
     Short(u32),
-    /// The operation executes after a delay.
     Delay(Duration),
 }
 
-/// Fault, and the operations it applies to.
 #[derive(Debug, Clone)]
 pub struct Rule {
     op: Op,
@@ -61,7 +51,6 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule for all operations of a type.
     #[must_use]
     pub fn new(op: Op, fault: Fault) -> Self {
         Self {
@@ -85,7 +74,6 @@ impl Rule {
         Self { spared, ..self }
     }
 
-    /// Limits the rule to `times` faults.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }

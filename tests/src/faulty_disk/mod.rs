@@ -148,13 +148,11 @@ impl FaultyDisk {
         })
     }
 
-    /// Returns the path of the mounted file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
     }
 
-    /// Returns the export for [`namespace`](crate::harness::namespace).
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         self.place.export(block_size)
@@ -175,24 +173,20 @@ impl FaultyDisk {
         self.server.release(None);
     }
 
-    /// Fails waiting operations with `errno`.
     pub fn fail_waiting(&self, errno: i32) {
         self.server.release(Some(errno));
     }
 
-    /// Removes all rules and executes waiting operations.
     pub fn heal(&self) {
         self.end_faults();
         self.release();
     }
 
-    /// Returns the number of waiting operations of a type.
     #[must_use]
     pub fn waiting(&self, op: Op) -> usize {
         self.server.state().waiting(op)
     }
 
-    /// Returns the number of executed operations of a type.
     #[must_use]
     pub fn done(&self, op: Op) -> u64 {
         self.server.state().done(op)
@@ -211,7 +205,6 @@ impl FaultyDisk {
         );
     }
 
-    /// Returns a copy of `length` bytes at `offset`.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         self.server.state().contents[offset..offset + length].to_vec()
