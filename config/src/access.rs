@@ -14,7 +14,6 @@ pub enum Widened {
     /// Host that may now connect without authentication.
     #[error("{host} would connect to {nqn} without authentication")]
     Unauthenticated {
-        /// SUBNQN.
         nqn: Nqn,
         /// NQN of the host, or "a host that is not listed".
         host: String,
@@ -22,7 +21,6 @@ pub enum Widened {
     /// Host that was refused and may now connect.
     #[error("{host} would be admitted to {nqn}")]
     Admitted {
-        /// SUBNQN.
         nqn: Nqn,
         /// NQN of the host, or "a host that is not listed".
         host: String,
@@ -30,19 +28,13 @@ pub enum Widened {
     /// Subsystem that a listener newly leads to.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
-        /// SUBNQN.
         nqn: Nqn,
         /// Address and port of that listener.
         at: Trid,
     },
     /// Namespace visible to more hosts than before.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
-    Seen {
-        /// SUBNQN.
-        nqn: Nqn,
-        /// NSID.
-        nsid: u32,
-    },
+    Seen { nqn: Nqn, nsid: u32 },
 }
 
 impl Widened {

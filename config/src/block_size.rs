@@ -1,9 +1,6 @@
-/// Logical block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockSize {
-    /// 512 bytes.
     B512,
-    /// 4096 bytes.
     B4096,
 }
 

@@ -34,9 +34,7 @@ pub use pool::{FileId, LeftOut, Pool, PooledFile};
 pub const PORT_DEFAULT: u16 = 4420;
 /// Default of `poll_idle_us`: microseconds for which an idle reactor polls before it sleeps.
 pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
-/// Maximum listeners.
 pub const LISTENERS_MAX: usize = 64;
-/// Maximum subsystems.
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// Highest NSID and maximum number of namespaces of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
@@ -45,37 +43,26 @@ pub const NSID_MAX: u32 = NAMESPACES_MAX;
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Maximum hosts in one host list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
-/// Maximum host groups.
 pub const HOST_GROUPS_MAX: usize = 1024;
-/// Maximum keys in the keyring.
 pub const KEYS_MAX: usize = 4096;
 /// Prefix of a reference to a keyring key.
 pub const KEY_PREFIX: &str = "key:";
 /// Prefix of a group name in a host list.
 pub const GROUP_PREFIX: char = '@';
-/// Maximum `allowed_addresses` of a listener.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
 /// Maximum referrals.
 pub const REFERRALS_MAX: usize = 1024;
-/// Maximum marking rules.
 pub const MARKING_RULES_MAX: usize = 1024;
-/// Maximum reactors.
 pub const REACTORS_MAX: usize = 64;
-/// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
 /// Complete configuration that has passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// File from which the configuration was read.
     pub file: Option<PathBuf>,
-    /// Table `[target]`.
     pub target: Target,
-    /// Table `[metrics]`.
     pub metrics: Metrics,
-    /// Table `[audit]`.
     pub audit: Audit,
-    /// Table `[control]`.
     pub control: ControlSettings,
     /// Rules for traffic class and hop limit by host. Packets to hosts without a rule get the
     /// listener's values.
@@ -94,14 +81,10 @@ pub struct Config {
     pub subsystems: Vec<Subsystem>,
 }
 
-/// Settings of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Number and placement of reactors.
     pub reactors: Reactors,
-    /// Time for which an idle reactor polls before it sleeps.
     pub poll_idle: Duration,
-    /// True if completions of NVMe drives are polled where the driver supports it.
     pub poll_drives: bool,
     /// Time after which a disk command is cancelled; 0 means never.
     pub io_timeout: Duration,
@@ -115,28 +98,22 @@ pub struct Target {
     pub max_transfer_bytes: u32,
     /// Entries of an I/O queue, 16 to 1024.
     pub queue_depth: u16,
-    /// Maximum I/O queues of a controller.
     pub io_queues: u16,
-    /// Directory for reservations that persist through power loss.
     pub state_directory: Option<PathBuf>,
     /// NQN of the discovery service, well-known or unique.
     pub discovery_nqn: Nqn,
     /// RoCE version of soft listeners that set none.
     pub roce: Roce,
-    /// True if the soft provider reacts to congestion notifications.
     pub congestion_control: bool,
-    /// True if the soft provider sends super-packets (segmentation offload).
     pub segmentation_offload: bool,
     /// True if responses invalidate the host's rkey where the device supports that.
     pub send_with_invalidate: bool,
     /// Time after which an adapter repeats unacknowledged packets; `None` lets the connection
     /// manager choose.
     pub ack_timeout: Option<Duration>,
-    /// Log filter and format.
     pub log: Log,
 }
 
-/// Settings of the metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Listen address; `None` disables the metrics page. For port 0, the system chooses the port.
@@ -146,18 +123,13 @@ pub struct Metrics {
 /// Destinations of the audit log; without any, no log is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Absolute path of the file that lines are appended to.
     pub file: Option<PathBuf>,
-    /// True if the systemd journal receives the lines.
     pub journal: bool,
-    /// Absolute path of the Unix datagram socket that receives the lines.
     pub datagram: Option<PathBuf>,
 }
 
-/// Settings of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlSettings {
-    /// Path setting of the socket.
     pub socket: ControlSocket,
     /// Group that may use the socket besides the target's user; `None` for the target's group.
     pub group: Option<String>,
@@ -167,7 +139,6 @@ pub struct ControlSettings {
     pub exports: Option<Exports>,
 }
 
-/// Path setting of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ControlSocket {
     /// Default path; no socket while another target listens there.
@@ -175,58 +146,43 @@ pub enum ControlSocket {
     Usual,
     /// Absolute path.
     At(PathBuf),
-    /// No control socket.
     Off,
 }
 
-/// Number and placement of reactors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reactors {
-    /// The target chooses the number and the cores.
     Auto,
-    /// Number of reactors; the target chooses the cores.
     Count(usize),
-    /// One reactor on each listed core.
     Cores(Vec<usize>),
 }
 
-/// Filter and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// Filter directives for tracing's `EnvFilter`.
     pub filter: String,
-    /// Whether log lines are text or JSON.
     pub format: LogFormat,
 }
 
-/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Human-readable text.
     Text,
-    /// A JSON object per line.
     Json,
 }
 
-/// RDMA implementation of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// `Verbs` if an RDMA device owns the address, otherwise `Soft`.
     Auto,
-    /// RDMA device through libibverbs.
     Verbs,
-    /// RoCE in user space.
     Soft,
 }
 
-/// Address at which hosts connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// Address of this machine, or the wildcard of a family.
     pub address: Traddr,
     /// Port (TRSVCID).
     pub port: u16,
-    /// Provider, by default the target's.
     pub provider: Provider,
     /// RoCE version of the soft provider; `None` for the target's default.
     pub roce: Option<Roce>,
@@ -234,24 +190,18 @@ pub struct Listener {
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the provider's default.
     pub hop_limit: Option<u8>,
-    /// Partition key; only hosts of the partition can connect.
     pub pkey: PKey,
     /// Source addresses that may connect; `None` permits all.
     pub allowed_addresses: Option<Vec<Prefix>>,
-    /// Maximum unanswered connection requests.
     pub backlog: u32,
     /// PORTID, unique among the listeners.
     pub port_id: u16,
-    /// ANA state of each group.
     pub ana: AnaStates,
 }
 
-/// Referral to another discovery service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referral {
-    /// Address and port of the discovery service.
     pub address: SocketAddr,
-    /// NQN, well-known or unique.
     pub nqn: Nqn,
 }
 
@@ -260,11 +210,9 @@ pub struct Referral {
 pub struct HostGroup {
     /// Name without [`GROUP_PREFIX`].
     pub name: Arc<str>,
-    /// NQNs of the hosts; may be empty.
     pub hosts: Arc<BTreeSet<Nqn>>,
 }
 
-/// NVM subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subsystem {
     /// NQN, never the discovery NQN.
@@ -275,7 +223,6 @@ pub struct Subsystem {
     pub model: String,
     /// CNTLIDs, within 1 to 65519.
     pub controller_ids: RangeInclusive<u16>,
-    /// True if every host may connect.
     pub allow_any_host: bool,
     /// Hosts that may connect if `allow_any_host` is false. Only these hosts can have their own
     /// keys.
@@ -284,7 +231,6 @@ pub struct Subsystem {
     pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<Trid, AnaOverride>,
-    /// DH-HMAC-CHAP settings.
     pub authentication: Authentication,
     /// Limits of all hosts together, over all namespaces.
     pub limits: Limits,
@@ -298,12 +244,9 @@ pub struct Subsystem {
     pub pools: Vec<Pool>,
 }
 
-/// Visibility of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Every host of the subsystem.
     AnyHost,
-    /// Only the hosts of the list and of its groups.
     Hosts(HostList),
 }
 
@@ -312,11 +255,9 @@ pub enum Access {
 pub struct HostList {
     /// Hosts of the list and of its groups; equal lists share one set.
     pub hosts: Arc<BTreeSet<Nqn>>,
-    /// Names of the groups in the list.
     pub groups: Vec<Arc<str>>,
 }
 
-/// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
     /// Keys of all hosts not in `hosts`. With `None`, these hosts connect without authentication,
@@ -326,11 +267,9 @@ pub struct Authentication {
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,
-    /// Accepted hash functions and Diffie-Hellman groups.
     pub policy: DhchapPolicy,
 }
 
-/// Keys of a host and of its controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     /// Key by which the host authenticates.
@@ -339,16 +278,13 @@ pub struct Keys {
     pub controller: Option<KeySource>,
 }
 
-/// Place from which a key is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// Absolute path of a file.
     File(PathBuf),
-    /// Name of a systemd credential.
     Credential(String),
     /// Key in the configuration itself, readable by every program that can read the file.
     Inline(InlineKey),
-    /// Keyring entry.
     Named(NamedKey),
 }
 
@@ -368,20 +304,16 @@ impl fmt::Display for KeySource {
 pub struct NamedKey {
     /// Name without [`KEY_PREFIX`].
     pub name: String,
-    /// File with the key.
     pub path: PathBuf,
     /// True if the key was removed while in use: its hosts cannot authenticate.
     pub is_removed: bool,
 }
 
-/// Disk and settings of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID, 1 to [`NSID_MAX`].
     pub nsid: u32,
     /// Bdev name at the control socket.
     pub name: Option<String>,
-    /// Storage behind the namespace.
     pub backing: Backing,
     /// Configured UUID; `None` for the UUID of the disk.
     pub uuid: Option<Uuid>,
@@ -389,9 +321,7 @@ pub struct Namespace {
     pub nguid: Option<Nguid>,
     /// Logical block size; `None` for the block size of the backing.
     pub block_size: Option<BlockSize>,
-    /// True if writes are refused.
     pub read_only: bool,
-    /// True if hosts may write-protect the namespace.
     pub write_protection: bool,
     /// File that keeps the write protection across restarts.
     pub write_protection_file: Option<PathBuf>,
@@ -399,7 +329,6 @@ pub struct Namespace {
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: u32,
-    /// Hosts that can use the namespace.
     pub hosts: Access,
     /// Identity of the file, for a namespace from a [`Pool`].
     pub pooled: Option<PooledFile>,
@@ -407,12 +336,10 @@ pub struct Namespace {
     pub limits: Limits,
 }
 
-/// Storage behind a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Backing {
     /// Block device or file, by absolute path.
     Disk(PathBuf),
-    /// Image of a Ceph cluster.
     Rbd(ImageSpec),
     /// Memory of the process, lost when the process ends.
     Memory {
@@ -466,7 +393,6 @@ impl Config {
         of_groups.chain(of_subsystems.map(|list| &list.hosts))
     }
 
-    /// Returns the listeners that lead to a subsystem.
     pub fn listeners_of(&self, subsystem: &Subsystem) -> impl Iterator<Item = &Listener> {
         let listeners = self.listeners.iter();
         listeners.filter(|listener| subsystem.is_behind(listener))
@@ -514,13 +440,11 @@ impl Target {
 }
 
 impl Listener {
-    /// Returns address and port.
     #[must_use]
     pub fn trid(&self) -> Trid {
         Trid::new(self.address, self.port)
     }
 
-    /// True if a host with this address may connect.
     #[must_use]
     pub fn allows(&self, host: IpAddr) -> bool {
         let host = host.to_canonical();
@@ -539,7 +463,6 @@ impl Listener {
 }
 
 impl Access {
-    /// Returns the hosts that can use the namespace, or `None` for every host.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {
@@ -550,13 +473,11 @@ impl Access {
 }
 
 impl Subsystem {
-    /// True if this host may connect.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         self.allow_any_host || self.allowed_hosts.hosts.contains(host)
     }
 
-    /// True if the listener leads to this subsystem.
     #[must_use]
     pub fn is_behind(&self, listener: &Listener) -> bool {
         let own = self.listeners.as_ref();

@@ -26,6 +26,9 @@
 //!
 //! Each error names the problem, its position and the remedy; all errors of a file appear at once.
 
+// Public items are for Cairn's programs; names and types document them.
+#![allow(missing_docs)]
+
 mod access;
 mod advice;
 mod block_size;

@@ -34,7 +34,6 @@ pub struct LeftOut {
 pub struct FileId {
     /// Device number of the file system.
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
 }
 

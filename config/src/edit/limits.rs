@@ -20,13 +20,10 @@ pub enum LimitsOf {
 /// Changes of limits: `None` keeps a limit, 0 removes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewLimits {
-    /// I/O commands per second.
     pub iops: Option<u64>,
     /// Bytes read per second, such as "100MiB".
     pub read: Option<String>,
-    /// Bytes written per second.
     pub write: Option<String>,
-    /// Bytes read and written per second.
     pub total: Option<String>,
     /// Maximum outstanding commands of the disk, for a namespace only.
     pub outstanding: Option<u64>,

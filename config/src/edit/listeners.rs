@@ -8,10 +8,8 @@ use cairn_base::shell::shell_word;
 
 const KEY: &str = "listeners";
 
-/// Listener to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
-    /// Local address or wildcard.
     pub address: Traddr,
     /// Port (TRSVCID).
     pub port: u16,
@@ -19,9 +17,7 @@ pub struct NewListener {
     pub provider: Option<String>,
     /// RoCE version: "v1" or "v2".
     pub roce: Option<String>,
-    /// VLAN ID for RoCE v1.
     pub vlan: Option<u16>,
-    /// ANA state, such as "optimized".
     pub ana: Option<String>,
     /// Partition key; `None` for 0xffff.
     pub pkey: Option<u16>,

@@ -43,29 +43,21 @@ pub enum EditError {
     /// The file already has the object, or conflicts with the edit.
     #[error("{0}")]
     Exists(String),
-    /// The object to remove is in use.
     #[error("{0}")]
     InUse(String),
-    /// No NSID is free.
     #[error("{0}")]
     Full(String),
-    /// The text is not TOML.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// Subsystem to add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewSubsystem {
-    /// SUBNQN.
     pub nqn: String,
-    /// Serial number (SN).
     pub serial: Option<String>,
-    /// Model number (MN).
     pub model: Option<String>,
     /// CNTLID range, such as "1-32767".
     pub controller_ids: Option<String>,
-    /// True if every host may connect.
     pub allow_any_host: bool,
     /// NQNs, or "@NAME" for groups.
     pub hosts: Vec<String>,
@@ -73,47 +65,35 @@ pub struct NewSubsystem {
     pub listeners: Option<Vec<Trid>>,
 }
 
-/// Namespace to add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewNamespace {
     /// NSID; the lowest unused if `None`.
     pub nsid: Option<u32>,
-    /// Bdev name at the control socket.
     pub name: Option<String>,
     /// Disk, directory, Ceph image, memory or null.
     pub export: String,
-    /// UUID; `None` for the UUID of the disk.
     pub uuid: Option<String>,
     /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,
-    /// Logical block size in bytes.
     pub block_size: Option<u32>,
-    /// True if writes are refused.
     pub read_only: bool,
-    /// True if hosts may write-protect the namespace.
     pub write_protection: bool,
-    /// True if other processes or machines export the disk.
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
     /// Hosts that can use the namespace; `None` for every host.
     pub hosts: Option<Vec<String>>,
-    /// Limits for the sum of all hosts.
     pub limits: NewLimits,
-    /// Ceph client settings of an `rbd:` export.
     pub ceph: NewCeph,
 }
 
 /// Ceph client settings; absent settings have Ceph's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewCeph {
-    /// Absolute path of the cluster configuration.
     pub conf: Option<String>,
     /// User, without "client.".
     pub id: Option<String>,
-    /// Absolute path of the file with the user's key.
     pub keyring: Option<String>,
-    /// Ceph options by name.
     pub options: BTreeMap<String, String>,
 }
 
@@ -214,7 +194,6 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Parses `text` as TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
             let at = error.span().map_or(0, |span| span.start).min(text.len());
@@ -243,7 +222,6 @@ impl Draft {
         Ok(Self { document })
     }
 
-    /// Returns the edited text.
     #[must_use]
     pub fn text(&self) -> String {
         self.document.text()

@@ -8,18 +8,14 @@ use crate::config::DIRECTORY_PREFIX;
 /// Every object, or the listed objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only<T> {
-    /// Every object.
     Every,
-    /// The listed objects.
     These(Vec<T>),
 }
 
 /// Subsystem settings to change; `None` keeps a setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubsystemSettings {
-    /// Serial number (SN).
     pub serial: Option<String>,
-    /// Model number (MN).
     pub model: Option<String>,
     /// CNTLID range, such as "1-32767".
     pub controller_ids: Option<String>,

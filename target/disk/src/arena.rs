@@ -43,7 +43,6 @@ impl Arena {
         })
     }
 
-    /// Returns the mapping, to register with RDMA devices.
     #[inline]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
@@ -54,7 +53,6 @@ impl Arena {
         self.slot = slot;
     }
 
-    /// Returns the size of the pool in bytes.
     #[inline]
     pub fn data_bytes(&self) -> usize {
         self.data
@@ -72,7 +70,6 @@ impl Arena {
         self.spare.pop()
     }
 
-    /// Frees a pool or spare buffer.
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
         if buffer.offset() < self.data {
@@ -115,7 +112,6 @@ impl Arena {
         self.mapping.addr() + offset as u64
     }
 
-    /// Copies bytes to the start of a buffer.
     pub fn write(&self, buffer: &Buffer, bytes: &[u8]) {
         assert!(
             bytes.len() <= buffer.bytes(),

@@ -19,11 +19,8 @@ const CORE_KEPT: Duration = Duration::from_micros(20);
 /// Action after a round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// Poll again immediately.
     Spin,
-    /// Yield the core, then poll again.
     Yield,
-    /// Sleep until work arrives.
     Sleep,
 }
 
@@ -52,13 +49,11 @@ impl Idle {
         }
     }
 
-    /// Records that the last round had work.
     #[inline]
     pub fn worked(&mut self) {
         self.since = None;
     }
 
-    /// Adds to the number of commands served.
     #[inline]
     pub fn serves(&mut self, commands: u64) {
         self.served += commands;
@@ -69,7 +64,6 @@ impl Idle {
         self.shared.begin(now, self.served);
     }
 
-    /// Returns the action after a round without work that began at `now`.
     #[inline]
     pub fn pause(&mut self, now: Instant) -> Pause {
         let since = *self.since.get_or_insert(now);

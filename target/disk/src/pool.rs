@@ -25,13 +25,11 @@ impl Buffer {
         Self { unit, order: 0 }
     }
 
-    /// Returns the offset from the start of the data area, in bytes.
     #[inline]
     pub fn offset(&self) -> usize {
         self.unit as usize * UNIT
     }
 
-    /// Returns the length in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         UNIT << self.order
@@ -95,13 +93,11 @@ impl Pool {
         pool
     }
 
-    /// Returns the size of the largest buffer in bytes.
     #[inline]
     pub fn largest(&self) -> usize {
         UNIT << (self.free.len() - 1)
     }
 
-    /// Returns the size of all allocated buffers in bytes.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         (self.units.len() - self.free_units) * UNIT
@@ -215,7 +211,6 @@ impl Pool {
     }
 }
 
-/// Returns the size in bytes of a buffer for `length` bytes.
 #[inline]
 pub fn rounded(length: usize) -> usize {
     UNIT << order_of(length)

@@ -3,7 +3,6 @@ use std::time::Instant;
 /// Access to a disk, and sharing with other programs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claim {
-    /// Whether to open for reading only.
     pub read_only: bool,
     /// Whether other programs may write to the disk. Other targets must set this, too.
     pub shared: bool,

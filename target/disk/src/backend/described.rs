@@ -1,11 +1,9 @@
 use uuid::Uuid;
 
-/// Block layout of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Logical block size in bytes: 512 or 4096.
     pub block_bytes: u32,
-    /// Number of logical blocks.
     pub blocks: u64,
     /// Required alignment of buffer addresses, in bytes.
     pub memory_alignment: u32,

@@ -13,7 +13,6 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// Creates an error from its reason and remedy.
     pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -21,7 +20,6 @@ impl OpenError {
         }
     }
 
-    /// Returns the error for a path whose lookup failed.
     pub fn lookup(path: &Path, error: &io::Error) -> Self {
         explain_lookup(path, error)
     }
@@ -47,7 +45,6 @@ impl OpenError {
         self.is_not_admitted
     }
 
-    /// Returns the error for a disk that could not be opened within `waited`.
     pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",
@@ -57,7 +54,6 @@ impl OpenError {
         ))
     }
 
-    /// Returns the error for an open that panicked.
     pub fn panicked(path: &Path) -> Self {
         Self::new(format!(
             "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
@@ -66,7 +62,6 @@ impl OpenError {
         ))
     }
 
-    /// Returns the error for an open that cannot start a thread.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
             "cannot start a thread that opens the disk: {error}: raise the limit on tasks \

@@ -35,7 +35,6 @@ impl FoundPath {
         })
     }
 
-    /// Returns the path that was looked up.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -114,7 +113,6 @@ impl AdmittedPath {
         found.admit(|_| Ok(true))
     }
 
-    /// Returns the path that was looked up.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path

@@ -133,14 +133,12 @@ impl Backend {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
     }
 
-    /// Creates a disk in memory.
     pub fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
         MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
             .map(|disk| Self(Kind::Memory(disk)))
             .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
     }
 
-    /// Creates a null disk with reads of at most `transfer_bytes`.
     pub fn null(
         bytes: u64,
         block_bytes: Option<u32>,
@@ -198,7 +196,6 @@ impl Backend {
         }
     }
 
-    /// Returns the preferred sizes, if known.
     pub fn preferred(&self) -> Option<Preferred> {
         match &self.0 {
             Kind::File(disk) => disk.preferred(),
@@ -208,7 +205,6 @@ impl Backend {
         }
     }
 
-    /// Returns the atomic write units.
     pub fn atomic(&self) -> Atomic {
         match &self.0 {
             Kind::File(disk) => disk.atomic(),
@@ -297,7 +293,6 @@ impl Backend {
         }
     }
 
-    /// Returns the block layout. The size can change.
     #[inline]
     pub fn geometry(&self) -> Geometry {
         match &self.0 {
@@ -370,7 +365,6 @@ impl Backend {
         }
     }
 
-    /// Continues an operation after a completion.
     #[inline]
     pub fn resume(
         &self,

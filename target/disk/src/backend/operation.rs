@@ -8,9 +8,7 @@ use crate::ring::Span;
 /// Operation on a range of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockOp {
-    /// Reads from the disk into the buffer.
     Read,
-    /// Writes the buffer to the disk.
     Write {
         /// Whether to complete only on stable storage (FUA).
         durable: bool,
@@ -19,9 +17,7 @@ pub enum BlockOp {
     Compare,
     /// Reads the range, which may exceed the buffer, and discards the data.
     Verify,
-    /// Zeroes the range.
     WriteZeroes {
-        /// Whether to prefer deallocation.
         deallocate: bool,
         /// Whether to complete only on stable storage (FUA).
         durable: bool,
@@ -34,7 +30,6 @@ pub enum BlockOp {
     /// Passes hints of a host to a disk that [uses them](super::Backend::takes_advice). The buffer
     /// contains the ranges of Dataset Management, and the offset is unused.
     Advise,
-    /// Makes completed writes durable.
     Flush,
 }
 
@@ -77,7 +72,6 @@ enum Stop {
 /// Operation on a backend, with its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
-    /// Kind, such as read or flush.
     pub op: BlockOp,
     /// Start on the disk, in bytes.
     pub offset: u64,
@@ -85,7 +79,6 @@ pub struct BlockIo {
     pub length: u64,
     /// Buffer of an operation that transfers data.
     pub span: Option<Span>,
-    /// Hints of the host for NVMe drives.
     pub hints: Hints,
     pub(super) done: u64,
     pub(super) pieces: Pieces,
@@ -120,7 +113,6 @@ impl BlockIo {
         }
     }
 
-    /// Sets the host's hints.
     #[inline]
     #[must_use]
     pub fn with_hints(self, hints: Hints) -> Self {
@@ -139,13 +131,11 @@ impl BlockIo {
         self.stop = Some(Stop::OfHost);
     }
 
-    /// Returns true after [`Self::stop`] or [`Self::cancel`].
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stop.is_some()
     }
 
-    /// Returns true after [`Self::cancel`].
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         self.stop == Some(Stop::OfHost)

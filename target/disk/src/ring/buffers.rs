@@ -84,7 +84,6 @@ impl Ring {
         whole.part(0, length)
     }
 
-    /// Copies the first bytes of `span` to `out`.
     pub fn peek(&self, span: Span, out: &mut [u8]) {
         assert!(
             out.len() <= span.length as usize,
@@ -95,7 +94,6 @@ impl Ring {
         mapping.read(offset, out);
     }
 
-    /// Copies a span to another span of the same length.
     pub fn copy_span(&self, from: Span, to: Span) {
         assert_eq!(from.length, to.length, "{from:?} to {to:?}");
         let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));

@@ -94,7 +94,6 @@ impl FileSlot {
 /// Range of a fixed buffer of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Index of the fixed buffer.
     pub buffer: u16,
     /// Virtual address of the first byte.
     pub addr: u64,
@@ -131,24 +130,18 @@ const SIMULATED: u64 = 1 << 61;
 /// Tag bit of polls of the workers' eventfd, in addition to [`POLL`].
 const WORKERS: u64 = 1 << 60;
 
-/// Completion returned by the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// Operation on a disk.
     Operation {
-        /// Tag of the submission.
         tag: u64,
         /// Number of bytes, or errno.
         result: Result<u32, i32>,
     },
-    /// Readable descriptor.
     Readable {
-        /// Token given to [`Ring::poll_readable`].
         token: u32,
     },
 }
 
-/// io_uring of a thread, with its workers, images and drives.
 pub struct Ring {
     uring: IoUring,
     pushed: u32,

@@ -10,9 +10,7 @@ use super::Chance;
 /// Effect of a crash on unflushed writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheFate {
-    /// All writes are on the medium.
     Kept,
-    /// No unflushed write is on the medium.
     Lost,
     /// Each block randomly has one of its versions since the last flush.
     Mixed,

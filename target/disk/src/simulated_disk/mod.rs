@@ -35,11 +35,8 @@ const BLOCK_BYTES: usize = 512;
 /// Kind of operation to hold or fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Read of a range.
     Read,
-    /// Write, durable or not.
     Write,
-    /// Flush of the cache.
     Flush,
     /// Zeroing or deallocation of a range.
     Zero,
@@ -71,13 +68,10 @@ pub struct Habits {
 /// Wrong behaviour reported as success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
-    /// A write is not executed.
     LostWrite,
     /// Only the first half of a write is executed.
     TornWrite,
-    /// A write is repeated later.
     LateWrite,
-    /// A write goes to a wrong offset.
     MisplacedWrite,
     /// A flush makes no data durable.
     EmptyFlush,
@@ -186,12 +180,10 @@ impl SimulatedDisk {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the random behaviour of subsequent operations.
     pub fn set_habits(&self, habits: Habits) {
         self.state().habits = habits;
     }
 
-    /// Holds subsequently submitted operations of this kind.
     pub fn hold(&self, operation: Operation) {
         self.state().held[operation as usize] = true;
     }
@@ -259,7 +251,6 @@ impl SimulatedDisk {
         });
     }
 
-    /// Returns the number of held or hanging operations of this kind.
     #[must_use]
     pub fn waiting(&self, operation: Operation) -> usize {
         self.waiting_since(operation).len()
@@ -275,7 +266,6 @@ impl SimulatedDisk {
         waiting.map(|pending| pending.since).collect()
     }
 
-    /// Returns the number of pending operations.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.state().pending.len()
@@ -300,13 +290,11 @@ impl SimulatedDisk {
         state.storm = 0;
     }
 
-    /// Returns the bytes that a read would return.
     #[must_use]
     pub fn contents(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.read(offset, length).to_vec()
     }
 
-    /// Returns the bytes that survive any crash.
     #[must_use]
     pub fn durable(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.stable(offset, length).to_vec()
