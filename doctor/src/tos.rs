@@ -9,7 +9,6 @@ use serde::Serialize;
 pub struct Tos(pub u8);
 
 impl Tos {
-    /// Returns the differentiated services code point (RFC 2474).
     #[must_use]
     pub fn dscp(self) -> u8 {
         self.0 >> 2
@@ -27,7 +26,6 @@ impl Tos {
         self.0 >> 5
     }
 
-    /// Returns the VLAN priority (PCP): the service level.
     #[must_use]
     pub fn pcp(self) -> u8 {
         self.sl() & 7

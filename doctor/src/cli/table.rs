@@ -5,7 +5,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with these column names.
     #[must_use]
     pub fn new(names: &[&str]) -> Self {
         let mut table = Self::default();
@@ -13,7 +12,6 @@ impl Table {
         table
     }
 
-    /// Appends a row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }

@@ -3,16 +3,13 @@ use serde::Serialize;
 use super::{Device, Fabric, Function, NET, Netdev};
 use crate::source::{Source, Unknown, unless_absent};
 
-/// Bonding configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bond {
     /// Name of the mode, such as "802.3ad".
     pub mode: String,
     /// Number of the mode, such as 4.
     pub mode_number: u32,
-    /// Names of the bonded netdevs.
     pub slaves: Vec<String>,
-    /// Netdev that carries the traffic in active-backup mode.
     pub active: Option<String>,
 }
 

@@ -7,12 +7,10 @@ use crate::source::{
     Attributes, Known, Question, QueuePairs, Reason, Source, Unknown, unless_absent,
 };
 
-/// RDMA device in `/sys/class/infiniband`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
     /// Name, such as mlx5_0 or rxe0.
     pub name: String,
-    /// Directory in sysfs.
     pub path: String,
     /// Name of the driver; `rdma_rxe` for a device without hardware.
     pub driver: Known<String>,
@@ -20,13 +18,11 @@ pub struct Device {
     pub firmware: Known<Option<String>>,
     /// Board identifier of the manufacturer (PSID).
     pub board: Known<Option<String>>,
-    /// GUID of the device.
     pub node_guid: Known<String>,
     /// GUID shared by all devices of a card or system.
     pub sys_image_guid: Known<String>,
     /// PCI function; `None` for a software device.
     pub pci: Known<Option<String>>,
-    /// Physical, virtual or software device.
     pub function: Function,
     /// NUMA node; `None` if the kernel reports none.
     pub numa_node: Known<Option<u32>>,
@@ -36,28 +32,18 @@ pub struct Device {
     pub netdevs: Known<Vec<String>>,
     /// Netdevs by port number; empty for a device with one port.
     pub port_netdevs: BTreeMap<u32, String>,
-    /// Name of the device node, such as uverbs0.
     pub uverbs: Known<Option<String>>,
-    /// Limits and capabilities.
     pub attributes: Known<Attributes>,
     /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
-    /// Ports, ascending.
     pub ports: Known<Vec<Port>>,
 }
 
-/// Physical, virtual or software device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Function {
-    /// PCI physical function.
-    Physical {
-        /// Number of enabled virtual functions.
-        vfs: u32,
-    },
-    /// SR-IOV virtual function.
+    Physical { vfs: u32 },
     Virtual,
-    /// Device without a PCI function.
     Software,
 }
 
@@ -112,7 +98,6 @@ impl Device {
         driver(source, &path, name, parent)
     }
 
-    /// True for a device of rdma_rxe.
     #[must_use]
     pub fn is_soft_roce(&self) -> bool {
         self.driver.get().is_some_and(|driver| driver == SOFT_ROCE)

@@ -20,7 +20,6 @@ pub enum RoceVersion {
 }
 
 impl RoceVersion {
-    /// Parses the version in sysfs or configfs.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -30,7 +29,6 @@ impl RoceVersion {
         }
     }
 
-    /// Returns the name of this version in configfs.
     #[must_use]
     pub fn configfs(self) -> &'static str {
         match self {
@@ -49,12 +47,9 @@ impl fmt::Display for RoceVersion {
     }
 }
 
-/// Entry of a port's GID table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gid {
-    /// Index in the table.
     pub index: u32,
-    /// 128-bit address.
     pub gid: Ipv6Addr,
     /// IP address; `None` for a link-local GID.
     pub address: Option<IpAddr>,
@@ -93,7 +88,6 @@ impl Gid {
         self.version.get() == Some(&version)
     }
 
-    /// True for a link-local GID (fe80::/10).
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         self.gid.is_unicast_link_local()

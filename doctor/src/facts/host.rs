@@ -36,11 +36,9 @@ pub struct Host {
     pub kernel: Known<String>,
     /// Loaded kernel modules that affect RDMA.
     pub modules: Known<Vec<String>>,
-    /// Limit on locked memory.
     pub memlock: Known<Memlock>,
     /// Limit on receive buffers of sockets; `None` if unreadable.
     pub receive_buffer: Option<ReceiveBuffer>,
-    /// User ID and groups of this process.
     pub user: Known<User>,
     /// Device nodes that programs open, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
@@ -54,7 +52,6 @@ pub struct Host {
     pub irq_cpus: BTreeMap<u32, String>,
 }
 
-/// Limit on locked memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
     /// Soft limit in bytes; `None` if unlimited.
@@ -67,7 +64,6 @@ pub struct Memlock {
     pub line: String,
 }
 
-/// Limit on receive buffers of sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReceiveBuffer {
     /// `net.core.rmem_max` in bytes.
@@ -78,18 +74,14 @@ pub struct ReceiveBuffer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
-    /// Effective user ID.
     pub uid: u32,
-    /// IDs of the effective and supplementary groups.
     pub gids: Vec<u32>,
 }
 
-/// Device node in `/dev/infiniband`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
     /// Path, such as /dev/infiniband/uverbs0.
     pub path: String,
-    /// Owner and mode.
     pub node: Node,
 }
 
@@ -236,7 +228,6 @@ impl NumaNode {
         Ok(nodes)
     }
 
-    /// Returns the CPU numbers in [`cpus`](Self::cpus).
     #[must_use]
     pub fn cpu_set(&self) -> BTreeSet<u32> {
         cpu_set(&self.cpus)

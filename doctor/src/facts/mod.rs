@@ -35,28 +35,21 @@ use crate::source::{Address, Known, Question, Source};
 
 /// Directory of the RDMA devices.
 pub const INFINIBAND: &str = "/sys/class/infiniband";
-/// Directory of the netdevs.
 pub const NET: &str = "/sys/class/net";
 /// Directory of the connection manager's defaults, in configfs.
 pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 
-/// All facts about RoCE on a machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fabric {
-    /// RDMA devices.
     pub devices: Known<Vec<Device>>,
     /// Netdevs of the machine, except the loopback device.
     pub netdevs: Known<Vec<Netdev>>,
-    /// IP addresses of the machine.
     pub addresses: Known<Vec<Address>>,
-    /// Limits, permissions and modules.
     pub host: Host,
-    /// Sockets on UDP port 4791.
     pub udp_port: Known<Vec<UdpHolder>>,
 }
 
 impl Fabric {
-    /// Reads the facts of a machine.
     #[must_use]
     pub fn read(source: &dyn Source) -> Self {
         let addresses = source.answer(&Question::Addresses).into();
@@ -73,19 +66,16 @@ impl Fabric {
         fabric
     }
 
-    /// True if the machine has an RDMA device.
     #[must_use]
     pub fn has_devices(&self) -> bool {
         self.devices.each().next().is_some()
     }
 
-    /// Returns each port with its device.
     pub fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         let devices = self.devices.each();
         devices.flat_map(|device| device.ports.each().map(move |port| (device, port)))
     }
 
-    /// Returns a netdev by its name.
     #[must_use]
     pub fn netdev(&self, name: &str) -> Option<&Netdev> {
         self.netdevs.each().find(|netdev| netdev.name == name)

@@ -8,7 +8,6 @@ use crate::source::{
 };
 use crate::tos::Tos;
 
-/// Network interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct Netdev {
     /// Name, such as eth2, bond0 or eth2.100.
@@ -19,28 +18,22 @@ pub struct Netdev {
     pub state: Known<String>,
     /// Speed in Mbit/s; `None` without a link.
     pub speed: Known<Option<i64>>,
-    /// Driver and firmware.
     pub driver: Known<Driver>,
     /// PCI function; `None` for a virtual interface.
     pub pci: Known<Option<String>>,
     /// Bond or bridge that the interface belongs to.
     pub master: Known<Option<String>>,
-    /// VLAN configuration; `None` if not a VLAN.
     pub vlan: Known<Option<Vlan>>,
-    /// Bonding configuration; `None` if not a bond.
     pub bond: Known<Option<Bond>>,
     /// Driver setting that enables RoCE over a bond; `None` if the driver lacks it.
     pub roce_lag_enable: Known<Option<String>>,
     /// Driver setting that names the partner port in RoCE LAG's ECMP mode, without a bond; `None`
     /// if the driver lacks it.
     pub roce_lag_ecmp_dev: Known<Option<String>>,
-    /// IP addresses.
     pub addresses: Vec<Address>,
-    /// Global pause settings.
     pub pause: Known<Pause>,
     /// Priority flow control, and the map from DSCP to priority.
     pub dcb: Known<Dcb>,
-    /// Receive and send ring sizes.
     pub rings: Known<Rings>,
     /// ethtool's counters by priority, such as rx_prio3_pause.
     pub priority_counters: Known<Counters>,

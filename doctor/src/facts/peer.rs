@@ -9,12 +9,9 @@ use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
 const HEADER_BYTES: u32 = 96;
 
-/// Path to a peer, as seen from this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peer {
-    /// Examined address.
     pub address: IpAddr,
-    /// Kernel's route to the peer.
     pub route: Known<Route>,
     /// Neighbour entry of the peer or of the router.
     pub neighbour: Known<Neighbour>,

@@ -6,12 +6,10 @@ use super::counters;
 use super::{Counters, Device, ForcedClass, Gid, RDMA_CM, RoceVersion, numbers};
 use crate::source::{Defaults, Known, PortMtu, Question, Reason, Source, Unknown, unless_absent};
 
-/// Port of an RDMA device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Port {
     /// Number, from 1.
     pub number: u32,
-    /// Directory in sysfs.
     pub path: String,
     /// State, such as ACTIVE or DOWN.
     pub state: Known<String>,
@@ -23,22 +21,18 @@ pub struct Port {
     pub rate: Known<String>,
     /// LID, the local address on InfiniBand; 0 on Ethernet.
     pub lid: Known<String>,
-    /// Partition keys (P_Key table).
     pub pkeys: Known<Vec<String>>,
-    /// MTU reported by the device.
     pub mtu: Known<PortMtu>,
     /// Non-empty entries of the GID table.
     pub gids: Known<Vec<Gid>>,
     /// Entries of the GID table, including empty ones.
     pub gid_table_size: usize,
-    /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
     /// Traffic classes forced on queue pairs by the driver; `None` if the driver lacks the setting.
     pub forced_class: Known<Option<ForcedClass>>,
     /// Hop limit forced on queue pairs by the driver; -1 for none, `None` if the driver lacks the
     /// setting.
     pub forced_ttl: Known<Option<String>>,
-    /// Packet, byte and error counters.
     pub counters: Known<Counters>,
     /// RoCE counters, such as retransmissions and congestion.
     pub hw_counters: Known<Counters>,
@@ -112,7 +106,6 @@ impl Port {
             .is_none_or(|layer| layer == "Ethernet")
     }
 
-    /// True in the state ACTIVE.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.get().is_some_and(|state| state == "ACTIVE")
@@ -127,7 +120,6 @@ impl Port {
             .or_else(|| self.versions().into_iter().max())
     }
 
-    /// Returns the RoCE versions of the port's GIDs.
     #[must_use]
     pub fn versions(&self) -> Vec<RoceVersion> {
         let mut versions: Vec<RoceVersion> = self

@@ -5,30 +5,21 @@ use crate::source::{Known, Source, unless_absent};
 /// Changing state and counters of a device, cheap to read repeatedly.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Driver, such as mlx5_core.
     pub driver: Known<String>,
-    /// Firmware version, if reported.
     pub firmware: Known<Option<String>>,
-    /// Ports, ascending.
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
 /// State and counters of a port, in the format of [`Port`](super::Port).
 #[derive(Clone, Debug)]
 pub struct PortTelemetry {
-    /// Number, from 1.
     pub number: u32,
-    /// State, such as ACTIVE.
     pub state: Known<String>,
     /// Physical state, such as LinkUp.
     pub physical_state: Known<String>,
-    /// Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// Rate, such as 100 Gb/sec.
     pub rate: Known<String>,
-    /// Packet, byte and error counters.
     pub counters: Known<Counters>,
-    /// RoCE counters.
     pub hw_counters: Known<Counters>,
 }
 

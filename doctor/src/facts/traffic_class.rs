@@ -20,7 +20,6 @@ pub struct ForcedClass {
 /// "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForcedRule {
-    /// Class of the queue pairs.
     pub class: Tos,
     /// Source address; `None` for any.
     pub source: Option<IpAddr>,
@@ -43,7 +42,6 @@ impl ForcedClass {
         class
     }
 
-    /// True if no class is forced.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.global.is_none() && self.rules.is_empty()

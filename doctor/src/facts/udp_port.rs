@@ -5,18 +5,15 @@ use serde::Serialize;
 
 use crate::source::{Question, Source, Unknown, unless_absent};
 
-/// Socket on UDP port 4791.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
     /// Path of the file in /proc/net that lists the socket.
     pub path: String,
-    /// Line of the socket in the file.
     pub line: String,
     /// Local address of the socket; unspecified for all addresses.
     pub address: IpAddr,
     /// User ID of the owner; 0 for the kernel.
     pub uid: u32,
-    /// Owning process, if known.
     pub process: Option<String>,
 }
 

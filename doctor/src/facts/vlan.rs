@@ -5,12 +5,10 @@ use serde::Serialize;
 
 use crate::source::{Address, Question, Source, Unknown, unless_absent};
 
-/// VLAN configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
     /// Netdev below the VLAN, which carries the frames.
     pub parent: String,
-    /// VLAN ID.
     pub id: u16,
     /// Map from socket priority to PCP.
     pub egress: BTreeMap<u32, u8>,

@@ -36,7 +36,6 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Observation of a finding's condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     /// File that was read, or question to the kernel.
@@ -45,29 +44,22 @@ pub struct Evidence {
     pub value: String,
 }
 
-/// Remedy of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// Command to run, or text to add to a file.
     pub command: String,
     /// Words of the command if `doctor --fix` may run it: it does not interrupt traffic.
     pub safe: Option<Vec<String>>,
 }
 
-/// Finding that a rule reports about this machine or its network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// [`Rule::name`](super::Rule::name) of the reporting rule.
     pub rule: &'static str,
-    /// Determines order and exit code.
     pub severity: Severity,
     /// Affected device, netdev, address or limit.
     pub subject: String,
-    /// Observed condition.
     pub what: String,
-    /// Consequence of the condition.
     pub why: String,
-    /// Observations of the condition.
     pub evidence: Vec<Evidence>,
     /// Remedies, best first.
     pub fix: Vec<Fix>,

@@ -82,7 +82,6 @@ impl Intent {
 /// Facts and plans that rules examine.
 #[derive(Clone, Debug)]
 pub struct Examination {
-    /// State of the machine.
     pub fabric: Fabric,
     /// Second reading of the machine, after `interval`, to compare counters.
     pub later: Option<Fabric>,
@@ -90,7 +89,6 @@ pub struct Examination {
     pub interval: Duration,
     /// Path to a peer, if requested.
     pub peer: Option<Peer>,
-    /// Planned use of RoCE.
     pub intent: Intent,
 }
 

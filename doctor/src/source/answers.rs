@@ -36,10 +36,8 @@ pub struct Rings {
     pub tx_max: u32,
 }
 
-/// Driver of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
-    /// Name, such as mlx5_core.
     pub driver: String,
     /// Firmware version; empty without firmware.
     pub firmware: String,
@@ -48,11 +46,8 @@ pub struct Driver {
 /// IP address of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// Netdev with the address.
     pub netdev: String,
-    /// IPv4 or IPv6 address.
     pub address: IpAddr,
-    /// Prefix length in bits.
     pub prefix: u8,
 }
 
@@ -61,7 +56,6 @@ pub struct Address {
 pub struct Attributes {
     /// True for an iWARP device.
     pub iwarp: bool,
-    /// Maximum queue pairs.
     pub max_qp: u32,
     /// Maximum work requests of a queue.
     pub max_qp_wr: u32,
@@ -80,9 +74,7 @@ pub struct Attributes {
 /// MTU of an RDMA port, in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMtu {
-    /// MTU in use.
     pub active: u32,
-    /// Largest supported MTU.
     pub max: u32,
 }
 
@@ -96,7 +88,6 @@ pub struct QueuePairs {
     pub kind: String,
     /// State: RESET, INIT, RTR, RTS, SQD, SQE or ERR.
     pub state: String,
-    /// Size of the group.
     pub count: u32,
 }
 
@@ -118,10 +109,8 @@ pub struct Defaults {
     pub tos: u8,
 }
 
-/// Route to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Outgoing netdev.
     pub netdev: String,
     /// Source address of packets to the peer, if known.
     pub source: Option<IpAddr>,
@@ -136,7 +125,6 @@ pub struct Route {
 pub struct Neighbour {
     /// State as in `ip neigh`: REACHABLE, STALE, FAILED, ...
     pub state: String,
-    /// MAC address, if known.
     pub mac: Option<String>,
 }
 
@@ -144,7 +132,6 @@ pub struct Neighbour {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Echo {
-    /// The packet was answered.
     Answered,
     /// No answer arrived in time.
     Silent,

@@ -27,11 +27,8 @@ pub use unknown::{Known, Reason, Unknown};
 /// Owner and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Node {
-    /// Permission bits.
     pub mode: u32,
-    /// User ID of the owner.
     pub uid: u32,
-    /// Group ID.
     pub gid: u32,
 }
 
@@ -41,7 +38,6 @@ pub trait Source {
     fn read(&self, path: &str) -> Result<String, Unknown>;
     /// Returns the names in a directory, sorted.
     fn list(&self, path: &str) -> Result<Vec<String>, Unknown>;
-    /// Returns the destination of a symbolic link.
     fn link(&self, path: &str) -> Result<String, Unknown>;
     /// Returns the permissions of a device node.
     fn node(&self, path: &str) -> Result<Node, Unknown>;
@@ -57,7 +53,6 @@ impl dyn Source + '_ {
         Ok(self.read(path)?.trim().to_owned())
     }
 
-    /// Returns the number in a file.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
         text.parse()
@@ -75,7 +70,6 @@ impl dyn Source + '_ {
         self.list(path).is_ok()
     }
 
-    /// Returns the last component of a link's destination.
     pub fn link_name(&self, path: &str) -> Result<String, Unknown> {
         let target = self.link(path)?;
         Ok(target.rsplit('/').next().unwrap_or_default().to_owned())

@@ -14,12 +14,10 @@ pub enum Reason {
     Other(String),
 }
 
-/// Unavailable fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// File, or question to the kernel.
     pub path: String,
-    /// Reason why the fact is unavailable.
     pub reason: Reason,
 }
 
@@ -75,9 +73,7 @@ impl fmt::Display for Unknown {
 /// Fact, or the reason why it is unavailable: in JSON, `{"unknown": "because ..."}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known<T> {
-    /// Available fact.
     Is(T),
-    /// Reason why the fact is unavailable.
     Unknown(Unknown),
 }
 

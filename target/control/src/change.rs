@@ -54,7 +54,6 @@ pub struct Disk {
     pub export: String,
     /// Logical block size in bytes, if requested.
     pub block_size: Option<u32>,
-    /// Requested UUID.
     pub uuid: Option<String>,
     /// SPDK product name.
     pub product: &'static str,
@@ -62,7 +61,6 @@ pub struct Disk {
     pub blocks: u64,
     /// Block size in bytes, as shown to clients.
     pub block_bytes: u32,
-    /// True if writes are refused.
     pub read_only: bool,
     /// Limits for the namespace that will use the disk.
     pub limits: NewLimits,

@@ -20,13 +20,7 @@ pub enum CallError {
         "cannot reach a target at {path}: {source}: check that a target is running and that this \
          user may open its control socket; --socket selects another socket"
     )]
-    Unreachable {
-        /// Socket path.
-        path: PathBuf,
-        /// Error of connect(2).
-        source: io::Error,
-    },
-    /// The connection failed.
+    Unreachable { path: PathBuf, source: io::Error },
     #[error("the connection to the target broke: {0}: check the log of the target")]
     Broken(io::Error),
     /// The target did not answer in time.

@@ -24,7 +24,6 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

@@ -17,15 +17,11 @@ pub struct Error {
 }
 
 impl Error {
-    /// Invalid JSON.
     pub const PARSE: i64 = -32700;
     /// Valid JSON, but no request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Unknown method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// Invalid parameters.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Internal error of the target.
     pub const INTERNAL: i64 = -32603;
 
     /// Returns an error with a JSON-RPC code.
@@ -71,12 +67,9 @@ impl From<EditError> for Error {
     }
 }
 
-/// JSON-RPC request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Name of the control method.
     pub method: String,
-    /// Named parameters; may be empty.
     pub params: Map<String, Value>,
 }
 

@@ -36,7 +36,6 @@ pub enum BindError {
         of_process(*pid)
     )]
     InUse {
-        /// Socket path.
         path: PathBuf,
         /// Process ID written by the other target; `None` if this user cannot read the lock file.
         pid: Option<u32>,
@@ -52,12 +51,7 @@ pub enum BindError {
         "cannot make the control socket {path}: {source}: make its folder writable for this \
          user, or give it another path, by --control or [control] socket"
     )]
-    System {
-        /// Socket path.
-        path: PathBuf,
-        /// System error.
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
 }
 
 /// Listening socket; a drop removes its file.

@@ -16,7 +16,6 @@ use crate::budget::Budget;
 use crate::frame::Frames;
 use crate::message::{self, Call, Error, Request};
 
-/// Maximum connections.
 pub const CONNECTIONS_MAX: usize = 512;
 /// Maximum connections of one user, except root and the target's user.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
@@ -34,13 +33,10 @@ const READ_BYTES: usize = 16 << 10;
 /// Process at the other end of a connection, from `SO_PEERCRED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// User ID.
     pub uid: u32,
-    /// Process ID, if known.
     pub pid: Option<i32>,
 }
 
-/// Timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     /// Time limit for receiving a request after its first bytes, and for sending a response.
@@ -58,7 +54,6 @@ impl Default for Patience {
     }
 }
 
-/// Implementation of control methods.
 pub trait Handler: Send + Sync + 'static {
     /// Executes a request of `peer`.
     fn call(

@@ -131,7 +131,6 @@ impl Image {
         &self.identity
     }
 
-    /// Returns the layout of the image over objects.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout

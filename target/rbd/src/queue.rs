@@ -43,34 +43,24 @@ impl Memory {
 /// Operation on an image. Offsets and lengths are in bytes.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Reads from the image into memory.
     Read {
-        /// Offset in the image.
         offset: u64,
-        /// Destination.
         memory: Memory,
     },
     /// Writes memory to the image. Completes when all replicas have the data.
     Write {
-        /// Offset in the image.
         offset: u64,
-        /// Source.
         memory: Memory,
     },
-    /// Zeroes a range of the image.
     WriteZeroes {
-        /// Offset in the image.
         offset: u64,
-        /// Length in bytes.
         length: usize,
         /// Whether the range stays allocated.
         allocated: bool,
     },
     /// Deallocates whole discard units; partial units keep their data.
     Discard {
-        /// Offset in the image.
         offset: u64,
-        /// Length in bytes.
         length: u64,
     },
     /// Completes after all writes that were started before.
