@@ -90,7 +90,6 @@ impl Saboteur {
         self.fuse.own_receives.store(true, Ordering::Relaxed);
     }
 
-    /// Makes the target panic at the next connection request.
     pub fn arm_request(&self) {
         self.fuse.requests.store(1, Ordering::Relaxed);
     }
@@ -100,7 +99,6 @@ impl Saboteur {
         self.fuse.connects.store(1, Ordering::Relaxed);
     }
 
-    /// Makes the target panic at the next request for metrics.
     pub fn arm_metrics(&self) {
         self.fuse.pages.store(1, Ordering::Relaxed);
     }

@@ -208,7 +208,6 @@ impl Stranger {
         self.send(&packet);
     }
 
-    /// Sends a packet with its ICRC.
     pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);

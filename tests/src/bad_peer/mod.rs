@@ -37,10 +37,9 @@ pub struct Setting {
     pub subnqn: Nqn,
     /// NSID of an unused, writable namespace: 64 MiB in 512-byte blocks.
     pub nsid: u32,
-    /// Timeout of each operation, longer than the target's timeouts.
+    /// Longer than the target's timeouts.
     pub patience: Duration,
     pub seed: u64,
-    /// Minimum number of capsules that the case `random_capsules` sends.
     pub random_capsules: u32,
     pub dials: Arc<AtomicU64>,
 }

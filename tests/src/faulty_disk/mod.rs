@@ -210,7 +210,6 @@ impl FaultyDisk {
         self.server.state().contents[offset..offset + length].to_vec()
     }
 
-    /// Resizes the disk; new bytes are zero.
     pub fn set_length(&self, length: usize) {
         self.server.state().contents.resize(length, 0);
     }

@@ -39,12 +39,10 @@ impl Machines {
         self.peer.as_ref()
     }
 
-    /// Machine of the target.
     pub(super) fn far(&self) -> &Shell {
         self.peer.as_ref().unwrap_or(&self.here)
     }
 
-    /// Returns why a shell has ended.
     pub(super) fn lost(&self) -> Option<String> {
         self.far().lost().or_else(|| self.here.lost())
     }

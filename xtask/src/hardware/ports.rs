@@ -72,7 +72,6 @@ impl<'a> Ports<'a> {
         )
     }
 
-    /// Returns whether the doctor found errors.
     pub(super) fn doctor(&self, here: &str, there: &str, file: &Path) -> Result<bool> {
         let shells = [self.machines.here(), self.machines.far()];
         let calls = match self.machines.peer() {
@@ -163,7 +162,6 @@ fn join_here(shell: &Shell, near: &str, far: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the line of `rdma link` of a network interface.
 fn link_of(shell: &Shell, netdev: &str) -> Result<String> {
     let name = shell.name();
     let state = shell.run(&format!("cat /sys/class/net/{netdev}/operstate"));

@@ -60,7 +60,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Writes the targets' logs into the folder of the report.
     pub(super) fn keep_logs(&self, out: &Path) -> Result<()> {
         let far = self.targets.machines.far();
         for name in ["cairn.log", "spdk.log"] {

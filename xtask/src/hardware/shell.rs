@@ -167,7 +167,6 @@ impl Shell {
         Ok(!["", "Z"].contains(&state.as_str()))
     }
 
-    /// Sends a signal to a spawned process, and returns its exit status.
     pub(super) fn end(&self, pid: u32, signal: &str) -> Result<i32> {
         self.run(&format!(
             "kill -{signal} {pid} 2> /dev/null || exit 0
@@ -200,7 +199,6 @@ impl Shell {
         Ok(path)
     }
 
-    /// Returns why the shell has ended.
     pub(super) fn lost(&self) -> Option<String> {
         match self.replies.try_recv() {
             Err(mpsc::TryRecvError::Disconnected) => Some(self.loss()),

@@ -70,7 +70,6 @@ impl Spdk {
         )
     }
 
-    /// Returns the PID.
     pub(super) fn start(&self, disk: &str, far: &Shell) -> Result<u32> {
         let Self {
             folder,

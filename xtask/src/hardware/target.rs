@@ -59,7 +59,6 @@ pub(super) fn open_disk(path: Option<&Path>, far: &Shell) -> Result<String> {
     .context("cannot make a disk of memory by null_blk: name another by --disk")
 }
 
-/// Programs and disk of the targets.
 pub(super) struct Targets<'a> {
     pub(super) machines: &'a Machines,
     pub(super) cairn: String,

@@ -42,7 +42,6 @@ impl Arch {
         }
     }
 
-    /// Serial console in the guest.
     pub(crate) fn console(self) -> &'static str {
         match self {
             Self::X86_64 => "ttyS0",

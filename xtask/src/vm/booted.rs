@@ -27,7 +27,6 @@ const HELD: &str = "cairn: booted";
 /// File created by `init.sh` in the scenario's folder when it continues.
 const AWAKE: &str = "awake";
 
-/// Console lines to show after a failure.
 const CONSOLE_LINES: usize = 20;
 
 /// Maximum time to boot on a busy host and to write the state (120 MB).

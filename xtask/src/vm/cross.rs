@@ -34,7 +34,6 @@ pub(crate) fn require_compiler() -> Result<()> {
     Ok(())
 }
 
-/// Folder of cargo's profile folders.
 pub(super) fn built(workspace: &Path) -> PathBuf {
     workspace.join(FOLDER).join(PLATFORM)
 }

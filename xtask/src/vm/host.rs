@@ -37,7 +37,6 @@ pub(crate) struct Host {
     /// runs programs built here.
     pub(crate) suite: String,
     root: bool,
-    /// Architecture of the guest.
     pub(crate) arch: Arch,
     /// Configuration of apt for a foreign architecture.
     apt_config: Option<PathBuf>,

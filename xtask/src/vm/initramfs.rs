@@ -13,7 +13,6 @@ use super::process::{self, Log};
 use super::tree::create_dir;
 
 pub(crate) const IMAGE: &str = "initramfs.gz";
-/// Script executed first by the kernel.
 pub(crate) const INIT: &str = include_str!("init.sh");
 
 /// Modules for the disk, its file system and shared folders; dependencies are added.

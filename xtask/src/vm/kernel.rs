@@ -84,7 +84,6 @@ pub(crate) fn version(kernel_dir: &Path) -> Result<String> {
     fs::read_to_string(kernel_dir.join(VERSION)).context("the kernel layer has no version")
 }
 
-/// Folder in a kernel layer that contains `lib/modules`.
 pub(crate) fn tree(kernel_dir: &Path) -> PathBuf {
     kernel_dir.join(TREE)
 }
@@ -149,7 +148,6 @@ fn is_kernel_part(package: &str) -> bool {
         })
 }
 
-/// `lib/modules` in the unpacked packages.
 fn modules_dir(unpacked: &Path) -> Result<PathBuf> {
     let places = ["lib/modules", "usr/lib/modules"].map(|place| unpacked.join(place));
     places

@@ -59,7 +59,6 @@ impl Boot<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// The guest's console is written only to the log file.
     Quiet,
     Live,
     Terminal,

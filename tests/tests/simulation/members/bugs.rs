@@ -75,7 +75,6 @@ impl Planted {
         }
     }
 
-    /// Returns the command that the target gets.
     pub(super) fn on_the_way(&self, command: Command, nsid: &mut u32) -> Command {
         match (self.bug, command) {
             (Some(Bug::ForgetsCptpl), Command::Register { keys, cptpl: 2.. }) => {

@@ -68,7 +68,6 @@ pub(crate) fn run(seed: u64) {
     );
 }
 
-/// Returns the planted bugs that no seed finds.
 pub(crate) fn bugs_not_found() -> Vec<String> {
     let found = |bug, seed| {
         let orders = orders::random(&mut Random::new(seed), ORDERS);
@@ -239,7 +238,6 @@ impl Simulation {
         }
     }
 
-    /// Lets all commands end, and explains their answers.
     fn finish(&mut self) -> Result<(), String> {
         let until = self.stage.now() + PATIENCE;
         let is_calm = |member: &Member| member.is_live() && member.is_idle();
@@ -341,7 +339,6 @@ impl Simulation {
         Ok(())
     }
 
-    /// Compares reports, PTPL, notifications and access with the model.
     fn audit(&mut self) -> Result<(), String> {
         let auditor = self.random.below(CONTROLLERS.len() as u64) as usize;
         for nsid in 1..=NAMESPACES as u32 {

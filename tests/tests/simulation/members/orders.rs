@@ -24,9 +24,7 @@ pub(super) enum Order {
     Settle,
     Pause(usize),
     Reset(usize),
-    /// The connections of a controller are lost.
     Lose(usize),
-    /// A host shuts a controller down.
     Leave(usize),
     /// The target is killed after this time. With `steps`, it is killed earlier, after these system
     /// calls of a file change.
