@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 thread_local! {
@@ -64,6 +64,17 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
     beside.into()
+}
+
+/// Creates the folder durably, if it does not exist. Blocks on the file system.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    step();
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    step();
+    sync_folder(path)
 }
 
 /// Removes the file durably, if it exists. Blocks on the file system.

@@ -127,6 +127,25 @@ impl Namespace {
         })
     }
 
+    /// Lists a stored state in the index of reservation files.
+    pub fn list_reservations(&self) {
+        let Some(file) = self
+            .reservation_file
+            .as_ref()
+            .filter(|_| self.stored.is_persistent())
+        else {
+            return;
+        };
+        if let Err(error) = file.list() {
+            // Logged when the configuration is applied.
+            tracing::warn!(
+                file = %file.path().display(), %error,
+                "cannot write into the folder index of state_directory: a later start would not \
+                 notice the loss of this file"
+            );
+        }
+    }
+
     pub fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
             // Logged when the configuration is applied.
