@@ -21,4 +21,4 @@ use cairn_base::panics;
 pub use cairn_base::panics::end_process_on_panic;
 pub use cairn_data_path::Usage;
 pub use cairn_disk::OpenError;
-pub use server::{KeyError, ReloadError, StartError, Starting, SteppedTarget, Target};
+pub use server::{KeyError, ReloadError, StartError, Starting, StateInUse, SteppedTarget, Target};

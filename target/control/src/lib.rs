@@ -11,6 +11,7 @@
 mod budget;
 mod change;
 mod frame;
+mod lock;
 mod message;
 mod parameters;
 mod place;
@@ -22,6 +23,7 @@ pub use budget::USER_BYTES_MAX;
 pub use change::{Declared, Disk, Effect, Kind, Stage};
 pub use client::{CallError, Client, chosen_path};
 pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
+pub use lock::PathLock;
 #[cfg(feature = "fuzzing")]
 pub use message::parses;
 pub use message::{Error, Request};

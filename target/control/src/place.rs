@@ -1,19 +1,23 @@
 //! Path, lock and permissions of the control socket.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
+use cairn_base::shell::shell_word;
+use rustix::fs::{Access, AtFlags, CWD, Gid, accessat, chown, statfs};
 use rustix::io::Errno;
+
+use crate::lock::PathLock;
 
 /// Returns the default path: in `$RUNTIME_DIRECTORY` (service manager), `/run/cairn` (root) or
 /// `$XDG_RUNTIME_DIR/cairn`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
+    let folders = std::env::var_os("RUNTIME_DIRECTORY").unwrap_or_default();
+    if let Some(folder) = std::env::split_paths(&folders).next()
         && folder.is_absolute()
     {
         return Some(folder.join("target.sock"));
@@ -46,6 +50,18 @@ pub enum BindError {
     /// The path exists and is not a socket.
     #[error("{0} exists and is not a socket: set another path for the control socket")]
     NoSocket(PathBuf),
+    /// The folder of the path does not exist.
+    #[error(
+        "cannot make the control socket {}: its folder {} does not exist: correct the path (--control \
+         or [control] socket), or make the folder: mkdir -p {}",
+        path.display(), folder.display(), shell_word(&folder.to_string_lossy(), "DIR")
+    )]
+    NoFolder {
+        /// Socket path.
+        path: PathBuf,
+        /// Missing folder.
+        folder: PathBuf,
+    },
     /// A system call failed.
     #[error(
         "cannot make the control socket {path}: {source}: make its folder writable for this \
@@ -59,7 +75,7 @@ pub enum BindError {
 pub struct Bound {
     path: PathBuf,
     listener: UnixListener,
-    _lock: File,
+    _lock: PathLock,
 }
 
 /// Checked path and group of a control socket.
@@ -81,6 +97,13 @@ impl Plan {
         };
         // The longest path used by `bind` must fit into the 108 bytes of `sun_path` (unix(7)).
         SocketAddr::from_pathname(beside(path, ".new").join("socket")).map_err(system)?;
+        let missing = missing_folder(path);
+        if let Some(folder) = missing.filter(|folder| !may_make(folder)) {
+            return Err(BindError::NoFolder {
+                path: path.to_owned(),
+                folder: folder.to_owned(),
+            });
+        }
         check_folder(path).map_err(system)?;
         match std::fs::symlink_metadata(path) {
             Ok(there) if !is_socket(&there) => Err(BindError::NoSocket(path.to_owned())),
@@ -93,12 +116,9 @@ impl Plan {
 
     /// Checks that no other process listens at the path.
     pub fn check_free(&self) -> Result<(), BindError> {
-        let Ok(file) = File::open(beside(&self.path, ".lock")) else {
-            return Ok(());
-        };
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) => Err(in_use(&self.path)),
-            _ => Ok(()),
+        match PathLock::is_taken(&beside(&self.path, ".lock")) {
+            true => Err(in_use(&self.path)),
+            false => Ok(()),
         }
     }
 
@@ -109,18 +129,14 @@ impl Plan {
             path: path.clone(),
             source,
         };
-        if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
-            std::fs::DirBuilder::new()
-                .mode(0o755)
-                .recursive(true)
-                .create(folder)
-                .map_err(system)?;
+        if let Some(folder) = missing_folder(&path) {
+            let mut builder = std::fs::DirBuilder::new();
+            builder.mode(0o755).create(folder).map_err(system)?;
         }
-        let lock = lock(&path).map_err(|source| {
-            if source.raw_os_error() == Some(Errno::WOULDBLOCK.raw_os_error()) {
-                in_use(&path)
-            } else {
-                system(source)
+        let lock = PathLock::take(&beside(&path, ".lock")).map_err(|source| {
+            match source.kind() == io::ErrorKind::WouldBlock {
+                true => in_use(&path),
+                false => system(source),
             }
         })?;
         let listener = listen(&path, gid).map_err(system)?;
@@ -134,10 +150,9 @@ impl Plan {
 }
 
 fn in_use(path: &Path) -> BindError {
-    let written = std::fs::read_to_string(beside(path, ".lock"));
     BindError::InUse {
         path: path.to_owned(),
-        pid: written.ok().and_then(|pid| pid.trim().parse().ok()),
+        pid: PathLock::owner(&beside(path, ".lock")),
     }
 }
 
@@ -145,12 +160,30 @@ fn of_process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
 }
 
+/// Returns the folder of a relative or absolute path; `None` for the working directory.
+fn folder_of(path: &Path) -> Option<&Path> {
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+}
+
+fn missing_folder(path: &Path) -> Option<&Path> {
+    let folder = folder_of(path)?;
+    matches!(folder.try_exists(), Ok(false)).then_some(folder)
+}
+
+/// True for the folder of the usual path, which the target owns, if the folder above exists.
+fn may_make(folder: &Path) -> bool {
+    default_path().is_some_and(|usual| usual.parent() == Some(folder))
+        && folder_of(folder).is_some_and(Path::exists)
+}
+
 fn check_folder(path: &Path) -> io::Result<()> {
     /// Magic numbers of file systems without sockets (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
-    let mut ancestors = path.ancestors().skip(1);
-    let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
-    let there = there.filter(|folder| !folder.as_os_str().is_empty());
+    let there = match missing_folder(path) {
+        Some(folder) => folder_of(folder),
+        None => folder_of(path),
+    };
     let there = there.unwrap_or(Path::new("."));
     if !std::fs::metadata(there)?.is_dir() {
         return Err(Errno::NOTDIR.into());
@@ -190,24 +223,6 @@ impl Drop for Bound {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Creates the lock file, locks it, and writes the process ID into it. Nothing removes the file,
-/// because two processes could then lock different files.
-fn lock(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(beside(path, ".lock"))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // Only error messages need the process ID, so a full disk does not prevent the start.
-    let _ = file
-        .set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(file)
 }
 
 fn listen(path: &Path, gid: Option<Gid>) -> io::Result<UnixListener> {
@@ -256,7 +271,7 @@ mod tests {
     #[test]
     fn a_path_has_one_owner_and_goes_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("deep/target.sock");
+        let path = folder.path().join("target.sock");
         let bound = Bound::bind(&path, None).unwrap();
         UnixStream::connect(&path).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
@@ -297,7 +312,7 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").unwrap();
         let long = folder.path().join("a".repeat(100));
         for place in [
-            Path::new("/proc/cairn/target.sock"),
+            Path::new("/proc/target.sock"),
             &folder.path().join("file/target.sock"),
             &long,
         ] {
@@ -307,7 +322,20 @@ mod tests {
                 "{place:?}"
             );
         }
-        let path = folder.path().join("deep/er/target.sock");
+        for place in ["deep/target.sock", "deep/er/target.sock"] {
+            let place = folder.path().join(place);
+            let planned = [
+                Plan::new(&place, None).map(drop),
+                Bound::bind(&place, None).map(drop),
+            ];
+            for planned in planned {
+                let error = planned.unwrap_err();
+                assert!(matches!(error, BindError::NoFolder { .. }), "{error}");
+                let remedy = format!("mkdir -p {}", place.parent().unwrap().display());
+                assert!(error.to_string().ends_with(&remedy), "{error}");
+            }
+        }
+        let path = folder.path().join("target.sock");
         Plan::new(&path, None).unwrap().check_free().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         let bound = Bound::bind(&path, None).unwrap();

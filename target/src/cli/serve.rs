@@ -78,7 +78,10 @@ fn run_target(serve: &Serve) -> Result<(), Failure> {
         .map_err(|error| format!("error: {error}"))?;
     let socket = steering::bind(&config.control).map_err(|error| {
         let text = format!("error: {error}");
-        if matches!(error, BindError::NoGroup(_) | BindError::NoSocket(_)) {
+        if matches!(
+            error,
+            BindError::NoGroup(_) | BindError::NoSocket(_) | BindError::NoFolder { .. }
+        ) {
             Failure::refused(text)
         } else {
             text.into()

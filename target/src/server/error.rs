@@ -8,6 +8,7 @@ use cairn_disk::OpenError;
 use cairn_rdma::FabricError;
 use nvme_auth::SecretError;
 
+use super::state_lock::StateInUse;
 use crate::health::{Obstacle, Place};
 
 /// Reason why a target cannot start.
@@ -143,6 +144,9 @@ pub enum StartError {
     /// The thread of the audit log cannot start.
     #[error("cannot start a thread of the audit log: {0}")]
     Audit(io::Error),
+    /// Another target uses the state directory.
+    #[error("{0}")]
+    State(#[from] StateInUse),
     /// A reactor cannot start.
     #[error("cannot start a reactor: {0}")]
     Reactor(io::Error),
@@ -173,7 +177,7 @@ impl StartError {
         matches!(self, Self::Export { source, .. } if source.is_not_admitted())
     }
 
-    /// True if every start fails until the configuration or its keys change. Unreadable files do
+    /// True if every start fails until an administrator acts, such as by a change of the configuration. Unreadable files do
     /// not count, because a later start may read them.
     pub(crate) fn is_of_the_configuration(&self) -> bool {
         match self {
@@ -181,6 +185,7 @@ impl StartError {
             | Self::SameDisk { .. }
             | Self::SameIdentity { .. }
             | Self::SameNguid { .. }
+            | Self::State(_)
             | Self::TooManyDisks { .. } => true,
             Self::Key { source, .. } => !matches!(
                 source,

@@ -28,6 +28,7 @@ mod runtime;
 mod service;
 mod settling;
 mod startup;
+mod state_lock;
 mod stepped;
 mod watching;
 
@@ -58,6 +59,8 @@ pub(crate) use keys::key_errors;
 pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
 pub(crate) use reserving::NotCleared;
+pub use state_lock::StateInUse;
+pub(crate) use state_lock::{check_state, is_lock_file};
 pub use stepped::SteppedTarget;
 
 /// Time limit to close Ceph images; a close waits for the cluster's OSDs.

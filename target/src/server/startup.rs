@@ -19,6 +19,7 @@ pub(super) fn open_all<T>(
     orders: &mut UnboundedReceiver<T>,
     is_patient: bool,
 ) -> Result<(), StartError> {
+    service.exports.lock_state()?;
     service.keys.start_authenticator(None)?;
     let config = Arc::clone(&service.config);
     let (exports, now) = (&service.exports, service.clock.now());

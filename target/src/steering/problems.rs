@@ -201,7 +201,8 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         let remedy = match one.thing {
             Thing::Namespace(_) if one.reason.contains(UNREADABLE) => format!(
                 "restore the file from a backup, which needs no reload; to drop the reservations of \
-                 this disk alone, remove the file ({RESERVATIONS_END})"
+                 this disk alone, remove the file and its namesake in the folder index \
+                 ({RESERVATIONS_END})"
             ),
             Thing::Namespace(_) if one.reason.contains(UNKNOWN_SIZE) => {
                 "restore the file from a backup, or remove it if the disk has its size: needs no \

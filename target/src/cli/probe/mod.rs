@@ -177,7 +177,9 @@ fn parts(config: &Config) -> Vec<Finding> {
     others.extend(writable::protection_problems(config));
     let state = config.target.state_directory.as_deref();
     others.extend(state.and_then(writable::state_problem));
+    let in_use = state.and_then(writable::state_in_use);
     let mut problems: Vec<Problem> = socket(&config.control).into_iter().chain(disks).collect();
+    problems.extend(in_use.as_ref().map(Problem::of_state));
     problems.extend(listeners.chain(metrics));
     problems.extend(others.into_iter().map(Problem::of_file));
     findings.extend(running::findings(config, problems));

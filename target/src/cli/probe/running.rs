@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Finding, PATIENCE, PORT_IN_USE};
 use crate::files;
+use crate::server::StateInUse;
 use crate::steering;
 
 /// Object that one process at a time can use.
@@ -21,6 +22,8 @@ pub(super) enum Object {
     /// Listener with this address.
     Listener(String),
     MetricsPort,
+    /// State directory that the target with this process ID has locked.
+    State(Option<u32>),
 }
 
 /// Failed attempt to use an object.
@@ -50,6 +53,14 @@ impl Problem {
         Self {
             in_use: is_taken.then_some(object),
             ..Self::of_file(text)
+        }
+    }
+
+    pub(super) fn of_state(error: &StateInUse) -> Self {
+        Self {
+            text: error.to_string(),
+            severity: Severity::Error,
+            in_use: Some(Object::State(error.pid)),
         }
     }
 
@@ -107,7 +118,13 @@ impl Running {
             Object::Disk(export) => self.disks.contains(export),
             Object::Listener(address) => self.listeners.contains(address),
             Object::MetricsPort => self.has_metrics,
+            Object::State(pid) => pid.is_none_or(|pid| self.pid == u64::from(pid)),
         }
+    }
+
+    /// True if the end of the target may free an object of another file.
+    fn may_have(&self, object: &Object) -> bool {
+        !matches!(object, Object::State(_)) || self.has(object)
     }
 }
 
@@ -154,7 +171,7 @@ pub(super) fn findings(config: &Config, problems: Vec<Problem>) -> Vec<Finding> 
                 own.push(object);
                 continue;
             }
-            (Some(running), Some(_)) if !running.serves_file => {
+            (Some(running), Some(object)) if !running.serves_file && running.may_have(&object) => {
                 Finding::note(format!("{text} (a running target may have it)"))
             }
             _ => Finding { severity, text },
@@ -190,6 +207,7 @@ fn note(running: &Running, own: &[Object]) -> Option<Finding> {
         ),
         count(|one| matches!(one, Object::Disk(_)), "disk", "disks"),
         count(|one| *one == Object::MetricsPort, "metrics port", ""),
+        count(|one| matches!(one, Object::State(_)), "state directory", ""),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| {

@@ -12,6 +12,7 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags};
 
 use super::user;
 use crate::files;
+use crate::server::{StateInUse, check_state, is_lock_file};
 use cairn_data_path::audit::{JOURNAL, check_file};
 use cairn_data_path::protection_file;
 use cairn_data_path::reservation_file::RESERVATIONS_END;
@@ -29,6 +30,10 @@ pub(super) fn problems(audit: &Audit) -> Vec<String> {
 pub(super) fn state_problem(path: &Path) -> Option<String> {
     let problem = in_time(path, directory).err()?;
     Some(format!("[target] state_directory: {problem}"))
+}
+
+pub(super) fn state_in_use(path: &Path) -> Option<StateInUse> {
+    files::call_here(path, check_state).ok()?.err()
 }
 
 /// Returns the state directory if it is empty and disks are configured.
@@ -60,7 +65,10 @@ pub(in crate::cli) fn after_first_start(folder: &Path) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn is_empty(folder: &Path) -> bool {
-    folder.read_dir().is_ok_and(|mut all| all.next().is_none())
+    folder.read_dir().is_ok_and(|all| {
+        let mut names = all.filter_map(Result::ok).map(|one| one.file_name());
+        names.all(|name| is_lock_file(&name))
+    })
 }
 
 pub(super) fn protection_problems(config: &Config) -> Vec<String> {

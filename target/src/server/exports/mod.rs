@@ -7,7 +7,6 @@ mod replacing;
 mod subsystem;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use cairn_config::{Backing, Config, Target};
@@ -19,6 +18,8 @@ use nvme_proto::wire::Nqn;
 use super::error::StartError;
 use super::jobs::Job;
 use super::lookup::{at_place, by_nsid, of_nqn};
+use super::state_lock::{StateDirectory, StateInUse};
+use crate::files;
 use crate::health::Place;
 use cairn_data_path::ana::ListenerShared;
 use cairn_data_path::namespace::Namespace;
@@ -43,7 +44,7 @@ pub(crate) struct Exports {
     next_id: u32,
     devices: Vec<Arc<dyn Device>>,
     polls_drives: bool,
-    state_directory: Option<PathBuf>,
+    state_directory: Option<Arc<StateDirectory>>,
 }
 
 impl Exports {
@@ -55,8 +56,20 @@ impl Exports {
             next_id: 1,
             devices: Vec::new(),
             polls_drives: target.poll_drives,
-            state_directory: target.state_directory.clone(),
+            state_directory: target
+                .state_directory
+                .as_deref()
+                .map(|folder| Arc::new(StateDirectory::new(folder))),
         }
+    }
+
+    /// Locks the state directory. A file system that does not answer delays only the disks.
+    pub(crate) fn lock_state(&self) -> Result<(), StateInUse> {
+        let Some(state) = &self.state_directory else {
+            return Ok(());
+        };
+        let own = Arc::clone(state);
+        files::call_here(state.path(), move |_| own.lock()).unwrap_or(Ok(()))
     }
 
     pub(crate) fn add_discovery(&self, nqn: Nqn) -> Arc<SubsystemShared> {
@@ -223,7 +236,12 @@ impl Exports {
         move || {
             let backend = open_backend((&rules, &config), transfer_bytes, messages, &formers)?;
             let backing = describe(&config.backing);
-            let kept_in = state_directory.as_deref().map(|folder| (folder, nqn));
+            if let Some(state) = &state_directory {
+                state
+                    .lock()
+                    .map_err(|error| OpenError::new(error.to_string()))?;
+            }
+            let kept_in = state_directory.as_ref().map(|state| (state.path(), nqn));
             let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in)?;
             // If the namespace is served, the reload compares the new disk with the former one.
             if !is_served {
@@ -231,6 +249,7 @@ impl Exports {
                     opened.check_size()?;
                 }
                 opened.keep_size();
+                opened.list_reservations();
             }
             Ok(Arc::new(opened))
         }

@@ -1,0 +1,121 @@
+//! Lock on the state directory, whose files one target at a time may change.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use cairn_control::PathLock;
+
+/// Another target uses the state directory.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "state_directory {} is in use by another target{}: stop that target, or give this one a \
+     directory of its own, by [target] state_directory",
+    folder.display(), of_process(*pid)
+)]
+pub struct StateInUse {
+    folder: PathBuf,
+    /// Process ID of the other target; `None` if this user cannot read it.
+    pub(crate) pid: Option<u32>,
+}
+
+fn of_process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
+}
+
+/// State directory of a target. The target locks the directory at the start, or once it is
+/// mounted.
+#[derive(Debug)]
+pub(super) struct StateDirectory {
+    folder: PathBuf,
+    held: Mutex<Option<PathLock>>,
+}
+
+impl StateDirectory {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            held: Mutex::default(),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Locks the directory unless it is locked already. Blocks on the file system. A directory that
+    /// is missing or not writable is no error here, because its files cannot be changed.
+    pub(super) fn lock(&self) -> Result<(), StateInUse> {
+        let path = lock_file(&self.folder);
+        // A panic leaves the lock of this target, or none.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_some_and(|lock| lock.is_at(&path)) {
+            return Ok(());
+        }
+        *held = None;
+        match PathLock::take(&path) {
+            Ok(lock) => *held = Some(lock),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return Err(in_use(&self.folder));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Fails if another target has locked the directory. Blocks on the file system.
+pub(crate) fn check_state(folder: &Path) -> Result<(), StateInUse> {
+    match PathLock::is_taken(&lock_file(folder)) {
+        true => Err(in_use(folder)),
+        false => Ok(()),
+    }
+}
+
+/// Returns true for the name of the lock file, which is no state.
+pub(crate) fn is_lock_file(name: &std::ffi::OsStr) -> bool {
+    name == LOCK
+}
+
+const LOCK: &str = "lock";
+
+fn lock_file(folder: &Path) -> PathBuf {
+    folder.join(LOCK)
+}
+
+fn in_use(folder: &Path) -> StateInUse {
+    StateInUse {
+        folder: folder.to_owned(),
+        pid: PathLock::owner(&lock_file(folder)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_target_has_a_directory_also_when_the_directory_appears_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("state");
+        let [first, second] = [(); 2].map(|()| StateDirectory::new(&folder));
+        first.lock().unwrap();
+        assert!(!folder.exists(), "nothing is made");
+        std::fs::create_dir(&folder).unwrap();
+        first.lock().unwrap();
+        first.lock().unwrap();
+        for error in [second.lock(), check_state(&folder)] {
+            let error = error.unwrap_err().to_string();
+            let named = format!("another target (process ID {})", std::process::id());
+            assert!(
+                error.contains(&named) && error.contains("stop that"),
+                "{error}"
+            );
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        second.lock().unwrap();
+        drop(second);
+        check_state(&folder).unwrap();
+        first.lock().unwrap();
+    }
+}
