@@ -148,6 +148,8 @@ families! {
         "Time of the last reload, since 1970.";
     RELOAD_SUCCEEDED: Gauge of Count, "cairn_reload_succeeded",
         "Whether the last reload succeeded.";
+    STATE_LOST: Gauge of Count, "cairn_state_directory_lost",
+        "Whether the state directory, or a file of reservations in it, is lost.";
     AUDIT_LINES: Counter of Count, "cairn_audit_lines_total",
         "Lines written to a destination of the audit log.";
     AUDIT_LOST: Counter of Count, "cairn_audit_lost_total",

@@ -44,6 +44,8 @@ pub(crate) struct Observed {
     pub(super) health: watch::Receiver<Arc<Health>>,
     mailboxes: Arc<[Mailbox]>,
     reload: Mutex<Option<(SystemTime, bool)>>,
+    /// Whether the state directory is lost; `None` without one.
+    is_state_lost: Mutex<Option<bool>>,
     audit: Audit,
 }
 
@@ -71,12 +73,23 @@ impl Observed {
             health,
             mailboxes: Arc::clone(mailboxes),
             reload: Mutex::default(),
+            is_state_lost: Mutex::default(),
             audit: audit.clone(),
         }
     }
 
     pub(crate) fn reloaded(&self, succeeded: bool) {
         *self.last_reload() = Some((SystemTime::now(), succeeded));
+    }
+
+    pub(crate) fn note_state(&self, is_lost: bool) {
+        *self.is_state_lost() = Some(is_lost);
+    }
+
+    fn is_state_lost(&self) -> MutexGuard<'_, Option<bool>> {
+        self.is_state_lost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn last_reload(&self) -> MutexGuard<'_, Option<(SystemTime, bool)>> {
@@ -147,6 +160,9 @@ impl Observed {
             let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
             reporter.gauge(&families::RELOAD_TIME, &[], since.as_secs());
             reporter.gauge(&families::RELOAD_SUCCEEDED, &[], succeeded.into());
+        }
+        if let Some(is_lost) = *self.is_state_lost() {
+            reporter.gauge(&families::STATE_LOST, &[], is_lost.into());
         }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());

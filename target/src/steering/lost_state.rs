@@ -3,15 +3,60 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use cairn_data_path::reservation_file::RESERVATIONS_END;
+use tokio::time::{sleep, timeout};
 
 use crate::files;
-use crate::server::Snapshot;
+use crate::server::{Handle, Snapshot};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
+/// Interval of the checks without a request.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Logs and counts each loss and each return of the directory.
+pub(super) async fn watch(handle: Handle) {
+    let mut known = None;
+    while let Some(snapshot) = handle.snapshot().await {
+        let lost = look_within(&snapshot, INTERVAL, "watch").await;
+        if lost.is_some() || snapshot.config.target.state_directory.is_some() {
+            handle.note_state(lost.is_some());
+        }
+        if lost != known {
+            log(lost.as_ref().or(known.as_ref()), lost.is_some());
+            known = lost;
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+fn log(loss: Option<&(PathBuf, String)>, is_lost: bool) {
+    let Some((folder, why)) = loss else {
+        return;
+    };
+    let folder = folder.display();
+    if is_lost {
+        // Logged once for each change of the state directory.
+        tracing::warn!(
+            %folder, why,
+            "state_directory is lost: restore it from a backup before the target ends; {RESERVATIONS_END}"
+        );
+    } else {
+        // Logged once for each change of the state directory.
+        tracing::info!(%folder, "state_directory is complete again");
+    }
+}
+
 /// Returns the directory and a reason if reservations stored there are lost.
 pub(super) async fn look(snapshot: &Snapshot) -> Option<(PathBuf, String)> {
+    look_within(snapshot, PATIENCE, "status").await
+}
+
+async fn look_within(
+    snapshot: &Snapshot,
+    patience: Duration,
+    caller: &str,
+) -> Option<(PathBuf, String)> {
     let mut folder = None;
     let mut stored = Vec::new();
     for export in snapshot.exports() {
@@ -27,11 +72,11 @@ pub(super) async fn look(snapshot: &Snapshot) -> Option<(PathBuf, String)> {
         }
     }
     let folder = folder?;
-    // The call has a separate path, because a late call makes other calls for its path fail.
-    let call = folder.join("status");
+    // Each caller has a separate path, because a late call makes other calls for its path fail.
+    let call = folder.join(caller);
     let at = folder.clone();
     let looked = files::call(&call, move |_| loss(&at, &stored));
-    let why = match timeout(PATIENCE, looked).await {
+    let why = match timeout(patience, looked).await {
         Err(_) => Some("no answer of its disk".to_owned()),
         Ok(looked) => looked.unwrap_or_else(|error| Some(error.to_string())),
     };

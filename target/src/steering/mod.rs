@@ -89,6 +89,7 @@ pub(crate) fn companion(
     let steering = Steering { jobs: jobs.clone() };
     let companion: Companion = Box::new(move |handle| {
         let source = Arc::new(source);
+        let state = lost_state::watch(handle.clone());
         let looks = pools::watch(handle.clone(), jobs.clone(), source.pools().clone());
         let (changes, published) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
         if let Some(warning) = start_warning {
@@ -104,7 +105,7 @@ pub(crate) fn companion(
                 };
                 serve(socket, methods).await;
             };
-            tokio::join!(changes.run(waiting), served, looks);
+            tokio::join!(changes.run(waiting), served, looks, state);
         })
     });
     (steering, companion)

@@ -34,6 +34,7 @@ mod spdk_client_methods;
 mod spdk_loaded;
 mod spdk_saved;
 mod spdk_shown;
+mod state;
 mod strangers;
 mod swapped_links;
 mod takeover;

@@ -29,7 +29,7 @@ impl Member {
         member
     }
 
-    fn of(mut host: Host, nsid: u32, key: u64) -> Self {
+    pub(crate) fn of(mut host: Host, nsid: u32, key: u64) -> Self {
         let namespace = host.open_namespace(nsid).unwrap();
         Self {
             host,
@@ -38,7 +38,7 @@ impl Member {
         }
     }
 
-    fn register(&mut self, fields: u32) -> Result<(), HostError> {
+    pub(crate) fn register(&mut self, fields: u32) -> Result<(), HostError> {
         let fields = RegisterCdw10(fields);
         self.namespace.register(&mut self.host, fields, 0, self.key)
     }
@@ -48,7 +48,7 @@ impl Member {
         self.namespace.acquire(&mut self.host, fields, self.key, 0)
     }
 
-    fn may_write(&mut self) -> bool {
+    pub(crate) fn may_write(&mut self) -> bool {
         let write = command::write(1, 0, 1);
         match self.host.run(write, Data::InCapsule(&[1; 512])) {
             Ok(_) => true,

@@ -26,6 +26,13 @@ pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
+/// Wrapper of a target that logs to a file.
+const LOGGED: [&str; 3] = [
+    "sh",
+    "-c",
+    "for last; do log=$last.log; done; exec 2>\"$log\"; exec \"$0\" \"$@\"",
+];
+
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:steered";
 
 pub(crate) struct Steered {
@@ -71,8 +78,7 @@ impl Steered {
     }
 
     pub(crate) fn start_logged_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
-        let script = "for last; do log=$last.log; done; exec 2>\"$log\"; exec \"$0\" \"$@\"";
-        Self::start_as("", &["sh", "-c", script], last)
+        Self::start_as("", &LOGGED, last)
     }
 
     pub(crate) fn start_limited_after(
@@ -206,9 +212,18 @@ impl Steered {
     }
 
     pub(crate) fn crash(&mut self) {
+        self.crash_by(&[]);
+    }
+
+    /// Like [`Self::crash`]; the next target logs to the file from its start.
+    pub(crate) fn crash_logged(&mut self) {
+        self.crash_by(&LOGGED);
+    }
+
+    fn crash_by(&mut self, wrapper: &[&str]) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.child = Self::serve(&self.config(), &[]);
+        self.child = Self::serve(&self.config(), wrapper);
     }
 }
 
