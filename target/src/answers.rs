@@ -287,6 +287,8 @@ pub(crate) struct NamespaceAdded {
     /// NSID of the new namespace, or of the existing one.
     pub(crate) nsid: u32,
     pub(crate) added: bool,
+    /// Sentence about a disk that is a copy of another, if any.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Result of a removal, of `host any`, and of `namespace set`.

@@ -73,7 +73,7 @@ pub use cairn_rbd::wait_for_closes as wait_for_images;
 pub use arena::Arena;
 pub use backend::{
     AdmittedPath, Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Formers, FoundPath, Geometry,
-    IN_USE_PATIENCE, Names, OpenError, Preferred, Progress, Scope, where_to_look,
+    IN_USE_PATIENCE, Names, OpenError, Preferred, Progress, Scope, copied_identity, where_to_look,
 };
 pub use contention::Contention;
 pub use idle::{Idle, Pause};

@@ -1,12 +1,14 @@
 //! Control methods that add subsystems, namespaces and listeners, or find them unchanged.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use cairn_config::{
     GROUP_PREFIX, HostList, InForce, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem,
-    PORT_DEFAULT, Provider, Roce, Trid, ana_summary, ana_word,
+    PORT_DEFAULT, Provider, Roce, Trid, Uuid, ana_summary, ana_word,
 };
 use cairn_control::{Error, Kind, Stage, read};
+use cairn_disk::copied_identity;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +16,7 @@ use super::methods::{Methods, answer};
 use super::parameters::{ListenerAt, NamespaceAdd, SubsystemAdd};
 use super::policy;
 use crate::answers::NamespaceAdded;
+use crate::files;
 use crate::server::{Export, Snapshot};
 
 type Answer = Result<Value, Error>;
@@ -73,6 +76,7 @@ impl Methods {
     pub(super) async fn namespace_add(&self, params: Params) -> Answer {
         let add: NamespaceAdd = read(params)?;
         let (nqn, nsid, export) = (add.nqn.clone(), add.nsid, add.export.clone());
+        let copied = copied(&add).await;
         let new = NewNamespace {
             nsid: add.nsid,
             name: add.name,
@@ -98,7 +102,12 @@ impl Methods {
                         None => stage.draft.add_namespace(&add.nqn, &new)?,
                     };
                     let added = known.is_none();
-                    answer(&NamespaceAdded { nsid, added })
+                    let warnings = copied.iter().filter(|_| added).cloned().collect();
+                    answer(&NamespaceAdded {
+                        nsid,
+                        added,
+                        warnings,
+                    })
                 },
             )
             .await?;
@@ -136,6 +145,24 @@ impl Methods {
         )
         .await
     }
+}
+
+/// Returns a sentence about a copied file, which hosts take for a new disk.
+pub(crate) fn copy_sentence(path: &Path, of: Uuid) -> String {
+    format!(
+        "{} is a copy of the disk with the UUID {of}, and gets a UUID of its own: to replace that \
+         disk by the copy, set uuid to {of}",
+        path.display()
+    )
+}
+
+async fn copied(add: &NamespaceAdd) -> Option<String> {
+    if add.uuid.is_some() || !add.export.starts_with('/') {
+        return None;
+    }
+    let path = Path::new(&add.export);
+    let of = files::call(path, copied_identity).await.ok()??;
+    Some(copy_sentence(path, of))
 }
 
 fn hosts_of(list: &HostList) -> Vec<String> {

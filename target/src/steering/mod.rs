@@ -40,6 +40,7 @@ use cairn_config::{ControlSettings, ControlSocket};
 use cairn_control::{BindError, Bound, Handler, Patience, Plan};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use additions::copy_sentence;
 pub(crate) use methods::effect;
 pub(crate) use problems::{OddHost, odd_hosts};
 pub(crate) use source::Source;

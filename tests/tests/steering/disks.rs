@@ -24,6 +24,35 @@ fn add(target: &Steered, bdev: &str, nsid: u32) {
 }
 
 #[test]
+fn a_copied_file_is_named_with_the_uuid_that_it_had() {
+    let target = Steered::start();
+    let at = |name: &str| target.folder.path().join(name).display().to_string();
+    File::create(at("first")).unwrap().set_len(1 << 20).unwrap();
+    let run = |args: &[&str]| {
+        let output = target.command(args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(run(&["namespace", "add", NQN, &at("first")]), "");
+    let all = target.done("cairn_namespace_list", json!({}));
+    let uuid = all[1]["uuid"].as_str().unwrap();
+    let copied = std::process::Command::new("cp")
+        .args(["--preserve=all", &at("first"), &at("copy")])
+        .status();
+    assert!(copied.unwrap().success());
+    let part = format!("a copy of the disk with the UUID {uuid}");
+    let other = at("other.toml");
+    let text = target.text().replace(&at("first"), &at("copy"));
+    std::fs::write(&other, text).unwrap();
+    let said = run(&["check", &other]);
+    assert!(said.contains(&part), "{said}");
+    let said = run(&["namespace", "add", NQN, &at("copy")]);
+    assert!(said.contains(&part), "{said}");
+    run(&["namespace", "remove", NQN, "3"]);
+    assert!(!run(&["check", &other]).contains(&part));
+}
+
+#[test]
 fn hosts_see_a_disk_grow() {
     let mut target = Steered::start();
     let null = json!({"name": "Null0", "num_blocks": 2048, "block_size": 512});

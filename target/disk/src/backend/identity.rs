@@ -70,6 +70,19 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
     }
 }
 
+/// Returns the identity of the disk of which a file is a copy, unless the copy has been exported
+/// before or lacks the extended attribute. Blocks on the file system.
+#[must_use]
+pub fn copied_identity(path: &Path) -> Option<Uuid> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let file = File::open(path).ok()?;
+    let (kept, birth) = (read(&file).ok()??, Birth::of(&file).ok()?);
+    let (uuid, of) = parse(&kept)?;
+    (of != birth.text).then_some(uuid)
+}
+
 pub(super) fn derived(name: &str) -> Uuid {
     Uuid::new_v5(&DISKS, name.as_bytes())
 }
@@ -325,7 +338,10 @@ mod tests {
                 read(&File::open(&copy).unwrap()).unwrap(),
                 read(&File::open(&moved).unwrap()).unwrap()
             );
+            assert_eq!(copied_identity(&moved), None);
+            assert_eq!(copied_identity(&copy), Some(known));
             let of_copy = identity(&copy);
+            assert_eq!(copied_identity(&copy), None, "the copy has its own");
             assert_ne!(of_copy, known);
             assert_eq!(identity(&copy), of_copy);
             assert_eq!(identity(&moved), known, "the first stays who it was");

@@ -40,7 +40,7 @@ pub use described::{Atomic, Geometry, Names, Preferred};
 pub use error::{OpenError, where_to_look};
 pub use formers::Formers;
 pub use found::{AdmittedPath, FoundPath};
-pub use identity::Scope;
+pub use identity::{Scope, copied_identity};
 pub use open::IN_USE_PATIENCE;
 pub use operation::{BlockIo, BlockOp, Errno, Progress};
 

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
-use cairn_disk::{Backend, FoundPath, IN_USE_PATIENCE};
+use cairn_disk::{Backend, FoundPath, IN_USE_PATIENCE, copied_identity};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::running::{Object, Problem};
 use super::{Finding, Severity, writable};
 use crate::files;
 use crate::server::{DiskRules, Identity, check_stored, tell_apart, try_backend};
+use crate::steering::copy_sentence;
 
 const LATE_MAX: u32 = 3;
 
@@ -164,6 +165,9 @@ impl Opened<'_> {
         let Backing::Disk(path) = &self.config.backing else {
             return Vec::new();
         };
+        let of = files::call_here(path, copied_identity).ok().flatten();
+        let of = of.filter(|_| self.config.uuid.is_none());
+        let copied = of.map(|of| copy_sentence(path, of));
         let path = path.display();
         let block = self.disk.geometry().block_bytes;
         let rest = self.bytes % u64::from(block);
@@ -176,7 +180,7 @@ impl Opened<'_> {
         let in_memory = self.is_in_memory.then(|| {
             format!("{path} is in memory (tmpfs): its contents are lost when the machine stops")
         });
-        let texts = hidden_end.into_iter().chain(in_memory);
+        let texts = hidden_end.into_iter().chain(in_memory).chain(copied);
         let finding = |text| Finding {
             severity: Severity::Note,
             text: format!("namespace {} of {}: {text}", self.config.nsid, self.nqn),
