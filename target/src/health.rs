@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use cairn_config::{Nqn, Trid};
 
+use crate::cli::units::count;
+
 pub(crate) type Place = (Nqn, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,15 +84,13 @@ impl fmt::Display for Thing {
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted = |number: usize, noun: &str, plural: &str| {
-            format!("{number} {noun}{}", if number == 1 { "" } else { plural })
-        };
+        let counted = |number: usize, noun: &str| count(number as u64, noun);
         write!(
             f,
             "serving {} of {} at {}",
-            counted(self.namespaces, "namespace", "s"),
-            counted(self.subsystems, "subsystem", "s"),
-            counted(self.addresses.len(), "address", "es"),
+            counted(self.namespaces, "namespace"),
+            counted(self.subsystems, "subsystem"),
+            counted(self.addresses.len(), "address"),
         )?;
         if let Some(first) = self.missing.first() {
             let count = self.missing.len();

@@ -10,6 +10,7 @@ use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
 use super::probe;
+use super::units::count;
 use crate::placement;
 use cairn_data_path::ending::CALLER;
 
@@ -112,14 +113,14 @@ pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let in_capsule =
         u64::from(target.in_capsule_data_bytes).next_multiple_of(u64::from(PAGE_BYTES));
     let of_receives = receives * (SQE_BYTES + RESPONSE_BYTES + in_capsule);
-    let plural = if reactors == 1 { "" } else { "s" };
+    let of_reactors = count(reactors, "reactor");
     vec![
         (
-            format!("data buffers of {reactors} reactor{plural}"),
+            format!("data buffers of {of_reactors}"),
             reactors * target.data_buffers_bytes,
         ),
         (
-            format!("{receives} receives of {reactors} reactor{plural}"),
+            format!("{receives} receives of {of_reactors}"),
             reactors * of_receives,
         ),
     ]

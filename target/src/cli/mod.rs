@@ -16,7 +16,7 @@ mod schemas;
 mod serve;
 mod steer;
 mod tables;
-mod units;
+pub(crate) mod units;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

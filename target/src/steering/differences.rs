@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target, Uuid};
 
+use crate::cli::units::count;
 use crate::server::{Export, Snapshot};
 
 /// Maximum names in a list; further names are only counted.
@@ -198,7 +199,9 @@ fn groups(before: &[HostGroup], after: &[HostGroup]) -> Vec<String> {
     let changes = names.into_iter().filter_map(|name| {
         let change = match (find(before, name), find(after, name)) {
             (Some(_), None) => "removed".to_owned(),
-            (None, Some(group)) => format!("added, with {} hosts", group.hosts.len()),
+            (None, Some(group)) => {
+                format!("added, with {}", count(group.hosts.len() as u64, "host"))
+            }
             (Some(former), Some(now)) => hosts(&former.hosts, &now.hosts)?,
             (None, None) => return None,
         };

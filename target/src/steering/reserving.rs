@@ -15,6 +15,7 @@ use super::methods::{Methods, answer};
 use super::parameters::{NamespaceOf, parse_nqn};
 use super::refused::stopped;
 use crate::answers::{Registrant, Registrations, Reservation};
+use crate::cli::units::count;
 use crate::server::{Export, NotCleared, Snapshot};
 
 /// Maximum wait for the result of a clear.
@@ -57,9 +58,9 @@ pub(super) fn dropped(it: &Reservation) -> Option<String> {
     };
     let Reservation { nqn, nsid, .. } = it;
     Some(format!(
-        "namespace {nsid} of {nqn} loses its reservation{holder}, with {} registrants: if you add \
-         it again, fenced hosts can write",
-        it.registrants
+        "namespace {nsid} of {nqn} loses its reservation{holder}, with {}: if you add it again, \
+         fenced hosts can write",
+        count(it.registrants as u64, "registrant")
     ))
 }
 

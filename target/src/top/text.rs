@@ -1,5 +1,6 @@
 use super::rates::Rates;
 use super::tables::{self, MIB};
+use crate::cli::units::count;
 
 const INDENT: &str = "  ";
 
@@ -21,10 +22,10 @@ pub(super) fn text(rates: &Rates, from: &str) -> String {
 
 pub(super) fn heading(rates: &Rates, from: &str) -> String {
     format!(
-        "cairn-target {} at {from}: {} hosts, {} namespaces, {:.0} MiB resident; last {:.1} s",
+        "cairn-target {} at {from}: {}, {}, {:.0} MiB resident; last {:.1} s",
         rates.version,
-        rates.hosts.len(),
-        rates.namespaces.len(),
+        count(rates.hosts.len() as u64, "host"),
+        count(rates.namespaces.len() as u64, "namespace"),
         rates.resident_bytes / MIB,
         rates.seconds,
     )

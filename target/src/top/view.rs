@@ -146,7 +146,7 @@ impl View {
 
     fn tabs(&self, tables: &[Table; 4]) -> Line<'static> {
         let spans = tables.iter().enumerate().flat_map(|(at, table)| {
-            let label = format!(" {} {} ({}) ", at + 1, table.name, table.rows.len());
+            let label = format!(" {}: {} ({}) ", at + 1, table.name, table.rows.len());
             let style = if at == self.chosen {
                 Style::new().add_modifier(Modifier::REVERSED)
             } else {

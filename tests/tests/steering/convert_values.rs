@@ -363,3 +363,19 @@ fn a_file_below_dev_is_a_file() {
         "a device has its own: {disks:?}"
     );
 }
+
+#[test]
+fn a_limit_of_namespaces_other_than_the_default_is_named() {
+    let of = |number: u64| {
+        let saved = json!({"subsystems": [{"subsystem": "nvmf", "config": [request(
+            "nvmf_create_subsystem",
+            &json!({"nqn": NQN, "allow_any_host": true, "model_number": "M",
+                    "max_namespaces": number}),
+        )]}]});
+        import("spdk", &saved).2
+    };
+    for usual in [0, 32, 10240] {
+        assert!(!of(usual).contains("max_namespaces"), "{usual}");
+    }
+    assert!(of(8).contains("max_namespaces"), "{}", of(8));
+}

@@ -63,10 +63,10 @@ fn a_screen_of_80_by_24_has_what_matters() {
     let lines = drawn(&mut view(), (80, 24));
     let all = lines.join("\n");
     for shown in [
-        "cairn-target 9.9 at 192.0.2.1:9464: 3 hosts",
+        "cairn-target 9.9 at 192.0.2.1:9464: 3 hosts, 1 namespace",
         "read 12345/s",
         "connections refused, 2.0 a second: host not allowed",
-        "1 hosts (3)",
+        "1: hosts (3)",
         "HOST",
         "READ/sv",
         "WRITE/s",
